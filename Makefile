@@ -1,0 +1,55 @@
+# Everything a person or CI does here. `make demo` and `make test` set up what they need; `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test check fmt bench test-kill lock java
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## make the environment in .venv (uv is fetched if it is missing)
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Hayase needs Python 3.11 or newer; found $$($(PYTHON) --version). Say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV); \
+	  $$uv pip install --quiet --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
+	@touch $@
+
+java:
+	@j="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; command -v $$j >/dev/null || { \
+	  echo "Spark needs Java 17 or newer, and there is none here."; \
+	  echo "  Debian, Ubuntu: apt-get install openjdk-17-jre-headless     macOS: brew install openjdk@17"; \
+	  echo "  or point JAVA_HOME at one"; exit 1; }
+
+demo: setup java  ## run the demo: a shop's events, live, for about a minute
+	@$(BIN)/hayase demo
+
+test: setup java  ## run the tests
+	@$(BIN)/python -m pytest
+
+test-kill: setup java  ## kill whole process trees, twenty times
+	@HAYASE_KILLS=20 $(BIN)/python -m pytest -m kill
+
+check: setup  ## lint, types, import rules, lock file
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: setup  ## format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup java  ## run every benchmark (an hour); results go to bench-results/
+	@for name in streams lanes latency; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
+
+lock: setup  ## pin the newest versions that pyproject.toml allows
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; \
+	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --group dev pyproject.toml -o requirements.lock

@@ -1,0 +1,70 @@
+"""The command line, `hayase`. Commands import what they need when they run, so that `hayase --help` is quick.
+
+A HayaseError ends a command with its text on stderr and exit code 1; wrong usage exits with 2, Ctrl-C with 130.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hayase import __version__
+from hayase.cli import append, machine, project, run, streams
+from hayase.cli.terminal import Verbose, errors, is_verbose
+from hayase.core.errors import HayaseError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="hayase",
+    help="Exact, live answers over data that never stops arriving, on Apache Spark.",
+    epilog="First steps:  hayase demo    or    hayase init shop && cd shop && hayase check",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hayase {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Exact, live answers over data that never stops arriving, on Apache Spark."""
+
+
+app.command("demo", rich_help_panel="Begin")(run.demo)
+app.command("init", rich_help_panel="Begin")(project.init)
+app.command("check", rich_help_panel="Begin")(project.check)
+app.command("doctor", rich_help_panel="Begin")(machine.doctor)
+app.command("run", rich_help_panel="Work")(run.run)
+app.command("append", rich_help_panel="Work")(append.append)
+app.add_typer(streams.app, name="streams", rich_help_panel="Work")
+app.command("apply", rich_help_panel="Change")(project.apply)
+app.command("reset", rich_help_panel="Change")(project.reset)
+app.command("bench", rich_help_panel="Measure")(machine.bench)
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        app()
+    except HayaseError as error:
+        if is_verbose():
+            raise
+        from hayase.console.errors import show_error
+
+        show_error(errors(), error)
+        sys.exit(1)

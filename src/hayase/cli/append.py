@@ -1,0 +1,267 @@
+"""The command append: files, a pipe or a directory into a stream, in bounded memory.
+
+With a producer every file is cut into the same chunks each time, and the stream remembers the last chunk of each: a
+command that was killed and is repeated goes on exactly where it was.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from hayase.cli.following import Following, look, producer_of
+from hayase.cli.places import locate
+from hayase.cli.terminal import HomeOption, PipelineOption, errors
+from hayase.console.stopping import Stopping
+from hayase.core.errors import HayaseError, StreamError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from hayase.core.declarations import StreamDeclaration
+    from hayase.pipeline import Pipeline
+    from hayase.streams.formats import Format
+
+__all__ = ["append"]
+
+STDIN = "-"
+
+
+class FileFormat(StrEnum):
+    """What a file holds."""
+
+    CSV = "csv"
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What became of the records: `there` were in the stream already, from the same producer."""
+
+    accepted: int = 0
+    refused: int = 0
+    there: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.accepted + other.accepted, self.refused + other.refused, self.there + other.there)
+
+    def answer(self, stream: str) -> str:
+        """The answer of the command.
+
+        >>> Tally(12345, 3).answer("events")
+        'appended 12,345 records to events (3 refused: see `hayase streams tail _dead`)'
+        """
+        notes = [f"{self.refused:,} refused: see `hayase streams tail _dead`"] if self.refused else []
+        notes += [f"{self.there:,} were there already"] if self.there else []
+        noun = "record" if self.accepted == 1 else "records"
+        return f"appended {self.accepted:,} {noun} to {stream}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def append(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream, as it is declared.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE ...|-]", help="Files, or - for a pipe.", show_default=False)
+    ] = None,
+    follow: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Append each file that appears in DIR, once, until Ctrl-C.", show_default=False
+        ),
+    ] = None,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    format: Annotated[
+        FileFormat | None,
+        typer.Option(help="The format, if the name does not say it; a pipe is ndjson.", show_default=False),
+    ] = None,
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Remember files under NAME, so that a repeat adds nothing.", show_default=False
+        ),
+    ] = None,
+    poll: Annotated[float, typer.Option(metavar="SECONDS", help="How often DIR is looked at.", min=0.01)] = 1.0,
+) -> None:
+    """Append records to a stream; one that does not fit goes to the dead letters, alone, with its reason.
+
+    CSV, NDJSON and Parquet, also as .gz, .zst or .bz2 (not Parquet). With --follow, write files under another name
+    (ending in .part, say) and rename them when they are complete; they are taken in the order of their names.
+
+    Example: [cyan]hayase append events monday.csv tuesday.csv.gz --producer import[/]
+    """
+    if (follow is None) == (not files):
+        if follow is not None:
+            raise typer.BadParameter("give files or --follow DIR, not both", param_hint="FILE")
+        if sys.stdin.isatty():
+            raise typer.BadParameter("give files, - for a pipe, or --follow DIR", param_hint="FILE")
+        files = [STDIN]
+    found = locate(pipeline, home)
+    declaration = _writable(found, stream)
+    kind = None if format is None else format.value
+    if follow is not None:
+        _follow(found, declaration, follow, kind, producer, poll)
+    else:
+        _append_files(found, declaration, files or [], kind, producer)
+
+
+def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
+    if stream in [each.name for each in pipeline.declaration.queries]:
+        raise HayaseError(f'"{stream}" is written by the query of that name; append to a stream that it reads')
+    return pipeline.declaration.stream(stream)
+
+
+def _append_files(
+    pipeline: Pipeline, declaration: StreamDeclaration, files: list[str], kind: str | None, producer: str | None
+) -> None:
+    from hayase.streams.formats import format_of
+
+    sources = []
+    for name in files:
+        form = format_of(name, kind or ("ndjson" if name == STDIN else None))
+        if name != STDIN and not Path(name).is_file():
+            hint = "for a directory use --follow" if Path(name).is_dir() else "check the name"
+            raise HayaseError(f'there is no file "{name}"; {hint}')
+        sources.append((name, form))
+    total = None if STDIN in files else sum(Path(name).stat().st_size for name in files)
+    tally = Tally()
+    with _progress() as progress:
+        bar = progress.add_task(f"to {declaration.name}", total=total, records=0)
+        try:
+            for name, form in sources:
+                source = Path(name) if name != STDIN else _stdin(producer)
+                known_as = name if name == STDIN else str(Path(name).absolute())
+                sender = None if producer is None else producer_of(producer, known_as)
+                behind = progress.tasks[bar].completed
+                for done, part in _chunks(pipeline, declaration, source, form, sender):
+                    tally += part
+                    progress.update(bar, completed=behind + done, records=tally.accepted)
+        except (KeyboardInterrupt, HayaseError):
+            progress.stop()
+            errors().print(f"stopped early: {tally.answer(declaration.name)}", markup=False, soft_wrap=True)
+            raise
+    typer.echo(tally.answer(declaration.name))
+
+
+def _stdin(producer: str | None) -> BinaryIO:
+    """A producer's pipe is read in whole blocks, so that a repeat is cut into the same chunks however fast it flows."""
+    return sys.stdin.buffer if producer is None else _Steady(sys.stdin.buffer)
+
+
+class _Steady(io.BytesIO):
+    """A stream of bytes that hands out full blocks and hides that it is a pipe."""
+
+    def __init__(self, source: BinaryIO):
+        super().__init__()
+        self._source = source
+        self.name = "<stdin>"
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._source.read(-1 if size is None else size)
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _chunks(
+    pipeline: Pipeline, declaration: StreamDeclaration, source: Path | BinaryIO, form: Format, producer: str | None
+) -> Iterator[tuple[int, Tally]]:
+    """Append a source chunk by chunk; gives the bytes of it that are behind, and what became of each chunk."""
+    from hayase.pipeline import append_conformed
+    from hayase.streams.formats import read_records
+
+    for sequence, chunk in enumerate(read_records(source, form, declaration, _now), 1):
+        rows = chunk.conformed.rows.num_rows
+        done = append_conformed(
+            pipeline.home, declaration, chunk.conformed, _now(), producer, None if producer is None else sequence
+        )
+        if done.repeated and done.first >= 0 and done.next - done.first != rows:
+            raise HayaseError(
+                f'"{source}" is not what it was when producer "{producer}" appended it: its part {sequence} had '
+                f"{done.next - done.first:,} records and has {rows:,}; put what is new into a file of its own"
+            )
+        yield chunk.done, Tally(there=rows) if done.repeated else Tally(rows, done.refused)
+
+
+def _follow(
+    pipeline: Pipeline,
+    declaration: StreamDeclaration,
+    directory: Path,
+    kind: str | None,
+    producer: str | None,
+    poll: float,
+) -> None:
+    from hayase.streams.formats import format_of
+
+    if not directory.is_dir():
+        raise HayaseError(f'there is no directory "{directory}"; make it, then rename files into it')
+    sender = producer or f"follow:{directory.resolve()}"
+    console = errors()
+    console.print(
+        f"following {directory}: rename complete files into it; Ctrl-C stops", markup=False, soft_wrap=True, style="dim"
+    )
+    tally, state = Tally(), Following()
+    with Stopping().listening() as stopping:
+        while not stopping:
+            now = look(directory)
+            taken = []
+            for name in state.ready(now):
+                if stopping:
+                    break
+                try:
+                    form = format_of(name, kind)
+                    part = _one_file(pipeline, declaration, directory / name, form, producer_of(sender, name), stopping)
+                except StreamError:
+                    raise
+                except HayaseError as error:
+                    console.print(f"left out {name}: {error}", markup=False, soft_wrap=True, style="yellow")
+                else:
+                    tally += part
+                    if part.accepted or part.refused:
+                        typer.echo(f"{name}: {part.answer(declaration.name)}")
+                taken.append(name)
+            state = state.after(now, taken)
+            stopping.wait(poll)
+    typer.echo(tally.answer(declaration.name))
+
+
+def _one_file(
+    pipeline: Pipeline, declaration: StreamDeclaration, path: Path, form: Format, producer: str, stopping: Stopping
+) -> Tally:
+    """Append one file; if stopping is wanted, up to the end of a chunk: the rest follows after a restart."""
+    tally = Tally()
+    for _, part in _chunks(pipeline, declaration, path, form, producer):
+        tally += part
+        if stopping:
+            break
+    return tally
+
+
+def _progress() -> Progress:
+    """A bar on stderr, seen only on a terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    console = errors()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

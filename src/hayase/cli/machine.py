@@ -1,0 +1,98 @@
+"""Commands about this machine: doctor, bench."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from hayase.cli.terminal import HomeOption, output
+from hayase.core.errors import HayaseError, UnknownName
+
+__all__ = ["bench", "doctor"]
+
+RESULTS = Path("bench-results")
+
+
+def doctor(home: HomeOption = None) -> None:
+    """Look whether this machine has what Hayase needs, and say what to do.
+
+    Example: [cyan]hayase doctor[/]
+    """
+    from hayase.console.tables import findings
+    from hayase.engine.doctor import diagnose, examine
+
+    found = diagnose(examine(home))
+    console = output()
+    console.print(findings(found))
+    missing = [each.what for each in found if each.state == "missing"]
+    if missing:
+        console.print(f"\n[bold red]missing: {', '.join(missing)}[/]", soft_wrap=True)
+        raise typer.Exit(1)
+    console.print("\n[green]everything is there[/]")
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The benchmark; without it, they are listed.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the results go; by default bench-results/NAME.json.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Run a benchmark of the checkout and print its ratios.
+
+    Example: [cyan]hayase bench lanes --quick[/]
+    """
+    directory = _benchmarks()
+    known = {each.stem: about for each in sorted(directory.glob("*.py")) if (about := _about(each)) is not None}
+    if name is None:
+        for each, about in known.items():
+            typer.echo(f"{each:<12} {about}")
+        return
+    if name not in known:
+        raise UnknownName("benchmark", name, known)
+    import orjson
+
+    from hayase.console.tables import ratios
+
+    target = json or RESULTS / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = _module(directory / f"{name}.py").run(quick=quick, out=target.parent)
+    target.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    output().print(ratios(result["ratios"]))
+    typer.echo(f"\nwritten to {target}")
+
+
+def _benchmarks() -> Path:
+    """The benchmarks stand beside the sources, not in the package."""
+    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
+        if (root / "benchmarks").is_dir() and any((root / "benchmarks").glob("*.py")):
+            return root / "benchmarks"
+    raise HayaseError("there are no benchmarks here; they are part of the source: run this in a checkout of Hayase")
+
+
+def _about(path: Path) -> str | None:
+    """The first line of a benchmark's docstring; None for a module that has nothing to run."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not any(isinstance(each, ast.FunctionDef) and each.name == "run" for each in tree.body):
+        return None
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+def _module(path: Path) -> ModuleType:
+    """Benchmarks may import each other as `benchmarks.NAME`, and Spark's workers must find them too."""
+    import importlib
+
+    root = str(path.parents[1])
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    return importlib.import_module(f"benchmarks.{path.stem}")

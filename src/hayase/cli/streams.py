@@ -1,0 +1,258 @@
+"""The commands `hayase streams`: list, show, tail, export, compact, finish."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hayase.cli.places import index_of, kind_of, locate, log_of, names_of
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.core.errors import HayaseError
+
+if TYPE_CHECKING:
+    from hayase.pipeline import Pipeline
+    from hayase.streams import StreamLog
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Look at streams: list, show, tail, export, compact, finish.", no_args_is_help=True)
+
+POLL = 0.2
+"""Seconds between two looks of `tail -f`."""
+TOGETHER = 1_000
+"""Records that are printed at once."""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A stream, the results of a query, or _dead.")]
+
+
+@app.command("list")
+def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
+    """List the streams of a pipeline, with the results of its queries and the dead letters.
+
+    Example: [cyan]hayase streams list[/]
+    """
+    from hayase.console.tables import stream_list
+
+    found = locate(pipeline, home)
+    about = [_about(found, log_of(found, name), kind_of(found, name)) for name in names_of(found)]
+    if _as_json(json):
+        for each in about:
+            _write_json(each)
+    else:
+        output().print(stream_list(about))
+
+
+@app.command()
+def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
+    """Show one stream: its declaration, what is in it, and how far its readers are.
+
+    Example: [cyan]hayase streams show events[/]
+    """
+    from hayase.console.tables import stream_details
+
+    found = locate(pipeline, home)
+    log = log_of(found, name)
+    about = _about(found, log, kind_of(found, name))
+    about |= {"earliest_us": _earliest(log), "readers": _readers(found, log)}
+    if _as_json(json):
+        from dataclasses import asdict
+
+        _write_json({**about, "declaration": asdict(log.declaration)})
+    else:
+        output().print(stream_details(about, log.declaration))
+
+
+@app.command()
+def tail(
+    name: Name,
+    count: Annotated[int, typer.Option("-n", metavar="N", help="How many records.", min=0)] = 10,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on with records as they come, until Ctrl-C.")
+    ] = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Print the last records of a stream, in the order of its log.
+
+    Example: [cyan]hayase streams tail totals -n 5 -f[/]
+    """
+    found = locate(pipeline, home)
+    log = log_of(found, name)
+    index = index_of(log)
+    at = max(index.start, index.next - count)
+    printer = _Printer(log, as_json=_as_json(json), spare=12 if follow else 0)
+    printer.print(at, index.next)
+    at = index.next
+    with contextlib.suppress(KeyboardInterrupt):
+        while follow:
+            index = index_of(log)
+            if index.next > at:
+                printer.print(max(at, index.start), index.next)
+                at = index.next
+            if index.finished:
+                break
+            time.sleep(POLL)
+
+
+@app.command()
+def export(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file ending in .parquet, .csv or .ndjson.")],
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write all records of a stream to a file, in bounded memory.
+
+    Example: [cyan]hayase streams export totals totals.parquet[/]
+    """
+    from hayase.cli.exporting import write_file
+
+    log = log_of(locate(pipeline, home), name)
+    count = write_file(log, file)
+    typer.echo(f"wrote {count:,} records of {name} to {file}")
+
+
+@app.command()
+def compact(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A stream; without it, all of them.")] = None,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Join small segments into bigger ones. A pipeline that runs does that by itself.
+
+    Example: [cyan]hayase streams compact events[/]
+    """
+    found = locate(pipeline, home)
+    for each in [name] if name is not None else names_of(found):
+        log = log_of(found, each)
+        before = len(index_of(log).entries)
+        while before > 1 and log.compact(at_least=2):
+            pass
+        typer.echo(f"{each}: {before:,} segments, now {len(index_of(log).entries):,}")
+
+
+@app.command()
+def finish(name: Name, pipeline: PipelineOption = None, home: HomeOption = None) -> None:
+    """Say that no record will follow in a stream, so that what waits for later ones is completed.
+
+    Example: [cyan]hayase streams finish events[/]
+    """
+    found = locate(pipeline, home)
+    if any(each.name == name for each in found.declaration.queries):
+        raise HayaseError(f'"{name}" is written by a query and finishes when the streams that it reads do')
+    found.finish(name)
+    typer.echo(f"{name} is finished: it takes no more records")
+
+
+def _as_json(wanted: bool) -> bool:
+    return wanted or not sys.stdout.isatty()
+
+
+def _write_json(about: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(about).decode())
+
+
+def _about(pipeline: Pipeline, log: StreamLog, kind: str) -> dict[str, Any]:
+    """What a look at the log says, as plain data; times are microseconds."""
+    index = index_of(log)
+    return {
+        "name": log.declaration.name,
+        "kind": kind,
+        "records": index.next - index.start,
+        "start": index.start,
+        "next": index.next,
+        "bytes": sum(_size(log.path / each.name) for each in index.entries),
+        "segments": len(index.entries),
+        "latest_us": index.running_max,
+        "clock_us": _clock(log),
+        "finished": index.finished,
+    }
+
+
+def _clock(log: StreamLog) -> int:
+    """How far the stream is complete: what its writer says, or the greatest event time less the slack."""
+    from hayase.core.times import BEGINNING
+
+    index, declaration = index_of(log), log.declaration
+    if declaration.ordered or index.running_max <= BEGINNING:
+        return index.clock
+    return max(index.clock, index.running_max - declaration.slack)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # compacted just now
+        return 0
+
+
+def _earliest(log: StreamLog) -> int:
+    from hayase.core.times import BEGINNING
+    from hayase.streams.segments import read_trailer
+
+    times = []
+    for entry in index_of(log).entries:
+        with contextlib.suppress(FileNotFoundError):  # compacted just now
+            times.append(read_trailer(log.path / entry.name, log.declaration.name).earliest)
+    return min(times, default=BEGINNING)
+
+
+def _readers(pipeline: Pipeline, log: StreamLog) -> dict[str, dict[str, int]]:
+    """Where each stage that reads the stream stands."""
+    name, end = log.declaration.name, index_of(log).next
+    positions = pipeline.progress().offset.positions
+    return {
+        stage: {"at": inputs[name].at, "behind": max(0, end - inputs[name].at)}
+        for stage, inputs in positions.items()
+        if name in inputs
+    }
+
+
+class _Printer:
+    """Prints records as they are asked for; on a terminal, later ones line up below the first."""
+
+    def __init__(self, log: StreamLog, *, as_json: bool, spare: int = 0):
+        self._log, self._as_json, self._spare = log, as_json, spare
+        self._columns: Any = None
+
+    def print(self, first: int, next_: int) -> None:
+        for at, records in self._batches(first, next_):
+            if self._as_json:
+                from hayase.streams.record_text import record_text
+
+                for each in records:
+                    sys.stdout.write(record_text(each) + "\n")
+                sys.stdout.flush()
+            else:
+                self._show(at, records)
+        if first == next_ and not self._as_json and self._columns is None:
+            errors().print(f"no records in {self._log.declaration.name} yet", style="dim", markup=False)
+
+    def _batches(self, first: int, next_: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Records with the offset of the first, in lots that give a table its widths and fit into memory."""
+        for start in range(first, next_, TOGETHER):
+            pieces = self._log.read(start, min(next_, start + TOGETHER))
+            yield start, [record for piece in pieces for record in piece.rows.to_pylist()]
+
+    def _show(self, first: int, records: list[dict[str, Any]]) -> None:
+        from hayase.console.records import Columns, dead_letters, record_table
+        from hayase.streams.dead import DEAD
+
+        console = output()
+        if self._log.declaration.name == DEAD.name:
+            console.print(dead_letters(records))
+            return
+        header = self._columns is None
+        if self._columns is None:
+            names = self._log.declaration.arrow_schema.names
+            self._columns = Columns(names, records, first + len(records), console.width, spare=self._spare)
+        console.print(record_table(self._columns, first, records, header=header))

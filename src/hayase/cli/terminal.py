@@ -1,0 +1,77 @@
+"""The terminal that commands share: where they write, whether they say more, and options that several of them have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "AsJson",
+    "HomeOption",
+    "Master",
+    "PipelineFile",
+    "PipelineOption",
+    "Verbose",
+    "errors",
+    "is_verbose",
+    "output",
+]
+
+_verbose = False
+
+
+def _remember(wanted: bool) -> bool:
+    """`-v` counts wherever it stands on the line."""
+    global _verbose
+    _verbose = _verbose or wanted
+    return wanted
+
+
+def is_verbose() -> bool:
+    """Whether the person asked for more than the text of an error."""
+    return _verbose
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", help="Say more: Spark's log, and tracebacks of errors.", callback=_remember),
+]
+PipelineFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The pipeline file.", show_default=True)]
+PipelineOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-p", "--pipeline", metavar="FILE", help="The pipeline file, if not ./pipeline.yaml.", show_default=False
+    ),
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", metavar="DIR", help="The pipeline's home, if not the one its file names.", show_default=False
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="M", help="A Spark master, like local[4]; by default all cores here.", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as always when the output is not a terminal.")]
+
+
+def output() -> Console:
+    """The console on stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def errors() -> Console:
+    """The console on stderr."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)

@@ -1,0 +1,101 @@
+"""Keeps the view of a pipeline on screen: a live table on a terminal, lines everywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.live import Live
+
+from hayase.console.figures import History
+from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
+
+if TYPE_CHECKING:
+    from hayase.engine.manifests import Manifest
+
+__all__ = ["Display", "open_display"]
+
+EVERY = 5.0
+"""Seconds between plain lines."""
+
+
+class Display(Protocol):
+    """Where a running pipeline is shown. `moment` is any clock in seconds."""
+
+    def phase(self, text: str) -> None:
+        """Say what is being done now; "running" is what lasts."""
+
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
+        """Show the newest state; to be called a few times a second."""
+
+
+@contextlib.contextmanager
+def open_display(console: Console, pipeline: str, moment: float, *, plain: bool = False) -> Iterator[Display]:
+    """A display that begins at `moment`: live if the console is a terminal, unless it shall be plain."""
+    if plain or not console.is_terminal:
+        yield _Plain(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), pipeline, moment)
+        return
+    first = phase_view(pipeline, "starting")
+    with Live(first, console=console, refresh_per_second=8, transient=True, redirect_stderr=False) as live:
+        yield _OnTerminal(live, pipeline, moment)
+
+
+class _Shown:
+    """What both displays remember."""
+
+    def __init__(self, pipeline: str, moment: float):
+        self._pipeline, self._begun = pipeline, moment
+        self._phase = "starting"
+        self._history = History()
+
+    def _frame(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> Frame:
+        self._history = self._history.seen(moment, manifest)
+        elapsed, previous = self._history.base()
+        trend = self._history.trend()
+        return Frame(self._pipeline, self._phase, previous, manifest, ends, elapsed, moment - self._begun, trend)
+
+
+class _OnTerminal(_Shown):
+    def __init__(self, live: Live, pipeline: str, moment: float):
+        super().__init__(pipeline, moment)
+        self._live = live
+        self._last: Frame | None = None
+
+    def phase(self, text: str) -> None:
+        self._phase = text
+        if self._last is None:
+            self._live.update(phase_view(self._pipeline, text))
+        else:
+            self._live.update(live_view(replace(self._last, phase=text)), refresh=True)
+
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
+        self._last = self._frame(moment, manifest, ends)
+        self._live.update(live_view(self._last))
+
+
+class _Plain(_Shown):
+    """Lines every few seconds, and none while nothing changes."""
+
+    def __init__(self, write: Callable[[str], None], pipeline: str, moment: float):
+        super().__init__(pipeline, moment)
+        self._write = write
+        self._written_at: float | None = None
+        self._last: object = None
+
+    def phase(self, text: str) -> None:
+        self._phase = text
+        self._write(f"{self._pipeline}: {text}")
+
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
+        frame = self._frame(moment, manifest, ends)
+        if self._written_at is not None and moment < self._written_at + EVERY:
+            return
+        state = [(each.name, each.read, each.lag, each.waiting, each.clock) for each in frame.stages()]
+        if state == self._last:
+            return
+        self._written_at, self._last = moment, state
+        for line in plain_lines(frame):
+            self._write(line)

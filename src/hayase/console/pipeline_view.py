@@ -1,0 +1,145 @@
+"""A pipeline at work, as it is shown: the live table, the plain lines for logs, and the summary at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from hayase.console.figures import (
+    StageView,
+    clock_text,
+    compact,
+    seconds_text,
+    sparkline,
+    stage_views,
+    uptime_text,
+)
+
+if TYPE_CHECKING:
+    from hayase.engine.manifests import Manifest
+
+__all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
+
+RUNNING, STOPPING = "running", "stopping"
+"""The phases with a meaning of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One moment of a running pipeline: all that a view is made of. `elapsed` is the seconds since `previous`."""
+
+    pipeline: str
+    phase: str
+    previous: Manifest
+    manifest: Manifest
+    ends: Mapping[str, int]
+    elapsed: float
+    uptime: float = 0.0
+    trend: Sequence[float] = field(default=())
+
+    def stages(self) -> tuple[StageView, ...]:
+        return stage_views(self.previous, self.manifest, self.ends, self.elapsed)
+
+
+def phase_view(pipeline: str, phase: str) -> RenderableType:
+    """Before there is anything to count: what is being done."""
+    return Spinner("dots", Text.assemble((pipeline, "bold"), "  ", (phase, "cyan")), style="cyan")
+
+
+def live_view(frame: Frame) -> RenderableType:
+    """The table that is redrawn while a pipeline runs."""
+    stages = frame.stages()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("stage", style="bold", no_wrap=True, overflow="ellipsis", max_width=20)
+    for name, width in (("in/s", 6), ("out/s", 6), ("lag", 6), ("waiting", 7), ("dead", 6), ("batch", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    table.add_column("clock", no_wrap=True)
+    for each in stages:
+        table.add_row(
+            each.name,
+            _lively(each.read_rate),
+            _lively(each.written_rate),
+            _lag(each),
+            Text(compact(each.waiting)),
+            Text(compact(each.dead), style="yellow" if each.dead else ""),
+            Text(seconds_text(each.batch_seconds)),
+            Text(clock_text(each.clock, short=True), style="dim"),
+        )
+    return Group(_head(frame, stages), Text(), table, Text(), _foot(frame))
+
+
+def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
+    behind = sum(each.behind for each in stages)
+    state = ("caught up", "green") if behind == 0 else (f"{behind:,} behind", "yellow")
+    if frame.phase != RUNNING:
+        state = (frame.phase, "cyan")
+    return Text.assemble(
+        (frame.pipeline, "bold"), "  ", state, "  ",
+        (f"batch {frame.manifest.version:,}  up {uptime_text(frame.uptime)}", "dim"),
+    )  # fmt: skip
+
+
+def _foot(frame: Frame) -> Text:
+    hint = "Ctrl-C again stops at once" if frame.phase == STOPPING else "Ctrl-C finishes the running batch and stops"
+    line = Text(hint, style="dim")
+    if any(frame.trend):
+        line = Text.assemble((sparkline(frame.trend[-30:]), "cyan"), ("  records/s  ", "dim"), line)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def _lively(rate: float) -> Text:
+    return Text(compact(rate), style="green" if rate else "dim")
+
+
+def _lag(stage: StageView) -> Text:
+    """One number, or for a stage with several inputs one line for each."""
+    if len(stage.lag) <= 1:
+        return Text(compact(stage.behind), style="yellow" if stage.behind else "dim")
+    lines = [Text(f"{name} {compact(count)}", style="yellow" if count else "dim") for name, count in stage.lag]
+    return Text("\n").join(lines)
+
+
+def plain_lines(frame: Frame) -> list[str]:
+    """A line for each stage, for logs and pipes."""
+    lines = []
+    for each in frame.stages():
+        lag = " ".join(f"{stream}:{count}" for stream, count in each.lag)
+        lines.append(
+            f"{each.name}: in {each.read_rate:.0f}/s, out {each.written_rate:.0f}/s, read {each.read}, "
+            f"lag {lag or '0'}, waiting {each.waiting}, dead {each.dead}, "
+            f"batch {seconds_text(each.batch_seconds)}, clock {clock_text(each.clock)}"
+        )
+    return lines
+
+
+def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: float) -> RenderableType:
+    """What a run has done: every record that a stage has read since it began is processed, dead or waiting."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("stage", style="bold", no_wrap=True, overflow="ellipsis", max_width=20)
+    for name in ("read", "= processed", "+ dead", "+ waiting"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name in ("written", "lag"):
+        table.add_column(name, justify="right", no_wrap=True)
+    stages = stage_views(start, end, ends, seconds)
+    for each in stages:
+        table.add_row(
+            each.name, f"{each.read:,}", f"{each.processed:,}",
+            Text(f"{each.dead:,}", style="yellow" if each.dead else ""), f"{each.waiting:,}",
+            Text("✓", style="green") if each.reconciles else Text("✗ does not add up", style="bold red"),
+            f"{each.written:,}", f"{each.behind:,}",
+        )  # fmt: skip
+    read = round(sum(each.read_rate for each in stages) * seconds)
+    batches = end.version - start.version
+    lines = [Text(f"stopped after {seconds:.1f} s: {batches:,} batches, {read:,} records read in this run")]
+    if any(each.dead for each in stages):
+        lines.append(Text("`hayase streams tail _dead` shows what could not be handled", style="dim"))
+    return Group(table, Text(), *lines)

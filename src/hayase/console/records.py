@@ -1,0 +1,83 @@
+"""Records on screen: a table on a terminal, JSON lines everywhere else; dead letters in a form of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Columns", "dead_letters", "record_table"]
+
+Record = Mapping[str, Any]
+
+_LEAST = 6
+
+
+class Columns:
+    """The columns of a stream, their widths fixed by the first records, so that later ones line up below them."""
+
+    def __init__(self, names: Sequence[str], records: Sequence[Record], offsets: int, width: int, *, spare: int = 0):
+        """`offsets` is the greatest offset; `spare` widens columns, where there is room, for values yet to come."""
+        wanted = [max([len(name), *(len(_cell(each[name])) for each in records)]) for name in names]
+        self.names = tuple(names)
+        self.offset = len(str(max(offsets, 1)))
+        room = width - self.offset - 2 - 2 * len(names)
+        more = max(0, min(spare, (room - sum(wanted)) // max(len(names), 1)))
+        self.widths = _fitted([each + more for each in wanted], room)
+
+
+def _fitted(wanted: Sequence[int], room: int) -> list[int]:
+    """Widths within the room: the widest columns give way first, none below a few characters.
+
+    >>> _fitted([4, 30, 10], 30)
+    [4, 16, 10]
+    """
+    widths = list(wanted)
+    while sum(widths) > room and max(widths) > _LEAST:
+        widest = max(widths)
+        second = max((each for each in widths if each < widest), default=_LEAST)
+        count = widths.count(widest)
+        cut = min(widest - max(second, _LEAST), -(-(sum(widths) - room) // count))
+        widths = [each - max(cut, 1) if each == widest else each for each in widths]
+    return widths
+
+
+def record_table(columns: Columns, first: int, records: Iterable[Record], *, header: bool) -> RenderableType:
+    """Records from offset `first` on, one to a line; what does not fit is cut with an ellipsis."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_header=header,
+                  header_style="dim", show_edge=False)  # fmt: skip
+    table.add_column("#", justify="right", style="dim", no_wrap=True, width=columns.offset)
+    for name, width in zip(columns.names, columns.widths):
+        table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for at, record in enumerate(records, first):
+        table.add_row(str(at), *(_styled(record[name]) for name in columns.names))
+    return table
+
+
+def dead_letters(letters: Iterable[Record]) -> RenderableType:
+    """Dead letters, each with where it happened, why, and the record itself."""
+    lines: list[RenderableType] = []
+    for each in letters:
+        place = each["stream"] if each["offset"] is None else f"{each['stream']} #{each['offset']}"
+        lines.append(Text.assemble((_cell(each["time"])[:19], "dim"), "  ", (each["stage"], "bold"), f" ← {place}"))
+        lines.append(Text(f"  {each['reason']}", style="yellow"))
+        lines.append(Text(f"  {each['record']}", style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*lines)
+
+
+def _cell(value: object) -> str:
+    """A value on one line; times as people write them."""
+    if value is None:
+        return "null"
+    if hasattr(value, "isoformat"):
+        return str(value).removesuffix("+00:00").replace("T", " ")
+    text = value if isinstance(value, str) else str(value)
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _styled(value: object) -> Text:
+    return Text(_cell(value), style="dim italic" if value is None else "")

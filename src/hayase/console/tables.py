@@ -1,0 +1,135 @@
+"""Tables of the commands: streams, what a pipeline declares, what a machine has, what a benchmark found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hayase.console.figures import bytes_text, clock_text
+from hayase.core.times import duration_text
+
+if TYPE_CHECKING:
+    from hayase.core.declarations import PipelineDeclaration, Retention, StreamDeclaration
+    from hayase.core.stages import Stage
+    from hayase.engine.doctor import Finding
+
+__all__ = ["declared", "findings", "ratios", "stream_details", "stream_list"]
+
+_MARKS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "missing": ("✗", "bold red")}
+
+
+def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    numbers = set(right)
+    for name in columns:
+        style = "bold" if name == columns[0] else None
+        table.add_column(name, style=style, justify="right" if name in numbers else "left", overflow="fold")
+    return table
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def declared(declaration: PipelineDeclaration, stages: Sequence[Stage]) -> RenderableType:
+    """What a pipeline file says: its streams and its stages."""
+    streams = _table("stream", "columns", "time", "slack")
+    for each in declaration.streams:
+        streams.add_row(each.name, ", ".join(each.arrow_schema.names), _time(each), duration_text(each.slack))
+    table = _table("stage", "reads", "kind", "writes")
+    for stage in stages:
+        kind = "row by row" if stage.kernel is None else "keyed, in time order"
+        inputs = ", ".join(each.stream for each in stage.inputs)
+        table.add_row(stage.name, inputs, kind, ", ".join(stage.output.arrow_schema.names))
+    parts: list[RenderableType] = [streams] if declaration.streams else []
+    parts += [Text(), table] if stages else []
+    return Group(*parts)
+
+
+def _time(stream: StreamDeclaration) -> str:
+    return f"{stream.time} ({stream.time_unit})" if stream.time_unit else stream.time
+
+
+def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
+    """All streams of a pipeline."""
+    numbers = ("records", "size", "segments")
+    table = _table("stream", "kind", *numbers, "latest event", right=numbers)
+    for each in streams:
+        table.add_row(
+            each["name"], each["kind"], f"{each['records']:,}", bytes_text(each["bytes"]), f"{each['segments']:,}",
+            clock_text(each["latest_us"]) + (" (finished)" if each["finished"] else ""),
+        )  # fmt: skip
+    return table
+
+
+def stream_details(about: Mapping[str, Any], declaration: StreamDeclaration) -> RenderableType:
+    """One stream: declaration, what is there, who reads it."""
+    grid = _grid()
+    grid.add_row("stream", Text(f"{about['name']} ({about['kind']})", style="bold"))
+    grid.add_row("schema", Text("\n".join(_columns(declaration))))
+    disorder = f", at most {duration_text(declaration.slack)} out of order" if declaration.slack else ""
+    grid.add_row("time", _time(declaration) + disorder)
+    if declaration.id:
+        grid.add_row("id", declaration.id)
+    grid.add_row("max ahead", "no limit" if declaration.max_ahead is None else duration_text(declaration.max_ahead))
+    if declaration.idle_after is not None:
+        grid.add_row("idle after", duration_text(declaration.idle_after))
+    grid.add_row("retention", retention_text(declaration.retention))
+    offsets = f"{about['start']:,} to {about['next'] - 1:,}" if about["records"] else "none"
+    grid.add_row("records", f"{about['records']:,} (offsets {offsets})")
+    grid.add_row(
+        "size", f"{bytes_text(about['bytes'])} in {about['segments']:,} segment{'s' * (about['segments'] != 1)}"
+    )
+    if about["records"]:
+        grid.add_row("events", f"{clock_text(about['earliest_us'])} to {clock_text(about['latest_us'])}")
+    grid.add_row("clock", clock_text(about["clock_us"]))
+    for name, reader in about["readers"].items():
+        behind = f"{reader['behind']:,} behind" if reader["behind"] else "caught up"
+        grid.add_row(f"read by {name}", f"at {reader['at']:,}, {behind}")
+    return grid
+
+
+def _columns(declaration: StreamDeclaration) -> list[str]:
+    names = declaration.arrow_schema.names
+    pad = max(map(len, names))
+    described = declaration.schema.split(", ")
+    if len(described) != len(names):  # a column with parts
+        return [declaration.schema]
+    return [f"{name:<{pad}}  {each.removeprefix(name).strip()}" for name, each in zip(names, described)]
+
+
+def retention_text(retention: Retention) -> str:
+    """What a stream keeps."""
+    parts = [] if retention.age is None else [duration_text(retention.age)]
+    parts += [] if retention.size is None else [bytes_text(retention.size)]
+    return f"at most {' and '.join(parts)}" if parts else "everything"
+
+
+def findings(found: Iterable[Finding]) -> RenderableType:
+    """What the doctor found, with advice where it has some."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for each in found:
+        said = Text(each.found)
+        if each.advice:
+            said.append(f"\n{each.advice}", style="cyan")
+        grid.add_row(Text(*_MARKS[each.state]), each.what, said)
+    return grid
+
+
+def ratios(measured: Mapping[str, Any]) -> RenderableType:
+    """The ratios of a benchmark."""
+    table = _table("ratio", "measured", right=("measured",))
+    for name, value in measured.items():
+        table.add_row(name, f"{value:.3g}" if isinstance(value, float) else str(value))
+    return table

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, time, schemas, declarations, expressions, keys, the contract of a stage."""

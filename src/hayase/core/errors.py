@@ -1,0 +1,145 @@
+"""Every error that Hayase raises on purpose, as one tree.
+
+    HayaseError
+    ├── DeclarationError        the pipeline is declared wrongly; carries the list of mistakes with file, line, hint
+    ├── SchemaMismatch          data, or a declaration, does not fit the stream that is on disk
+    ├── UnknownName             no such stream, stage or column; carries the nearest name
+    ├── StreamError
+    │   ├── DamagedSegment      a file of a stream does not match its checksum
+    │   ├── OffsetGone          the records asked for were removed by retention
+    │   └── StreamFinished      an append to a stream that was declared complete
+    ├── HomeInUse               another process runs a pipeline on this home
+    ├── StageChanged            a stage's definition changed in a way its state does not survive
+    ├── DamagedState            a manifest, a definition or a state file cannot be used
+    ├── LaneFailed              the Spark query of a lane ended with an error
+    └── EnvironmentUnfit        Java, memory, disk or a package is missing
+
+A message says what, where and what to do. Foreign errors (Arrow, DuckDB, Spark) are translated where they enter.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "DamagedSegment",
+    "DamagedState",
+    "DeclarationError",
+    "EnvironmentUnfit",
+    "HayaseError",
+    "HomeInUse",
+    "LaneFailed",
+    "Mistake",
+    "OffsetGone",
+    "SchemaMismatch",
+    "StageChanged",
+    "StreamError",
+    "StreamFinished",
+    "UnknownName",
+    "nearest",
+]
+
+
+class HayaseError(Exception):
+    """The base of all errors that Hayase raises on purpose; its text is fit to be shown to a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong in a declaration, and where it stands.
+
+    >>> print(Mistake('unknown column "prise"', hint='did you mean "price"?', file="shop.yaml", line=3, column=8))
+    shop.yaml:3:8: unknown column "prise"; did you mean "price"?
+    """
+
+    message: str
+    hint: str | None = None
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return (f"{place}: " if place else "") + self.message + (f"; {self.hint}" if self.hint else "")
+
+
+class DeclarationError(HayaseError):
+    """A pipeline that cannot be: all its mistakes at once."""
+
+    def __init__(self, mistakes: Iterable[Mistake] | str, hint: str | None = None):
+        self.mistakes = (Mistake(mistakes, hint),) if isinstance(mistakes, str) else tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class SchemaMismatch(HayaseError):
+    """Data or a declaration that does not fit the stream on disk."""
+
+
+class UnknownName(HayaseError):
+    """A name that stands for nothing, with the nearest one that does.
+
+    >>> raise UnknownName("stream", "event", ["events", "orders"])
+    Traceback (most recent call last):
+    hayase.core.errors.UnknownName: unknown stream "event"; did you mean "events"?
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = ""):
+        self.kind, self.name, self.known = kind, name, tuple(known)
+        super().__init__(f'unknown {kind} "{name}"{where}' + nearest(name, self.known))
+
+
+class StreamError(HayaseError):
+    """Something about one stream's log; `stream` is its name."""
+
+    def __init__(self, stream: str, message: str):
+        self.stream = stream
+        super().__init__(message)
+
+
+class DamagedSegment(StreamError):
+    """A file of a stream whose bytes are not the ones that were written."""
+
+
+class OffsetGone(StreamError):
+    """Records that retention has removed."""
+
+
+class StreamFinished(StreamError):
+    """An append after `finish`."""
+
+
+class HomeInUse(HayaseError):
+    """Another process runs a pipeline on this home."""
+
+
+class StageChanged(HayaseError):
+    """A stage's new definition cannot take over the old one's state."""
+
+
+class DamagedState(HayaseError):
+    """A manifest, a definition or a state file that cannot be used."""
+
+
+class LaneFailed(HayaseError):
+    """The Spark query behind a lane ended with an error."""
+
+
+class EnvironmentUnfit(HayaseError):
+    """Something the machine must have and has not."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of a message about an unknown name: the nearest known one, else the list of them.
+
+    >>> nearest("prise", ["price", "time"])
+    '; did you mean "price"?'
+    >>> nearest("zzz", ["price", "time"])
+    '; known are: price, time'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f'; did you mean "{close[0]}"?'
+    return f"; known are: {', '.join(names[:20])}" if names else ""

@@ -1,0 +1,376 @@
+"""Expressions are DuckDB's: filters, computed columns, keys, arguments, over Arrow. Only this module imports duckdb.
+
+What it guarantees:
+
+- An expression is a pure function of one row. What could answer differently on a second run (clocks, random numbers,
+  sub-queries, window functions, parameters) is refused by name when it is bound.
+- A row whose expression raises (bad cast, overflow) is refused alone, with the reason; its neighbours live. `where`
+  goes first and is always evaluated whole (use CASE to guard one condition by another); the selected expressions are
+  evaluated only where it holds. The outcome of a row does not depend on the rows around it.
+- Rows keep their order, and `origin` says where each came from.
+- Division by zero gives NULL. Integers that overflow and casts that fail raise; NaN and NULL are values like others.
+- Types are those that a stream can have: what DuckDB has beyond them is cast (unsigned and 128-bit integers, enums,
+  UUIDs, other timestamps) or refused (intervals, times of day, bits, unions).
+"""
+
+# ruff: noqa: S608 - building statements out of expressions is the purpose; `bind` has parsed each of them alone
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core import purity
+from hayase.core.errors import DeclarationError, HayaseError, Mistake
+from hayase.core.stages import Mapped, Refusals
+
+__all__ = ["EXPLAINED", "Bound", "Projection", "bind", "check", "check_syntax", "condition"]
+
+EXPLAINED = 100
+"""Of the refused rows of a batch, how many are told DuckDB's own words; the others are told the expression."""
+
+_ROW, _KEEP, _VIEW = "__row", "__keep", "__batch"
+
+# ---------------------------------------------------------------------------------------------------- connections
+
+_SETTINGS = {
+    "threads": "1",  # the engine runs one task per core; it also keeps rows in order
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+# Optimizers that look at one expression at a time. The others move expressions about, and then whether a row raises
+# depends on what stands beside it: a filter split at its ANDs raises on other rows than TRY flags; a common part of
+# two expressions, computed once, is computed outside of TRY; a selected one may come to stand below the filter.
+_OPTIMIZERS = {"expression_rewriter", "unused_columns", "column_lifetime"}
+_mine = threading.local()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """This thread's own connection. One made before a fork is left alone: its threads and locks are not ours."""
+    connections: dict[int, duckdb.DuckDBPyConnection] = _mine.__dict__.setdefault("connections", {})
+    connection = connections.get(os.getpid())
+    if connection is None:
+        connection = duckdb.connect(":memory:", config=_SETTINGS)
+        optimizers = {str(name) for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
+        connection.execute(f"SET disabled_optimizers = '{','.join(sorted(optimizers - _OPTIMIZERS))}'").fetchall()
+        connection.execute("SET TimeZone = 'UTC'").fetchall()
+        connection.execute("SET lock_configuration = true").fetchall()
+        connections[os.getpid()] = connection
+    return connection
+
+
+def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
+    connection = _connection()
+    connection.register(_VIEW, batch)
+    try:
+        return connection.sql(sql).to_arrow_table()
+    finally:
+        connection.unregister(_VIEW)
+
+
+def _words(error: duckdb.Error) -> str:
+    """DuckDB's message without the excerpt of a statement that nobody wrote."""
+    return re.split(r"\n\s*\n?LINE \d+:|\nCandidate", str(error))[0].strip().replace("\n", " ")
+
+
+# ---------------------------------------------------------------------------------------------------- types
+
+_ATOMS = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "integer": pa.int32(), "bigint": pa.int64(),
+    "utinyint": pa.int16(), "usmallint": pa.int32(), "uinteger": pa.int64(), "ubigint": pa.decimal128(20, 0),
+    "hugeint": pa.decimal128(38, 0), "uhugeint": pa.decimal128(38, 0), "float": pa.float32(), "double": pa.float64(),
+    "varchar": pa.string(), "enum": pa.string(), "uuid": pa.string(), "blob": pa.binary(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us"), "timestamp_ns": pa.timestamp("us"), "timestamp_ms": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("us"), "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
+_HINTS = {
+    "interval": "keep it as a number: extract(epoch from ...)",
+    "time": "cast it to string, or keep the timestamp",
+    "time with time zone": "cast it to string, or keep the timestamp",
+    "null": "say which type it is: cast(null as string)",
+}
+_SQL = {
+    pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB", pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP", pa.timestamp("us", tz="UTC"): "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    """The type of a stream's column that holds every value of a DuckDB type, as nearly as there is one."""
+    name = str(kind.id)
+    if name in _ATOMS:
+        return _ATOMS[name]
+    if name == "decimal":
+        inner = dict(kind.children)
+        return pa.decimal128(inner["precision"], inner["scale"])
+    if name in ("list", "array"):
+        return pa.list_(_arrow_type(kind.children[0][1]))
+    if name == "map":
+        return pa.map_(*(_arrow_type(each) for _, each in kind.children))
+    if name == "struct":
+        return pa.struct([pa.field(each, _arrow_type(inner)) for each, inner in kind.children])
+    raise DeclarationError(f"a value of type {name} has no place in a stream", _HINTS.get(name, "cast it to string"))
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if kind in _SQL:
+        return _SQL[kind]
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"MAP({_sql_type(kind.key_type)}, {_sql_type(kind.item_type)})"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{_quoted(each.name)} {_sql_type(each.type)}' for each in kind)})"
+    raise HayaseError(
+        f"a projection cannot give the Arrow type {kind}; use a type that `hayase.core.schemas.ddl` knows"
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+# ---------------------------------------------------------------------------------------------------- binding
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What binding tells of an expression: its type in a stream, and the input columns it reads."""
+
+    kind: pa.DataType
+    columns: frozenset[str]
+
+
+def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
+    """Type an expression over rows of `schema`, or say everything that is wrong with it.
+
+    Mistakes carry the line and column within `sql`, counted from 1.
+
+    >>> bind("amount * 2", pa.schema({"amount": pa.float64()})).kind
+    DataType(double)
+    >>> bind("amuont * 2", pa.schema({"amount": pa.float64()}))
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: 1:1: unknown column "amuont"; did you mean "amount"?
+    """
+    names = {each.lower(): each for each in schema.names}
+    scope = purity.Scope(sql, len(_OPENING), names, relation, *_catalogue())
+    mistakes = list(purity.mistakes(_tree(sql), scope))
+    if mistakes:
+        raise DeclarationError(mistakes)
+    connection = _connection()
+    connection.register(_VIEW, schema.empty_table())
+    try:
+        kind = connection.sql(f"SELECT (\n{sql}\n) FROM {_VIEW} AS {_quoted(relation)}").types[0]
+        return Bound(_arrow_type(kind), frozenset(scope.used))
+    except duckdb.Error as error:
+        raise DeclarationError([Mistake(_words(error), None, line=1, column=1)]) from error
+    except DeclarationError as error:
+        raise DeclarationError([replace(each, line=1, column=1) for each in error.mistakes]) from None
+    finally:
+        connection.unregister(_VIEW)
+
+
+def check(
+    columns: Sequence[tuple[str, str]], where: str | None, schema: pa.Schema, relation: str = "input"
+) -> pa.Schema:
+    """The schema that a projection gives, or all of its mistakes; every column of it may be null."""
+    fields: list[pa.Field] = []
+    mistakes: list[Mistake] = []
+    for name, sql in columns:
+        try:
+            fields.append(pa.field(name, bind(sql, schema, relation).kind))
+        except DeclarationError as error:
+            mistakes += error.mistakes
+    try:
+        if where is not None:
+            condition(where, schema, relation)
+    except DeclarationError as error:
+        mistakes += error.mistakes
+    if mistakes:
+        raise DeclarationError(mistakes)
+    return pa.schema(fields)
+
+
+def condition(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
+    """Bind an expression that must be true or false."""
+    bound = bind(sql, schema, relation)
+    if bound.kind != pa.bool_():
+        hint = "compare it with something"
+        raise DeclarationError([Mistake(f"a condition must be a boolean and this is a {bound.kind}", hint, None, 1, 1)])
+    return bound
+
+
+_OPENING = "SELECT (\n"
+
+
+def _tree(sql: str) -> Mapping[str, Any]:
+    """DuckDB's own syntax tree of one expression."""
+    nodes = _parsed(f"{_OPENING}{sql}\n)", sql)
+    if len(nodes) != 1 or len(nodes[0]["select_list"]) != 1 or nodes[0]["from_table"]["type"] != "EMPTY":
+        raise DeclarationError([Mistake(f'"{sql}" is not one expression', None, line=1, column=1)])
+    found: Mapping[str, Any] = nodes[0]["select_list"][0]
+    return found
+
+
+def check_syntax(statement: str) -> None:
+    """Refuse a statement that DuckDB's own parser cannot read, with the place of what it stumbles over.
+
+    >>> check_syntax("select sum(, 1) from events")
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","
+    """
+    _parsed(statement, statement)
+
+
+def _parsed(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
+    """The statements of a text; places of mistakes are those in `sql`, which is the text or what `_OPENING` opens."""
+    answer = json.loads(_connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0])
+    if not answer["error"]:
+        return [each["node"] for each in answer["statements"]]
+    message = str(answer["error_message"])
+    inside = int(answer.get("position") or 0) - (0 if statement is sql else len(_OPENING))
+    line, column = purity.place(sql, min(inside, len(sql.encode())))  # what ends too early stumbles over what follows
+    reserved = re.search(r'near "(\w+)"$', message)
+    hint = f'a column of that name is written in double quotes: "{reserved[1]}"' if reserved else None
+    raise DeclarationError([Mistake(message, hint, line=line, column=column)])
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
+    """Functions whose answer changes from run to run, with the macros over them, and the aggregates."""
+    listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
+    rows = _connection().execute(listed).fetchall()
+    scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
+    words = re.compile(r"\b(" + "|".join(sorted(scalar | purity.CLOCKS)) + r")\b")
+    macros = {name for name, kind, _, body in rows if kind == "macro" and body and words.search(body)}
+    return frozenset(scalar | macros), frozenset(name for name, kind, _, _ in rows if kind == "aggregate")
+
+
+# ---------------------------------------------------------------------------------------------------- evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A map side: rows that satisfy `where`, as the named expressions over the input, typed by `schema` (see `check`).
+
+    >>> schema = pa.schema({"price": pa.string()})
+    >>> rows = pa.record_batch({"price": ["1", "two", "3"]}, schema=schema)
+    >>> cents = (("cents", "price::int * 100"),)
+    >>> mapped = Projection(cents, None, check(cents, None, schema))(rows)
+    >>> mapped.rows.to_pylist(), mapped.origin.tolist(), mapped.refused.rows.tolist()
+    ([{'cents': 100}, {'cents': 300}], [0, 2], [1])
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    where: str | None
+    schema: pa.Schema
+    relation: str = "input"
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Evaluate over a batch."""
+        if not batch.num_rows:
+            return Mapped(pa.RecordBatch.from_pylist([], schema=self.schema), np.empty(0, np.int64))
+        numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
+        plain, _ = _statements(self)
+        try:
+            found = _run(plain, numbered)
+        except duckdb.Error:
+            return self.row_by_row(batch)
+        return Mapped(self._typed(found.columns[1:]), _origin(found))
+
+    def row_by_row(self, batch: pa.RecordBatch) -> Mapped:
+        """The same, telling rows that raise from those that do not. Exact, and slower: `__call__` tries without."""
+        numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
+        _, guarded = _statements(self)
+        try:
+            found = _run(guarded, numbered)
+        except duckdb.Error as error:
+            raise HayaseError(f"DuckDB could not run {guarded!r}: {_words(error)}") from error
+        origin = _origin(found)
+        # Which expression is to blame, the first in order: -1 none, 0 `where`, 1.. the selected ones.
+        blame = np.where(found[_KEEP].to_numpy() > 1, 0, -1)
+        for number in range(len(self.columns), 0, -1):
+            failed = found.column(number + 1).is_null().to_numpy()
+            blame = np.where(failed & (blame != 0), number, blame)
+        good = blame < 0
+        kept = found.filter(pa.array(good))
+        values = [pc.struct_field(each, [0]) for each in kept.columns[2:]]
+        return Mapped(self._typed(values), origin[good], self._refusals(batch, origin[~good], blame[~good]))
+
+    def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
+        arrays = [_one(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _refusals(self, batch: pa.RecordBatch, rows: np.ndarray, blame: np.ndarray) -> Refusals:
+        texts = [f"where {self.where}", *(sql for _, sql in self.columns)]
+        plain = [f"(\n{self.where}\n)", *(_cast(self, number) for number in range(len(self.columns)))]
+        reasons = []
+        for count, (row, number) in enumerate(zip(rows.tolist(), blame.tolist())):
+            words = ": " + self._explained(batch, row, plain[number]) if count < EXPLAINED else ""
+            reasons.append(f'cannot compute "{texts[number]}"{words}')
+        return Refusals(rows, reasons)
+
+    def _explained(self, batch: pa.RecordBatch, row: int, sql: str) -> str:
+        try:
+            _run(f"SELECT {sql} AS v FROM {_VIEW} AS {_quoted(self.relation)}", batch.slice(row, 1))
+        except duckdb.Error as error:
+            return _words(error)
+        return "DuckDB raised an error"
+
+
+def _cast(projection: Projection, number: int) -> str:
+    kind = _sql_type(projection.schema.field(number).type)
+    return f"CAST((\n{projection.columns[number][1]}\n) AS {kind})"
+
+
+@lru_cache(maxsize=512)
+def _statements(projection: Projection) -> tuple[str, str]:
+    """The plain statement, which raises if any row does, and the guarded one, which flags those rows.
+
+    Both evaluate `where` as a value in a projection of its own and not as a filter, whose AND and OR would skip what
+    the other one evaluates. TRY gives NULL for a row that raises; a struct keeps a genuine NULL apart from that.
+    """
+    casts = [_cast(projection, number) for number in range(len(projection.columns))]
+    values = "".join(f', {sql} AS "__{number}"' for number, sql in enumerate(casts))
+    guarded = "".join(f', TRY(struct_pack(v := {sql})) AS "__{number}"' for number, sql in enumerate(casts))
+    relation = _quoted(projection.relation)
+    if projection.where is None:
+        source = f"{_VIEW} AS {relation}"
+        return f"SELECT {_ROW}{values} FROM {source}", f"SELECT {_ROW}, 1 AS {_KEEP}{guarded} FROM {source}"
+    keep = f"coalesce((\n{projection.where}\n), false)"
+    kept = f"(SELECT *, {keep} AS {_KEEP} FROM {_VIEW} AS {relation}) AS {relation} WHERE {_KEEP}"
+    flag = f"coalesce(TRY(CAST({keep} AS TINYINT)), 2)"
+    flagged = f"(SELECT *, {flag} AS {_KEEP} FROM {_VIEW} AS {relation}) AS {relation} WHERE {_KEEP} > 0"
+    return f"SELECT {_ROW}{values} FROM {kept}", f"SELECT {_ROW}, {_KEEP}{guarded} FROM {flagged}"
+
+
+def _origin(found: pa.Table) -> np.ndarray:
+    origin: np.ndarray = found[_ROW].to_numpy()
+    assert np.all(origin[1:] > origin[:-1]), "DuckDB changed the order of rows"
+    return origin
+
+
+def _one(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
+    """One array of exactly that type: DuckDB names the inner fields of lists and maps in its own way."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        raise HayaseError(
+            f"a batch gives more than 2 GB in one column of type {kind}; read the stream in smaller batches"
+        )
+    return whole if whole.type.equals(kind, check_metadata=True) else whole.cast(kind)

@@ -1,0 +1,276 @@
+"""The compiled loops of `hayase.core.keys`: placing, hashing, bucketing and looking up encoded keys.
+
+Everything here is compiled when the module is imported, for exactly one signature, and kept on disk; importing it costs
+seconds once and a fraction of one afterwards. That is why `keys` imports it only when rows arrive. A key is a run of
+8-byte words. What a loop computes stands in its own file: Numba notices a change of no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = [
+    "BLOCK",
+    "compiled",
+    "fill_table",
+    "find",
+    "hash_rows",
+    "order_by_bucket",
+    "place_fixed",
+    "place_nulls",
+    "place_text",
+    "prefetch",
+    "text_words",
+    "to_buckets",
+]
+
+BLOCK = 128
+"""Rows looked up together: their table lines are asked for at once, and waited for once."""
+
+_TAG = np.uint64(0xFFFFFFFF00000000)
+_SLOT = np.uint64(0x00000000FFFFFFFF)
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+def _given(kind: Any) -> Any:
+    """An array that is only read; arrays over Arrow's buffers are of this kind."""
+    return types.Array(kind, 1, "C", readonly=True)
+
+
+_i64, _u64, _i32, _u8, _flag = types.int64, types.uint64, types.int32, types.uint8, types.boolean
+_none, _pair = types.void, types.UniTuple
+
+
+def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile for (result, arguments...) now, releasing the GIL, and keep the machine code where that is possible."""
+
+    def build(function: Callable[..., Any]) -> Callable[..., Any]:
+        wanted = signature[0](*signature[1:])
+        try:
+            return njit(wanted, nogil=True, cache=True)(function)
+        except (RuntimeError, OSError):  # no directory to keep it in: every process compiles for itself
+            return njit(wanted, nogil=True)(function)
+
+    return build
+
+
+@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+def prefetch(context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of an element (of its row, if the array has two dimensions) without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, arguments[0])
+        indices = [arguments[1]] + [ir.Constant(ir.IntType(64), 0)] * (kind.ndim - 1)
+        place = cgutils.get_item_pointer(context, builder, kind, view, indices)
+        byte, flag = ir.IntType(8), ir.IntType(32)
+        call = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [byte.as_pointer(), flag, flag, flag]),
+            "llvm.prefetch.p0",
+        )
+        hints = [ir.Constant(flag, hint) for hint in (0, 3, 1)]  # to be read; keep it close; data
+        builder.call(call, [builder.bitcast(place, byte.as_pointer()), *hints])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+@njit(inline="always")
+def _rotated(word: Any, left: int) -> Any:
+    return (word << np.uint64(left)) | (word >> np.uint64(64 - left))
+
+
+@njit(inline="always")
+def _round(lane: Any, word: Any) -> Any:
+    return _rotated(lane + word * _P2, 31) * _P1
+
+
+@njit(inline="always")
+def _merged(hashed: Any, lane: Any) -> Any:
+    return (hashed ^ _round(np.uint64(0), lane)) * _P1 + _P4
+
+
+@compiled(_none, _given(_i64), _given(_u64), _u64[::1])
+def hash_rows(offsets: Any, words: Any, hashes: Any) -> None:
+    """XXH64 with seed 0 of every row; `offsets` are in bytes. Rows are whole words, so its tail cases never arise."""
+    for row in range(len(offsets) - 1):
+        at, stop = offsets[row] >> 3, offsets[row + 1] >> 3
+        length = np.uint64((stop - at) << 3)
+        if stop - at >= 4:
+            one, two, three, four = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
+            while stop - at >= 4:
+                one = _round(one, words[at])
+                two = _round(two, words[at + 1])
+                three = _round(three, words[at + 2])
+                four = _round(four, words[at + 3])
+                at += 4
+            value = _rotated(one, 1) + _rotated(two, 7) + _rotated(three, 12) + _rotated(four, 18)
+            value = _merged(_merged(_merged(_merged(value, one), two), three), four)
+        else:
+            value = _P5
+        value += length
+        while at < stop:
+            value = _rotated(value ^ _round(np.uint64(0), words[at]), 27) * _P1 + _P4
+            at += 1
+        value = (value ^ (value >> np.uint64(33))) * _P2
+        value = (value ^ (value >> np.uint64(29))) * _P3
+        hashes[row] = value ^ (value >> np.uint64(32))
+
+
+@compiled(_none, _given(_i64), _given(_flag), _i64[::1])
+def text_words(starts: Any, valid: Any, words: Any) -> None:
+    """Add to `words` what each text takes: four bytes of length and its bytes, padded to whole words."""
+    for row in range(len(words)):
+        length = starts[row + 1] - starts[row] if len(valid) == 0 or valid[row] else 0
+        words[row] += (length + 11) >> 3
+
+
+@compiled(_none, _u64[::1], _i64[::1], _given(_u64), _i64, _given(_flag))
+def place_fixed(words: Any, cursor: Any, values: Any, width: int, valid: Any) -> None:
+    """Put `width` words of each row at its cursor, zeros for a null, and move the cursor."""
+    for row in range(len(cursor)):
+        at = cursor[row]
+        for part in range(width):
+            words[at + part] = values[row * width + part] if len(valid) == 0 or valid[row] else np.uint64(0)
+        cursor[row] = at + width
+
+
+@compiled(_none, _u8[::1], _i64[::1], _given(_i64), _given(_u8), _given(_flag))
+def place_text(data: Any, cursor: Any, starts: Any, source: Any, valid: Any) -> None:
+    """Put length and bytes of each text at its cursor (in words of zeroed `data`) and move it; a null has length -1."""
+    for row in range(len(cursor)):
+        at = cursor[row] << 3
+        if len(valid) == 0 or valid[row]:
+            start = starts[row]
+            length = starts[row + 1] - start
+            for part in range(4):
+                data[at + part] = (length >> (8 * part)) & 255
+            for part in range(length):
+                data[at + 4 + part] = source[start + part]
+            cursor[row] += (length + 11) >> 3
+        else:
+            for part in range(4):
+                data[at + part] = 255
+            cursor[row] += 1
+
+
+@compiled(_none, _u64[::1], _i64[::1], _given(_u64))
+def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
+    """End the rows that have nulls in fixed-width columns with the bits that say in which."""
+    for row in range(len(cursor)):
+        if nulls[row] != 0:
+            words[cursor[row]] = nulls[row]
+
+
+@compiled(_none, _given(_u64), _i64, _i32[::1])
+def to_buckets(hashes: Any, count: int, buckets: Any) -> None:
+    """The upper half of the hash, scaled to `count`; the lower half stays evenly spread within a bucket."""
+    for row in range(len(hashes)):
+        buckets[row] = ((hashes[row] >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+
+
+@compiled(_none, _given(_i32), _i64[::1], _i64[::1])
+def order_by_bucket(buckets: Any, ends: Any, rows: Any) -> None:
+    """Counting sort: `rows` ordered by bucket and then as they came; `ends[b]` is where those of bucket b end."""
+    for row in range(len(buckets)):
+        ends[buckets[row]] += 1
+    total = 0
+    for bucket in range(len(ends)):
+        total, ends[bucket] = total + ends[bucket], total
+    for row in range(len(buckets)):
+        rows[ends[buckets[row]]] = row
+        ends[buckets[row]] += 1
+
+
+@njit(inline="always")
+def _same(arena: Any, start: Any, stop: Any, words: Any, at: Any, end: Any) -> Any:
+    if stop - start != end - at:
+        return False
+    for part in range(stop - start):  # noqa: SIM110  (Numba knows no generator here)
+        if arena[start + part] != words[at + part]:
+            return False
+    return True
+
+
+@compiled(
+    _pair(_i64, 2),
+    *(_u64[::1], _u64[::1], _i64[::1], _u64[::1], _i64),
+    *(_given(_i64), _given(_u64), _given(_u64), _i64, _flag, _i64[::1]),
+)
+def find(
+    table: Any, stored: Any, starts: Any, arena: Any, count: int,
+    offsets: Any, words: Any, hashes: Any, begin: int, insert: bool, slots: Any,
+) -> Any:  # fmt: skip
+    """Slots of the rows from `begin` on; returns (the first row not done for want of room, the number of keys now).
+
+    A table entry is the upper half of a hash and the slot plus one; zero is free. First the entries of a block of rows
+    are looked at without regard to the keys, so that their cache misses overlap; then each candidate's key is compared.
+    """
+    mask = np.uint64(len(table) - 1)
+    room = (len(table) * 5) >> 3
+    for block in range(begin, len(hashes), BLOCK):
+        stop = min(block + BLOCK, len(hashes))
+        for row in range(block, stop):
+            prefetch(table, np.int64(hashes[row] & mask))
+        for row in range(block, stop):
+            place = hashes[row] & mask
+            tag = hashes[row] & _TAG
+            entry = table[place]
+            while entry != 0 and (entry & _TAG) != tag:
+                place = (place + np.uint64(1)) & mask
+                entry = table[place]
+            slots[row] = np.int64(entry & _SLOT) - 1
+            prefetch(starts, max(slots[row], 0))
+        for row in range(block, stop):
+            prefetch(arena, starts[max(slots[row], 0)])
+        for row in range(block, stop):
+            at, end = offsets[row] >> 3, offsets[row + 1] >> 3
+            slot = slots[row]
+            if slot >= 0 and _same(arena, starts[slot], starts[slot + 1], words, at, end):
+                continue
+            place = hashes[row] & mask
+            tag = hashes[row] & _TAG
+            slot = -1
+            while table[place] != 0:
+                if (table[place] & _TAG) == tag:
+                    slot = np.int64(table[place] & _SLOT) - 1
+                    if _same(arena, starts[slot], starts[slot + 1], words, at, end):
+                        break
+                    slot = -1
+                place = (place + np.uint64(1)) & mask
+            if slot < 0 and insert:
+                used = starts[count]
+                if count >= room or count >= len(stored) or used + (end - at) > len(arena):
+                    return row, count
+                slot = count
+                count += 1
+                table[place] = tag | np.uint64(count)
+                stored[slot] = hashes[row]
+                for part in range(end - at):
+                    arena[used + part] = words[at + part]
+                starts[count] = used + (end - at)
+            slots[row] = slot
+    return len(hashes), count
+
+
+@compiled(_none, _u64[::1], _given(_u64))
+def fill_table(table: Any, stored: Any) -> None:
+    """Enter all slots, by their stored hashes, into an empty table."""
+    mask = np.uint64(len(table) - 1)
+    for slot in range(len(stored)):
+        place = stored[slot] & mask
+        while table[place] != 0:
+            place = (place + np.uint64(1)) & mask
+        table[place] = (stored[slot] & _TAG) | np.uint64(slot + 1)

@@ -1,0 +1,289 @@
+"""Keys: the canonical bytes of a row's key columns, their hash, the bucket it chooses, and an exact index of keys.
+
+Two rows have the same bytes if and only if SQL calls their keys equal, where NULL is a value of its own, -0.0 is 0.0
+and all NaNs are one. Signed integers of all widths agree with each other, and so do both float types. The encoding of a
+row, all little-endian and in whole 8-byte words, is that of its columns one after the other:
+
+- boolean, integer, date, timestamp: the value as int64; float: as float64; decimal: its 16 bytes; NULL: zeros;
+- string, binary: four bytes of length, the bytes, zeros up to a whole word; NULL: the length -1;
+- then, only if a column of fixed width is NULL, one word whose bit i says that column i is.
+
+The hash is XXH64 with seed 0 of these bytes. Encoding and hash decide where state lives on disk: they never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.errors import DeclarationError
+
+__all__ = [
+    "EncodedKeys",
+    "KeyIndex",
+    "buckets",
+    "check_key_type",
+    "compile_ahead",
+    "encode",
+    "flags",
+    "hashes",
+    "split",
+    "values",
+]
+
+_MOST_COLUMNS = 64
+_MOST_SLOTS = 2**32 - 2
+_NO_FLAGS = np.empty(0, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedKeys:
+    """The encoding of n rows: row i is `data[offsets[i]:offsets[i + 1]]`, always a multiple of eight bytes."""
+
+    offsets: np.ndarray
+    data: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def words(self) -> np.ndarray:
+        """The same bytes as 8-byte words."""
+        return self.data.view(np.uint64)
+
+
+def compile_ahead() -> None:
+    """Make sure that the loops are compiled: seconds on a machine's first start, a fraction of one later."""
+    from hayase.core import key_loops  # noqa: F401  (importing compiles; see the module)
+
+
+def check_key_type(kind: pa.DataType) -> None:
+    """Refuse a type whose values have no canonical bytes.
+
+    >>> check_key_type(pa.list_(pa.int64()))
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: a list<item: int64> cannot be a key; use its atomic parts as key columns
+    """
+    if not (_is_text(kind) or _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise DeclarationError(f"a {kind} cannot be a key", "use its atomic parts as key columns")
+
+
+def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:
+    """The canonical encoding of the rows of some key columns; without any column all `rows` have the empty key.
+
+    >>> encode([pa.array([7, None]), pa.array(["ab", ""])]).offsets.tolist()
+    [0, 16, 40]
+    """
+    from hayase.core import key_loops
+
+    if len(columns) > _MOST_COLUMNS:
+        raise DeclarationError(f"{len(columns)} key columns are too many", f"use at most {_MOST_COLUMNS}")
+    count = len(columns[0]) if columns else (rows or 0)
+    parts = [_part(column) for column in columns]
+    if len(parts) == 1 and isinstance(parts[0], _Fixed) and not len(parts[0].valid):
+        width = parts[0].width * 8
+        return EncodedKeys(np.arange(0, count * width + 1, width, dtype=np.int64), parts[0].words.view(np.uint8))
+
+    sizes = np.full(count, sum(part.width for part in parts if isinstance(part, _Fixed)), np.int64)
+    nulls = np.zeros(count, np.uint64)
+    for at, part in enumerate(parts):
+        if isinstance(part, _Text):
+            key_loops.text_words(part.starts, part.valid, sizes)
+        elif len(part.valid):
+            nulls |= np.left_shift((~part.valid).astype(np.uint64), np.uint64(at))
+    some_null = bool(nulls.any())
+    if some_null:
+        sizes += nulls != 0
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    words, cursor = np.zeros(ends[-1], np.uint64), ends[:-1].copy()
+    for part in parts:
+        if isinstance(part, _Text):
+            key_loops.place_text(words.view(np.uint8), cursor, part.starts, part.data, part.valid)
+        else:
+            key_loops.place_fixed(words, cursor, part.words, part.width, part.valid)
+    if some_null:
+        key_loops.place_nulls(words, cursor, nulls)
+    return EncodedKeys(ends << 3, words.view(np.uint8))
+
+
+def hashes(encoded: EncodedKeys) -> np.ndarray:
+    """XXH64 with seed 0 of every row."""
+    from hayase.core import key_loops
+
+    result = np.empty(len(encoded), np.uint64)
+    key_loops.hash_rows(encoded.offsets, encoded.words, result)
+    return result
+
+
+def buckets(columns: Sequence[pa.Array], count: int) -> np.ndarray:
+    """The bucket of every row, int32 below `count`: a function of the key alone."""
+    from hayase.core import key_loops
+
+    hashed = hashes(encode(columns))
+    result = np.empty(len(hashed), np.int32)
+    key_loops.to_buckets(hashed, count, result)
+    return result
+
+
+def split(batch: pa.RecordBatch, key_columns: Sequence[str], count: int) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows of each bucket that has any, in the order in which they came; without key columns all are in bucket 0.
+
+    >>> [(bucket, part.num_rows) for bucket, part in split(pa.record_batch({"a": [1, 2, 1, 2]}), ["a"], 1)]
+    [(0, 4)]
+    """
+    if batch.num_rows == 0:
+        return []
+    if count == 1 or not key_columns:
+        return [(0, batch)]
+    from hayase.core import key_loops
+
+    chosen = buckets([batch.column(name) for name in key_columns], count)
+    rows, ends = np.empty(len(chosen), np.int64), np.zeros(count, np.int64)
+    key_loops.order_by_bucket(chosen, ends, rows)
+    starts = np.concatenate(([0], ends[:-1]))
+    filled = np.flatnonzero(ends > starts)
+    if len(filled) == 1:
+        return [(int(filled[0]), batch)]
+    ordered = batch.take(pa.array(rows))
+    return [(int(bucket), ordered.slice(starts[bucket], ends[bucket] - starts[bucket])) for bucket in filled]
+
+
+def values(column: pa.Array, kind: type, per_row: int = 1) -> np.ndarray:
+    """The raw values of a column of fixed width, `per_row` of them a row; anything may stand where a null is."""
+    return _viewed(column, kind, column.offset * per_row, len(column) * per_row)
+
+
+def flags(column: pa.Array) -> np.ndarray:
+    """Whether each value of a column is there, as bytes; empty when none is null."""
+    return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else _NO_FLAGS
+
+
+class KeyIndex:
+    """An exact map from keys to dense slots 0, 1, 2, ... in the order in which the keys first came.
+
+    Open addressing over (upper half of the hash, slot); the keys' bytes stand in one arena and are compared in full, so
+    that colliding hashes never merge keys. A key costs its bytes and about 32 more. Keys are not removed.
+    """
+
+    __slots__ = ("_arena", "_count", "_starts", "_stored", "_table")
+
+    def __init__(self) -> None:
+        self._table = np.zeros(1024, np.uint64)
+        self._stored = np.empty(1024, np.uint64)
+        self._starts = np.zeros(1025, np.int64)
+        self._arena = np.empty(1024, np.uint64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes set aside; the part of them that no key uses yet is not backed by memory."""
+        return self._table.nbytes + self._stored.nbytes + self._starts.nbytes + self._arena.nbytes
+
+    def slots(self, encoded: EncodedKeys, hashed: np.ndarray, insert: bool = True) -> np.ndarray:
+        """The slot of every row's key, int64. A new key gets the next slot, or -1 if it is not to be inserted."""
+        from hayase.core import key_loops
+
+        result = np.empty(len(encoded), np.int64)
+        done = 0
+        while done < len(encoded):
+            done, self._count = key_loops.find(
+                self._table, self._stored, self._starts, self._arena, self._count,
+                encoded.offsets, encoded.words, hashed, done, insert, result,
+            )  # fmt: skip
+            if done < len(encoded):
+                self._make_room(int(encoded.offsets[done + 1] - encoded.offsets[done]) >> 3)
+        return result
+
+    def _make_room(self, words: int) -> None:
+        """Double whatever is full, for at least one more key of that many words."""
+        from hayase.core import key_loops
+
+        if self._count >= _MOST_SLOTS:
+            raise MemoryError(f"{self._count} keys in one bucket; use more buckets")
+        used = int(self._starts[self._count])
+        if used + words > len(self._arena):
+            self._arena = _grown(self._arena, used, max(2 * len(self._arena), used + words))
+        if self._count == len(self._stored):
+            self._stored = _grown(self._stored, self._count, 2 * self._count)
+            self._starts = _grown(self._starts, self._count + 1, 2 * self._count + 1)
+        if self._count >= (len(self._table) * 5) >> 3:
+            self._table = np.zeros(2 * len(self._table), np.uint64)
+            key_loops.fill_table(self._table, self._stored[: self._count])
+
+
+def _grown(array: np.ndarray, used: int, size: int) -> np.ndarray:
+    larger = np.empty(size, array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A column of `width` words a row; `valid` is empty when nothing is null."""
+
+    words: np.ndarray
+    width: int
+    valid: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A column of byte strings; `valid` is empty when nothing is null."""
+
+    starts: np.ndarray
+    data: np.ndarray
+    valid: np.ndarray
+
+
+def _part(column: pa.Array) -> _Fixed | _Text:
+    """A column as the loops take it: canonical words, or bytes with their starts."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    check_key_type(column.type)
+    kind, valid = column.type, flags(column)
+    if _is_text(kind):
+        column = column.cast(pa.binary())
+        starts = _viewed(column, np.int32, column.offset, len(column) + 1).astype(np.int64)
+        data = column.buffers()[2]
+        return _Text(starts, np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), valid)
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.decimal128(38, kind.scale))
+        return _Fixed(values(column, np.uint64, 2), 2, valid)
+    if pa.types.is_floating(kind):
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            numbers = values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return _Fixed(numbers.view(np.uint64), 1, valid)
+    if kind != pa.uint64():
+        column = pc.cast(column.view(pa.int32()) if kind == pa.date32() else column, pa.int64())
+    return _Fixed(values(column, np.uint64), 1, valid)
+
+
+def _viewed(column: pa.Array, kind: type, first: int, count: int) -> np.ndarray:
+    source = column.buffers()[1]
+    if source is None or not len(column):
+        return np.zeros(count, kind)
+    return np.require(np.frombuffer(source, kind, count, first * np.dtype(kind).itemsize), requirements="A")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )  # fmt: skip
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_boolean(kind) or pa.types.is_integer(kind) or kind == pa.date32() or pa.types.is_timestamp(kind)
+        or kind == pa.time64("us") or pa.types.is_duration(kind)
+    )  # fmt: skip

@@ -1,0 +1,327 @@
+"""The YAML file of a pipeline, read with all its mistakes at once; `pipeline_text` writes one.
+
+    pipeline: shop
+    home: ./shop                 # optional, relative to the file; without it, a directory beside the file, named like
+    streams:                     # the pipeline
+      events:
+        schema: time timestamp, uuid string, user_id string, amount double
+        time: time               # the column of the event time
+        id: uuid                 # optional: the column that identifies a record
+        time_unit: ms            # for integer time columns only: s, ms or us
+        slack: 10 seconds        # default 0 s
+        max_ahead: 1 day         # default 1 day; none: no limit
+        idle_after: 30 seconds   # default off
+        retention: {age: 7 days, size: 10 GB}
+    queries:
+      large: select time, user_id, amount from events where amount > 100
+      totals:
+        cql: select user_id, count(*) as orders from events group by user_id
+
+Values are read as the text that stands there, so a stream may be called `on` or `no`. A mistake carries the file, the
+line and the column; `PipelineFile.at` gives the same to a mistake that the planner finds inside a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from hayase.core.declarations import (
+    FieldMistake,
+    PipelineDeclaration,
+    QueryDeclaration,
+    Retention,
+    StreamDeclaration,
+    checked_name,
+    clashes,
+)
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.pipeline_text import pipeline_text
+from hayase.core.schemas import arrow_schema
+from hayase.core.sizes import size
+from hayase.core.times import duration
+from hayase.core.yaml_nodes import Place, Written, compose, place_of
+
+__all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
+
+_LARGEST = 1_000_000
+_EXAMPLE = 'begin with "pipeline: NAME", or let "hayase init DIR" write a first one'
+_NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """What a pipeline file says, and where it says it.
+
+    `places` holds where the text of each ("query", name) and ("schema", stream) begins, and each ("stream", name).
+    """
+
+    declaration: PipelineDeclaration
+    home: Path
+    path: Path
+    places: Mapping[tuple[str, str], Place]
+    texts: Mapping[tuple[str, str], Written] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, kind: str, name: str, mistake: Mistake) -> Mistake:
+        """The mistake with its place in this file: its own line and column, if any, count within that text."""
+        place = self.places.get((kind, name))
+        written = self.texts.get((kind, name))
+        if written is not None and mistake.line is not None:
+            place = written.place(mistake.line, mistake.column or 1)
+        line, column = (place.line, place.column) if place else (None, None)
+        return replace(mistake, file=str(self.path), line=line, column=column)
+
+
+def read_pipeline(path: Path) -> PipelineFile:
+    """The pipeline declared in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
+    file = str(path)
+    try:
+        source = _source(path)
+        root = compose(source)
+    except DeclarationError as error:
+        raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
+    reading = _Reading(source)
+    if root is None or _is_null(root):
+        reading.mistakes.append(Mistake("the file is empty", _EXAMPLE, line=1))
+        made = None
+    else:
+        made = reading.pipeline(root)
+    if made is None:
+        ordered = sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0))
+        raise DeclarationError(replace(each, file=file) for each in ordered)
+    declaration, home = made
+    return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
+
+
+def _source(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError as error:
+        raise DeclarationError("there is no such file", 'write one, or let "hayase init DIR" do it') from error
+    except IsADirectoryError as error:
+        raise DeclarationError("this is a directory", "give the pipeline file in it") from error
+    except OSError as error:
+        raise DeclarationError(f"the file cannot be read: {error.strerror}", "check its permissions") from error
+    if len(data) > _LARGEST:
+        raise DeclarationError("the file is larger than 1 MB, which no pipeline is", "is it a file of records?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DeclarationError([Mistake("the file is not UTF-8 text", "save it as UTF-8", line=line)]) from error
+
+
+class _Reading:
+    """One pass over the nodes of a file: gathers mistakes and places, and goes on."""
+
+    def __init__(self, source: str):
+        self.source = source
+        self.mistakes: list[Mistake] = []
+        self.places: dict[tuple[str, str], Place] = {}
+        self.texts: dict[tuple[str, str], Written] = {}
+        self.named: list[tuple[str, yaml.Node]] = []
+
+    def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
+        place = place_of(node, self.source)
+        self.mistakes.append(Mistake(message, hint, None, place.line, place.column))
+
+    def attempt(self, node: yaml.Node, read: Callable[[yaml.Node], Any], prefix: str = "") -> list[Any]:
+        """What `read` makes of the node, alone in a list; if it refuses, nothing, and its mistakes are noted."""
+        try:
+            return [read(node)]
+        except DeclarationError as error:
+            for each in error.mistakes:
+                self.wrong(node, prefix + each.message, each.hint)
+        except HayaseError as error:
+            self.wrong(node, prefix + str(error))
+        return []
+
+    def mapping(self, node: yaml.Node, where: str, example: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Key -> (node of the key, node of the value)."""
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, f"{where} must be a mapping, not {_shown(node)}", example)
+            return {}
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.wrong(key, f"a key in {where} is {_shown(key)}", "a key is a name")
+            elif key.value in found:
+                line = place_of(found[key.value][0], self.source).line
+                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
+            else:
+                found[key.value] = (key, value)
+        return found
+
+    def known(self, node: yaml.Node, where: str, keys: tuple[str, ...], example: str) -> dict[str, yaml.Node]:
+        """Key -> node of the value, for the keys that have a meaning there; the others are noted."""
+        found = self.mapping(node, where, example)
+        for name, (key, _) in found.items():
+            if name not in keys:
+                self.wrong(key, f'unknown key "{name}" in {where}', nearest(name, keys).removeprefix("; "))
+        return {name: value for name, (_, value) in found.items() if name in keys}
+
+    def values(self, parts: Mapping[str, yaml.Node], readers: Mapping[str, _Reader], of: str = "") -> dict[str, Any]:
+        """Key -> value, for those that could be read."""
+        return {key: value for key, node in parts.items() for value in self.attempt(node, readers[key], f"{key}{of}: ")}
+
+    def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
+        """The declaration and the home, unless there are mistakes."""
+        parts = self.known(root, "the pipeline file", (*_PIPELINE, "streams", "queries"), _EXAMPLE)
+        if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
+            self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')
+        given = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
+        streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
+        queries = self.section(parts.get("queries"), "query", "queries", self.query)
+        latest = dict(self.named)
+        for mistake in clashes(name for name, _ in self.named):
+            self.wrong(latest[mistake.field], mistake.message, mistake.hint)
+        if self.mistakes:
+            return None
+        name = given["pipeline"]
+        return PipelineDeclaration(name, tuple(streams), tuple(queries)), given.get("home", Path(name))
+
+    def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
+        """All streams, or all queries, that could be read."""
+        if node is None or _is_null(node):
+            return []
+        made = []
+        for name, (key, value) in self.mapping(node, where, f'write below it "NAME:" and what the {kind} is').items():
+            if not self.attempt(key, lambda key: checked_name(kind, key.value)):
+                continue
+            self.named.append((name, key))
+            made.append(read(name, key, value))
+        return [each for each in made if each is not None]
+
+    def stream(self, name: str, key: yaml.Node, node: yaml.Node) -> StreamDeclaration | None:
+        where = f'stream "{name}"'
+        readers = {**_STREAM, "retention": lambda node: self.retention(where, node)}
+        parts = self.known(node, where, tuple(readers), 'write below it "schema: ..." and "time: ..."')
+        given = self.values(parts, readers, f" of {where}")
+        self.places["stream", name] = place_of(key, self.source)
+        for part, hint in _REQUIRED.items() if isinstance(node, yaml.MappingNode) else ():
+            if part not in parts:
+                self.wrong(key, f"{where} has no {part}", hint)
+        if "schema" not in given:
+            return None
+        self.locate("schema", name, parts["schema"])
+        try:
+            if "time" in given:
+                return StreamDeclaration(name, **given)
+            arrow_schema(given["schema"])
+        except DeclarationError as error:
+            for each in error.mistakes:
+                self.stream_mistake(name, parts, given, each)
+        return None
+
+    def retention(self, stream: str, node: yaml.Node) -> Retention:
+        where = f"retention of {stream}"
+        parts = self.known(node, where, tuple(_RETENTION), "write it like {age: 7 days, size: 10 GB}")
+        return Retention(**self.values(parts, _RETENTION, f" in {where}"))
+
+    def locate(self, kind: str, name: str, node: yaml.Node) -> None:
+        if isinstance(node, yaml.ScalarNode):
+            self.texts[kind, name] = Written.of(node, self.source)
+            self.places[kind, name] = self.texts[kind, name].place()
+
+    def stream_mistake(
+        self, name: str, parts: Mapping[str, yaml.Node], given: Mapping[str, Any], mistake: Mistake
+    ) -> None:
+        """Note what the declaration finds wrong with itself, at the part it speaks of."""
+        if not isinstance(mistake, FieldMistake):  # of the schema alone, which does not know its stream
+            mistake = FieldMistake(
+                f'schema of stream "{name}": {mistake.message}',
+                mistake.hint,
+                None,
+                mistake.line,
+                mistake.column,
+                "schema",
+            )
+        part = mistake.field
+        if part == "schema":
+            place = self.texts["schema", name].place(mistake.line or 1, mistake.column or 1)
+            self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
+        elif part in given or part not in parts:  # else what is wrong with that part has been noted already
+            # a time_unit that is missing is a matter of the time column
+            self.wrong(parts.get(part, parts["time"]), mistake.message, mistake.hint)
+
+    def query(self, name: str, key: yaml.Node, node: yaml.Node) -> QueryDeclaration | None:
+        where = f'query "{name}"'
+        if isinstance(node, yaml.MappingNode):
+            parts = self.known(node, where, ("cql",), 'write "cql: select ..."')
+            if "cql" not in parts:
+                self.wrong(key, f"{where} has no text", 'add "cql: select ..."')
+                return None
+            node = parts["cql"]
+        self.locate("query", name, node)
+        texts = self.attempt(node, _query, f"{where}: ")
+        return QueryDeclaration(name, texts[0]) if texts else None
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def _shown(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return "nothing" if _is_null(node) else "text"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+def _text(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise DeclarationError(f"this must be text, not {_shown(node)}", "write it after the colon")
+    if _is_null(node) or not node.value:
+        raise DeclarationError("there is no value", "write one after the colon, or remove the key")
+    if any("\ud800" <= character <= "\udfff" for character in node.value):
+        raise DeclarationError("the text holds half a character (a lone surrogate)", "correct the escape")
+    return str(node.value)
+
+
+def _query(node: yaml.Node) -> str:
+    text = _text(node)
+    if not text.strip():
+        raise DeclarationError("the text is empty", "write a query: select ...")
+    return text
+
+
+def _directory(node: yaml.Node) -> Path:
+    text = _text(node)
+    if "\0" in text:
+        raise DeclarationError("no directory can have that name", "remove the \\0")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise DeclarationError("there is no such user", "write the directory without ~") from error
+
+
+def _duration(node: yaml.Node) -> int:
+    return duration(_text(node))
+
+
+def _duration_or_none(node: yaml.Node) -> int | None:
+    text = _text(node)
+    return None if text in ("none", "off") else duration(text)
+
+
+_Reader = Callable[[yaml.Node], Any]
+_T = TypeVar("_T")
+_PIPELINE: dict[str, _Reader] = {"pipeline": lambda node: checked_name("pipeline", _text(node)), "home": _directory}
+_STREAM: dict[str, _Reader] = {
+    "schema": _text,
+    "time": _text,
+    "id": _text,
+    "time_unit": _text,
+    "slack": _duration,
+    "max_ahead": _duration_or_none,
+    "idle_after": _duration_or_none,
+}
+_RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(_text(node))}
+_REQUIRED = {
+    "schema": 'add "schema: time timestamp, amount double"',
+    "time": 'say which column is the event time: "time: COLUMN"',
+}

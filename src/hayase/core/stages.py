@@ -1,0 +1,115 @@
+"""The contract between the engine and what runs in it: a stage is a map side, a key and a kernel.
+
+The engine moves Arrow batches and files; what a stage computes is behind these few types. Nothing here knows Spark, and a
+stage must be a pure function of its input: a batch that is run again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+
+__all__ = ["OFFSET", "TIME", "Input", "Kernel", "MapSide", "Mapped", "Outcome", "Refusals", "Stage", "Tuples"]
+
+TIME = "__time"
+"""Column of every mapped batch: event time, int64 microseconds."""
+OFFSET = "__offset"
+"""Column of every mapped batch: offset of the record in its stream, int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Rows that a stage cannot handle: their positions in the batch at hand, and for each the reason."""
+
+    rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    reasons: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What a map side made of a batch. `origin[i]` is the input row that `rows[i]` came from; refused rows have no output."""
+
+    rows: pa.RecordBatch
+    origin: np.ndarray
+    refused: Refusals = field(default_factory=Refusals)
+
+
+class MapSide(Protocol):
+    """Stateless, record by record: Arrow in, Arrow out."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """State tuples to be written, by section. `until`: the event time from which none of them matters any more."""
+
+    section: str
+    rows: pa.RecordBatch
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a kernel made of its inputs: output rows in (time, offset) order, refused input rows, the change of its state.
+
+    `rows` has the columns of the stage's output stream. `refused[i]` speaks of input i's batch.
+    """
+
+    rows: pa.RecordBatch
+    refused: Sequence[Refusals] = ()
+    state: Sequence[Tuples] = ()
+
+
+class Kernel(Protocol):
+    """The stateful half of a stage, for one bucket. Built empty, restored from its tuples, then fed batch by batch.
+
+    The tuples that `process` returned, given to `restore` in the same order, rebuild the kernel. Versions number the
+    batches of the lane and only grow.
+    """
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples that were written at `version` or, after a merge of segments, up to it. Repeating is harmless."""
+
+    def process(self, inputs: Sequence[pa.RecordBatch], clock: int, version: int) -> Outcome:
+        """One batch per input, in (time, offset) order, none later than `clock`: up to there the result is final."""
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples written up to `version`, those that no later tuple replaces, as they are now: they will be rewritten."""
+
+    def size(self, section: str) -> int:
+        """How many tuples of a section are alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One stream that a stage reads: its map side, the schema that gives, and the columns whose hash chooses the bucket."""
+
+    stream: str
+    map_side: MapSide
+    schema: pa.Schema
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as the engine runs it.
+
+    Without a kernel the output is what the map side gives, in the order of the input's log. With one, each bucket's
+    kernel sees its inputs in (time, stream, offset) order, and records later than the slack allows are refused.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    output: StreamDeclaration
+    fingerprint: str
+    kernel: Callable[[], Kernel] | None = None

@@ -1,0 +1,107 @@
+"""Time is int64 microseconds since 1970 in UTC; durations are int64 microseconds. Nothing here reads a clock."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from hayase.core.errors import HayaseError
+
+__all__ = ["BEGINNING", "END", "UNITS", "duration", "duration_text", "instant", "instant_text"]
+
+BEGINNING = -(2**62)
+"""Before every event: the clock of a stream that has no record yet."""
+END = 2**62
+"""After every event: the clock of a stream that is finished."""
+
+UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Units of integer time columns, in microseconds."""
+
+_SPELLINGS = {
+    "us": 1, "microsecond": 1, "microseconds": 1,
+    "ms": 1_000, "millisecond": 1_000, "milliseconds": 1_000,
+    "s": 10**6, "sec": 10**6, "second": 10**6, "seconds": 10**6,
+    "m": 60 * 10**6, "min": 60 * 10**6, "minute": 60 * 10**6, "minutes": 60 * 10**6,
+    "h": 3600 * 10**6, "hour": 3600 * 10**6, "hours": 3600 * 10**6,
+    "d": 86400 * 10**6, "day": 86400 * 10**6, "days": 86400 * 10**6,
+    "w": 7 * 86400 * 10**6, "week": 7 * 86400 * 10**6, "weeks": 7 * 86400 * 10**6,
+}  # fmt: skip
+_PART = re.compile(r"\s*(\d{1,19}(?:\.\d{1,18})?)\s*([a-zA-Z]+)\s*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def duration(text: str | int | timedelta) -> int:
+    """Microseconds of a duration: "10 minutes", "500 ms", "1h 30m", a timedelta, or microseconds as they are.
+
+    >>> duration("10 minutes"), duration("500 ms"), duration("1h"), duration("1h 30m")
+    (600000000, 500000, 3600000000, 5400000000)
+    """
+    if isinstance(text, timedelta):
+        return _bounded((text.days * 86400 + text.seconds) * 10**6 + text.microseconds, text)
+    if isinstance(text, int) and not isinstance(text, bool):
+        return _bounded(text, text)
+    total, at = 0, 0
+    while isinstance(text, str) and (part := _PART.match(text, at)):
+        scale = _SPELLINGS.get(part[2].lower())
+        whole, _, fraction = part[1].partition(".")
+        if scale is None or (fraction and int(fraction) * scale % 10 ** len(fraction)):
+            break
+        total += int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+        at = part.end()
+        if at == len(text):
+            return _bounded(total, text)
+    raise HayaseError(f'"{text}" is not a duration; write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"')
+
+
+def _bounded(microseconds: int, given: object) -> int:
+    if abs(microseconds) >= END:
+        raise HayaseError(f'"{given}" is too long for a duration; it must stay below 146,000 years')
+    return microseconds
+
+
+def duration_text(microseconds: int) -> str:
+    """The shortest exact way to write a duration, which `duration` reads back.
+
+    >>> duration_text(600_000_000), duration_text(1_500_000), duration_text(0)
+    ('10 minutes', '1500 ms', '0 s')
+    """
+    for name, scale in (("day", 86400 * 10**6), ("hour", 3600 * 10**6), ("minute", 60 * 10**6)):
+        if microseconds and microseconds % scale == 0:
+            count = microseconds // scale
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    for name, scale in (("s", 10**6), ("ms", 1000)):
+        if microseconds % scale == 0:
+            return f"{microseconds // scale} {name}"
+    return f"{microseconds} us"
+
+
+def instant(value: datetime | str | int) -> int:
+    """Microseconds of a point in time; a datetime or text without a zone is taken as UTC, an integer is microseconds.
+
+    >>> instant("1970-01-01T00:00:01Z"), instant(datetime(1970, 1, 1, 0, 0, 2))
+    (1000000, 2000000)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise HayaseError(f'"{value}" is not a time; write it like "2026-01-31T12:00:00Z"') from error
+    if not isinstance(value, datetime):
+        raise HayaseError(f"{value!r} is not a time; give a datetime, ISO text or microseconds")
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def instant_text(microseconds: int) -> str:
+    """ISO text of a point in time, as far as the calendar goes; past its ends, the microseconds.
+
+    >>> instant_text(1_500_000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    try:
+        text = (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
+    except OverflowError:
+        return f"{microseconds} us"
+    return text.replace("+00:00", "Z")

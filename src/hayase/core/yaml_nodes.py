@@ -1,0 +1,193 @@
+"""YAML as a tree of nodes that know where they stand, read with nothing but the safe loader.
+
+`compose` gives the tree or raises one `DeclarationError` in plain words, with line and column. The cost of a hostile
+file is bounded: its depth is, and so is the number of its values, those that aliases repeat included. `Written` finds
+the place in the file of any character of a scalar, however it is quoted or folded. Lines and columns count from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import yaml
+
+from hayase.core.errors import DeclarationError, Mistake
+
+__all__ = ["Place", "Written", "compose", "place_of"]
+
+_DEEPEST = 20
+_MOST = 50_000
+_IMPLICIT = ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "value", "merge")
+_TAGS = {f"tag:yaml.org,2002:{name}" for name in _IMPLICIT}
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_DOUBLE_QUOTED = re.compile(r"\\(?:x.{2}|u.{4}|U.{8}|\r\n|.)|.", re.DOTALL)
+_ITSELF, _DEEP, _MANY, _TAGGED = "contains itself", "nested too deep", "too many values", "a tag"
+_IN_PLAIN_WORDS = (
+    ("found character '\\t'", "a tab cannot stand here", "indent with spaces"),
+    (
+        "mapping values are not",
+        'a ":" cannot stand here',
+        'quote a value that has ": " in it; end the key above with ":"',
+    ),
+    ("could not find expected ':'", 'a ":" is missing after a key', 'write "key: value", with a space after the colon'),
+    ("expected <block end>", "the indentation does not fit the lines above", "indent the keys of one block alike"),
+    ("found unexpected end of stream", "a quote is not closed", "close it, or write the text after |"),
+    ("expected ',' or '}'", 'a "{" is not closed', "write it like {age: 7 days, size: 10 GB}"),
+    ("expected ',' or ']'", 'a "[" is not closed', "close it"),
+    ("but found another document", "the file holds more than one document", 'remove the "---" between them'),
+    ("found undefined alias", "this alias (*) stands for nothing", "put a value that begins with * in quotes"),
+    ("cannot start any token", "this character cannot begin a value", "put the value in quotes"),
+    (_ITSELF, "this alias (*) stands for a value that contains it", "write the value out"),
+    (_DEEP, f"values are nested more than {_DEEPEST} deep", "a pipeline file is flat"),
+    (_MANY, f"the file holds more than {_MOST:,} values", "if it is no file of records, its aliases (*) multiply"),
+    (_TAGGED, "tags (!) have no meaning in this file", "remove it, or put a value that begins with ! in quotes"),
+)
+_OPENED = ("found unexpected end of stream", "expected ',' or")
+"""Problems that are best shown where the thing begins that is not closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a file."""
+
+    line: int
+    column: int
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with bounds on depth and on repetition by aliases."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self._depth = self._count = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if self._depth >= _DEEPEST:
+            _refuse(_DEEP, event)
+        before = self._count
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._sizes:
+                _refuse(_ITSELF, event)
+            self._count += self._sizes[id(node)]
+        else:
+            self._count += 1
+            self._sizes[id(node)] = self._count - before
+        if self._count > _MOST:
+            _refuse(_MANY, event)
+        if node is not None and node.tag not in _TAGS:
+            _refuse(_TAGGED, event)
+        return node
+
+
+def _refuse(problem: str, event: Any) -> NoReturn:
+    raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+
+
+def compose(text: str) -> yaml.Node | None:
+    """The root node of a YAML document, None if there is none.
+
+    >>> compose("a: [1, 2")
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: 1:4: a "[" is not closed; close it
+    """
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        place = _place(text, error.position)
+        message = f"the character U+{ord(text[error.position]):04X} cannot stand in a YAML file"
+        raise DeclarationError([Mistake(message, "remove it", None, place.line, place.column)]) from error
+    try:
+        return loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem or ""
+        opened = any(fragment in problem for fragment in _OPENED)
+        mark = (opened and error.context_mark) or error.problem_mark or error.context_mark
+        raise DeclarationError([_translated(text, problem, mark.index if mark else 0)]) from error
+    except (ValueError, OverflowError) as error:  # an escape like "\UFFFFFFFF" in double quotes
+        place = _place(text, loader.index)
+        message = "an escape in a quoted text is no character"
+        raise DeclarationError([Mistake(message, "correct it", None, place.line, place.column)]) from error
+    finally:
+        loader.dispose()
+
+
+def _translated(text: str, problem: str, index: int) -> Mistake:
+    place = _place(text, index)
+    for fragment, message, hint in _IN_PLAIN_WORDS:
+        if fragment in problem:
+            return Mistake(message, hint, None, place.line, place.column)
+    return Mistake(f"this is not valid YAML: {problem}", None, None, place.line, place.column)
+
+
+def place_of(node: yaml.Node, source: str) -> Place:
+    """Where a node begins."""
+    return _place(source, node.start_mark.index)
+
+
+def _place(source: str, index: int) -> Place:
+    index = min(index, len(source))
+    return Place(source.count("\n", 0, index) + 1, index - source.rfind("\n", 0, index))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The text of a scalar, and for each of its characters the index in the file's source."""
+
+    text: str
+    indexes: tuple[int, ...]
+    source: str
+
+    @classmethod
+    def of(cls, node: yaml.ScalarNode, source: str) -> Written:
+        """Align a scalar with its source: but for white space, both hold the same characters in the same order."""
+        written = [index for index, blank in _characters(node, source) if not blank]
+        end = written[-1] + 1 if written else node.start_mark.index
+        indexes: list[int] = []
+        following = end
+        for character in reversed(node.value):
+            if not character.isspace() and written:
+                following = written.pop()
+            indexes.append(following)
+        return cls(node.value, (*reversed(indexes), end), source)
+
+    def place(self, line: int = 1, column: int = 1) -> Place:
+        """The place in the file of a place in the text; past the end of a line or of the text, what comes next."""
+        starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        start = starts[min(max(line, 1), len(starts)) - 1]
+        at = min(start + max(column, 1) - 1, len(self.text))
+        return _place(self.source, self.indexes[at])
+
+
+def _characters(node: yaml.ScalarNode, source: str) -> Iterator[tuple[int, bool]]:
+    """The characters of a scalar as they stand in the source: the index of each, and whether it is white space."""
+    start, end = node.start_mark.index, min(node.end_mark.index, len(source))
+    properties = _PROPERTIES.match(source, start, end)
+    start = properties.end() if properties else start
+    if node.style == '"':
+        for match in _DOUBLE_QUOTED.finditer(source, start + 1, end - 1):
+            meaning = _meaning(match[0])
+            yield match.start(), meaning.isspace() or not meaning
+    elif node.style == "'":
+        for match in re.compile("''|.", re.DOTALL).finditer(source, start + 1, end - 1):
+            yield match.start(), match[0].isspace()
+    else:
+        if node.style in ("|", ">"):
+            start = source.find("\n", start, end) + 1 or end
+        yield from ((index, source[index].isspace()) for index in range(start, end))
+
+
+def _meaning(written: str) -> str:
+    """What an escape stands for; an escaped line break stands for nothing."""
+    if not written.startswith("\\"):
+        return written
+    if written[1] in _Loader.ESCAPE_CODES:
+        return chr(int(written[2:], 16))
+    return _Loader.ESCAPE_REPLACEMENTS.get(written[1], "")

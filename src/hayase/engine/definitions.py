@@ -1,0 +1,216 @@
+"""The definition is data: versions of the pipeline, as files under the home, taken up by lanes at a batch boundary.
+
+A stage's identity is its name and *generation*, the version in which it began anew. Its state lives as long as the
+identity does. What a new version may change without a new generation is decided here, and everything else is refused
+with the way out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
+from hayase.core.stages import Stage
+from hayase.engine.home import Home, writing
+from hayase.streams import StreamLog
+from hayase.streams.durable import write_atomic
+from hayase.streams.evolution import kept_in
+
+__all__ = ["Definition", "StageRecord", "Start", "latest", "load", "propose", "stages_of"]
+
+Start = Literal["earliest", "now"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """What the home remembers of a stage: what it computes, since which version, and from where it began.
+
+    Its streams stand here too, so that who only plans batches need not plan queries.
+    """
+
+    name: str
+    fingerprint: str
+    generation: int
+    start: Start
+    inputs: tuple[str, ...]
+    output: StreamDeclaration
+
+    @property
+    def identity(self) -> str:
+        """The name of the stage's state."""
+        return f"{self.name}.{self.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One version of the pipeline. The number of buckets is fixed by the first one."""
+
+    version: int
+    declaration: PipelineDeclaration
+    records: tuple[StageRecord, ...]
+    buckets: int
+
+    def record(self, stage: str) -> StageRecord:
+        for each in self.records:
+            if each.name == stage:
+                return each
+        raise UnknownName("stage", stage, [each.name for each in self.records])
+
+
+def load(home: Home, version: int) -> Definition:
+    """The definition of a version, from its file."""
+    path = home.definitions / f"{version:010d}.json"
+    try:
+        data: dict[str, Any] = orjson.loads(path.read_bytes())
+        return Definition(
+            version=data["version"],
+            declaration=PipelineDeclaration.from_json(data["declaration"]),
+            records=tuple(_record_from(each) for each in data["records"]),
+            buckets=data["buckets"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedState(f"the definition {path} cannot be read: {error}; restore it from a copy") from error
+
+
+def _record_from(data: Mapping[str, Any]) -> StageRecord:
+    return StageRecord(
+        **{**data, "inputs": tuple(data["inputs"]), "output": StreamDeclaration.from_json(data["output"])}
+    )
+
+
+def latest_version(home: Home) -> int:
+    """The newest version there is, 0 if none."""
+    try:
+        names = os.listdir(home.definitions)
+    except FileNotFoundError:
+        return 0
+    return max((int(name[:10]) for name in names if name.endswith(".json") and name[:10].isdigit()), default=0)
+
+
+def latest(home: Home) -> Definition | None:
+    """The newest definition, if there is one."""
+    version = latest_version(home)
+    return load(home, version) if version else None
+
+
+def stages_of(definition: Definition) -> Mapping[str, Stage]:
+    """The definition's stages, ready to run; planned once per process."""
+    return _planned(definition.declaration)
+
+
+@lru_cache(maxsize=16)
+def _planned(declaration: PipelineDeclaration) -> Mapping[str, Stage]:
+    from hayase.cql import plan  # takes its time to load, and who only plans batches does without
+
+    planned = plan(declaration)
+    if planned.mistakes:
+        raise DeclarationError([mistake for _, mistake in planned.mistakes])
+    return {stage.name: stage for stage in planned.stages}
+
+
+def propose(
+    home: Home, declaration: PipelineDeclaration, buckets: int = 2, resets: Mapping[str, Start] | None = None
+) -> Definition:
+    """Make a declaration the newest version, unless it is that already; streams it names are created or reconciled.
+
+    `resets` gives stages a new generation; stages that read their output begin anew with them.
+    """
+    home.definitions.mkdir(parents=True, exist_ok=True)
+    lock = os.open(home.definitions / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        current = latest(home)
+        stages = _planned(declaration)
+        anew = _with_readers(dict(resets or {}), stages)
+        version = (current.version if current else 0) + 1
+        records = _records(current, stages, anew, version)
+        kept = current and (current.declaration, current.records) == (declaration, records)
+        for each in declaration.streams:
+            StreamLog.ensure(home.path, each)
+        before = {each.name: each.output for each in current.records} if current else {}
+        for record in records:
+            if record.generation == version:  # it is laid out when its lane begins it
+                _check_free(home, record.output.name)
+            elif before[record.name] != record.output:
+                StreamLog.ensure(home.path, record.output)
+        if current and kept:
+            return current
+        made = Definition(version, declaration, records, current.buckets if current else buckets)
+        with writing(f"the definition {_path(home, version)}"):
+            write_atomic(_path(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
+        return made
+    finally:
+        os.close(lock)
+
+
+def _check_free(home: Home, name: str) -> None:
+    """A stage that begins empties its output: that must not be a stream to which somebody has appended."""
+    kept = kept_in(home.path / "streams" / name)
+    if kept is not None and kept.mark is None and StreamLog(home.path, kept.declaration).index().next:
+        raise DeclarationError(
+            f'a query cannot be called "{name}": the home {home.path} has a stream of that name with records in it',
+            "give the query another name, or use another home",
+        )
+
+
+def _path(home: Home, version: int) -> Path:
+    return home.definitions / f"{version:010d}.json"
+
+
+def _as_json(definition: Definition) -> dict[str, Any]:
+    return {
+        "version": definition.version,
+        "declaration": definition.declaration.as_json(),
+        "records": [asdict(each) for each in definition.records],
+        "buckets": definition.buckets,
+    }
+
+
+def _with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
+    for name in resets:
+        if name not in stages:
+            raise UnknownName("stage", name, stages)
+    for stage in stages.values():  # in dependency order
+        if stage.name not in resets and any(each.stream in resets for each in stage.inputs):
+            resets[stage.name] = "earliest"
+    return resets
+
+
+def _records(
+    current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start], version: int
+) -> tuple[StageRecord, ...]:
+    known = {each.name: each for each in current.records} if current else {}
+    before = _planned(current.declaration) if current else {}
+    records = []
+    for stage in stages.values():
+        record = known.get(stage.name)
+        if record is None or stage.name in anew:
+            records.append(_record(stage, version, anew.get(stage.name, "earliest")))
+        elif record.fingerprint == stage.fingerprint or _is_safe(before[stage.name], stage):
+            records.append(_record(stage, record.generation, record.start))
+        else:
+            raise StageChanged(
+                f'stage "{stage.name}" has changed, and what it remembers does not fit its new definition; put the old '
+                f"definition back, or begin anew with `hayase reset {stage.name} --from earliest` (or `--from now`)"
+            )
+    return tuple(records)
+
+
+def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
+    inputs = tuple(each.stream for each in stage.inputs)
+    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output)
+
+
+def _is_safe(old: Stage, new: Stage) -> bool:
+    """A stage without state may compute something else from the next record on, if its output keeps its shape."""
+    same_inputs = [each.stream for each in old.inputs] == [each.stream for each in new.inputs]
+    return old.kernel is None and new.kernel is None and same_inputs and old.output == new.output

@@ -1,0 +1,89 @@
+"""The home directory of a pipeline: where everything lies, and the lock that keeps a second runner out."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hayase.core.errors import EnvironmentUnfit, HomeInUse
+
+__all__ = ["MAIN", "Home", "writing"]
+
+MAIN = "main"
+"""The lane that runs everything but operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths under `<home>`; see docs/design/0001-home.md."""
+
+    path: Path
+
+    @property
+    def definitions(self) -> Path:
+        return self.path / "definitions"
+
+    def commits(self, lane: str) -> Path:
+        return self.path / "commits" / lane
+
+    def checkpoints(self, lane: str) -> Path:
+        return self.path / "checkpoints" / lane
+
+    def state(self, lane: str) -> Path:
+        """State segments, in files named by the manifests."""
+        return self.path / "state" / lane
+
+    def staged(self, lane: str) -> Path:
+        """Durable output that waits for its manifest, on the same file system as the streams."""
+        return self.path / "staged" / lane
+
+    def gate(self, lane: str) -> Path:
+        return self.path / "gates" / f"{lane}.json"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the home; `HomeInUse` names the process that has it. The kernel lets go when the holder dies, however it dies."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "unknown"
+                raise HomeInUse(
+                    f"the home {self.path} is in use by process {holder}; stop that one first, or use another home"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether some process runs a pipeline here now."""
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+@contextlib.contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Name what could not be written, if the disk refuses it."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentUnfit(
+            f"{what} cannot be written: {error}; free some space or check the disk, then start again: nothing is lost"
+        ) from error

@@ -1,0 +1,163 @@
+"""A lane on Spark: many stages, one Structured Streaming query whose plan never changes.
+
+    source.read() = map side ──Arrow blobs per bucket──▶ repartitionById ──▶ mapInArrow = reduce side ──reports──▶ commit
+
+The source plans batches in a process of its own, its tasks and the reduce side run in Python workers, the commit in the
+pipeline's process. What they do is in `positions`, `mapping`, `reducing` and `manifests`; here is only the wiring.
+Every start of a lane is an *epoch* with a checkpoint of its own: where to go on is what the newest manifest says, and
+nothing else, so a batch that was planned and never committed leaves no trace.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from hayase.core.errors import LaneFailed
+from hayase.engine.definitions import latest_version
+from hayase.engine.gate import FileGate, Grants
+from hayase.engine.home import Home
+from hayase.engine.inprocess import begin
+from hayase.engine.logs import Logs
+from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.mapping import BLOBS
+from hayase.engine.positions import Batch, advance
+from hayase.engine.reducing import Report, Task, reduce_bucket
+from hayase.engine.session import task_slots
+from hayase.engine.source import POLL, LaneSource, definition_of, now_us
+
+__all__ = ["Lane"]
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """The reduce side as Spark calls it: the blobs of one bucket in, one report out."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = []
+        for batch in batches:
+            columns = [
+                list(each) if name == "blob" else each.to_pylist() for name, each in zip(BLOBS.names, batch.columns)
+            ]
+            rows += [dict(zip(BLOBS.names, values)) for values in zip(*columns)]
+        if not rows:
+            return
+        header = next(each["blob"] for each in rows if each["kind"] == "header")
+        definition = definition_of(self.task.home, Batch.from_blob(header.as_py()).end.definition)
+        report = reduce_bucket(self.task, rows[0]["bucket"], definition, rows)
+        yield pa.RecordBatch.from_pydict({"report": [report.as_json().decode()]})
+
+
+class Lane:
+    """One running lane. The caller holds the home's lock, and is the only one to commit."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        home: Home,
+        lane: str,
+        *,
+        awake: bool = False,
+        on_commit: Callable[[Manifest], None] | None = None,
+    ):
+        self._session, self._home, self._lane = session, home, lane
+        self._gate = FileGate(home.gate(lane))
+        self._gate.set(Grants())
+        self._commits = Commits(home, lane)
+        self._on_commit = on_commit
+        self.manifest = begin(self._commits, self._commits.recover(), now_us())
+        self._epoch = uuid.uuid4().hex
+        self._query = self._start(awake)
+
+    def _start(self, awake: bool) -> StreamingQuery:
+        checkpoints = self._home.checkpoints(self._lane)
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        session = self._session
+        session.dataSource.register(LaneSource)
+        blobs = (
+            session.readStream.format("hayase_lane")
+            .option("home", str(self._home.path))
+            .option("lane", self._lane)
+            .option("slots", task_slots(session))
+            .option("awake", str(awake).lower())
+            .option("initial", orjson.dumps(self.manifest.offset.as_json()).decode())
+            .load()
+        )
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", self._lane)
+        return (
+            blobs.writeStream.foreachBatch(self._run_batch)
+            .queryName(f"hayase-{self._lane}")
+            .option("checkpointLocation", str(checkpoints / self._epoch))
+            .start()
+        )
+
+    def _run_batch(self, blobs: DataFrame, batch: int) -> None:
+        base = self.manifest
+        if base.epoch == self._epoch and batch <= base.batch:  # committed, though Spark did not get to note it
+            return
+        task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
+        buckets = definition_of(self._home, latest_version(self._home)).buckets
+        rows = blobs.repartitionById(buckets, "bucket").mapInArrow(Reducer(task), "report string").collect()
+        reports = [Report.from_json(row.report) for row in rows]
+        self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us())
+        if self.manifest.version % 64 == 0:
+            self._commits.sweep(self.manifest)
+        if self._on_commit is not None:
+            self._on_commit(self.manifest)
+
+    def is_idle(self) -> bool:
+        """Whether everything that is in the logs now has been committed."""
+        definition = definition_of(self._home, latest_version(self._home))
+        offset = self.manifest.offset
+        return advance(offset, definition, Logs(self._home, definition), Grants(), now_us()) == offset
+
+    def check(self) -> None:
+        """Raise what ended the query, if something did."""
+        if self._query.isActive:
+            return
+        error = self._query.exception()
+        if error is not None:
+            raise LaneFailed(f"lane {self._lane} failed: {_first_cause(error)}") from error
+
+    def drain(self, patience: float = 600.0) -> None:
+        """Let the running batch finish, begin no other, and stop."""
+        if self._query.isActive:
+            self._gate.set(Grants(open=False))
+            until = time.monotonic() + patience
+            quiet_since = time.monotonic()
+            while self._query.isActive and time.monotonic() < min(until, quiet_since + 2 * POLL):
+                if self._in_flight():  # one that was planned just before the gate closed may still show
+                    quiet_since = time.monotonic()
+                time.sleep(0.01)
+        self.stop()
+
+    def _in_flight(self) -> bool:
+        """Whether Spark has planned a batch that is not through yet, by its own two logs."""
+        root = self._home.checkpoints(self._lane) / self._epoch
+        planned, through = (
+            max((int(path.name) for path in (root / name).glob("*") if path.name.isdigit()), default=-1)
+            for name in ("offsets", "commits")
+        )
+        return planned > through
+
+    def stop(self) -> None:
+        """Stop now; what was not committed will be done again."""
+        self._query.stop()
+
+
+def _first_cause(error: PySparkException) -> str:
+    """The line of a Spark error that a person can use: the last line of the Python traceback inside, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("hayase.") or "Error: " in line]
+    return (told or lines or ["no reason given"])[-1 if told else 0]

@@ -1,0 +1,49 @@
+"""The logs of a definition's streams, opened once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import UnknownName
+from hayase.engine.definitions import Definition
+from hayase.engine.home import Home
+from hayase.streams import StreamLog
+
+__all__ = ["Logs", "declared_streams"]
+
+
+def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
+    """Every stream of a definition: the declared ones and the outputs of stages."""
+    outputs = {each.output.name: each.output for each in definition.records}
+    return {each.name: each for each in definition.declaration.streams} | outputs
+
+
+@lru_cache(maxsize=1024)
+def _log(home: Path, declaration: StreamDeclaration) -> StreamLog:
+    return StreamLog(home, declaration)
+
+
+class Logs(Mapping[str, StreamLog]):
+    """Logs by stream name, read as the definition declares them."""
+
+    def __init__(self, home: Home, definition: Definition):
+        self._home = home
+        self._declared = declared_streams(definition)
+
+    def __getitem__(self, stream: str) -> StreamLog:
+        if stream not in self._declared:
+            raise UnknownName("stream", stream, self._declared)
+        return _log(self._home.path, self._declared[stream])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def ends(self) -> dict[str, int]:
+        """Where every log ends now."""
+        return {name: log.index().next for name, log in self.items()}

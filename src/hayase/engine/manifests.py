@@ -1,0 +1,224 @@
+"""The commit: one manifest per batch, renamed into place, is the commit point of everything the batch made.
+
+    tasks: files written and fsynced ─▶ manifest renamed ─▶ outputs published, old state dropped (can be repeated)
+
+A manifest names all live state, so the newest one is enough to go on from. Output files lie in `staged` until they are
+renamed into their streams; a part that is no longer there has been published, which makes publishing repeatable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hayase.core.errors import DamagedState
+from hayase.core.times import END
+from hayase.engine.definitions import load
+from hayase.engine.home import Home, writing
+from hayase.engine.positions import Offset, begun
+from hayase.engine.reducing import Figures, Part, Report
+from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json
+from hayase.streams import StreamLog
+from hayase.streams.dead import DEAD
+from hayase.streams.durable import fsync_directory, remove_leftovers, write_atomic
+
+__all__ = ["Commits", "Manifest"]
+
+KEPT = 8
+"""Manifests that are kept, for people who want to look; only the newest is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything true after a batch. `epoch` and `batch` say which batch of which checkpoint made it."""
+
+    version: int = 0
+    epoch: str = ""
+    batch: int = -1
+    offset: Offset = field(default_factory=Offset)
+    parts: tuple[Part, ...] = ()
+    begun: tuple[str, ...] = ()
+    clocks: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, Mapping[int, tuple[SegmentRef, ...]]] = field(default_factory=dict)
+    totals: Mapping[str, Figures] = field(default_factory=dict)
+    committed_at: int = 0
+
+    def as_json(self) -> bytes:
+        return orjson.dumps(
+            {
+                "version": self.version,
+                "epoch": self.epoch,
+                "batch": self.batch,
+                "offset": self.offset.as_json(),
+                "parts": [asdict(each) for each in self.parts],
+                "begun": self.begun,
+                "clocks": self.clocks,
+                "states": {
+                    stage: {str(bucket): refs_as_json(refs) for bucket, refs in buckets.items()}
+                    for stage, buckets in self.states.items()
+                },
+                "totals": {stage: asdict(each) for stage, each in self.totals.items()},
+                "committed_at": self.committed_at,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Manifest:
+        data: dict[str, Any] = orjson.loads(text)
+        return cls(
+            version=data["version"],
+            epoch=data["epoch"],
+            batch=data["batch"],
+            offset=Offset.from_json(data["offset"]),
+            parts=tuple(Part(**each) for each in data["parts"]),
+            begun=tuple(data["begun"]),
+            clocks=data["clocks"],
+            states={
+                stage: {int(bucket): refs_from_json(refs) for bucket, refs in buckets.items()}
+                for stage, buckets in data["states"].items()
+            },
+            totals={stage: Figures(**each) for stage, each in data["totals"].items()},
+            committed_at=data["committed_at"],
+        )
+
+    def files(self) -> set[str]:
+        """The state files that this manifest needs."""
+        return {ref.file for buckets in self.states.values() for refs in buckets.values() for ref in refs}
+
+
+class Commits:
+    """The manifests of a lane: one process writes them, anybody may look."""
+
+    def __init__(self, home: Home, lane: str):
+        self.home, self.lane = home, lane
+        self.directory = home.commits(lane)
+        self._logs: dict[str, StreamLog] = {}
+
+    def latest(self) -> Manifest:
+        """The newest manifest; an empty one before the first batch."""
+        versions = self._versions()
+        return self._load(versions[-1]) if versions else Manifest()
+
+    def recover(self) -> Manifest:
+        """After a start: finish what the newest manifest promised, and clear away what no manifest names."""
+        with writing(f"the home {self.home.path}"):
+            for path in (self.directory, self.home.state(self.lane), self.home.staged(self.lane)):
+                path.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.directory)
+        manifest = self.latest()
+        self._carry_out(manifest)
+        self.sweep(manifest, everything=True)
+        return manifest
+
+    def commit(self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int) -> Manifest:
+        """Make the reports of all buckets the new truth."""
+        manifest = _successor(self.home, base, epoch, batch, reports, now)
+        path = self.directory / f"{manifest.version:012d}.json"
+        with writing(f"the manifest {path}"):
+            for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
+                fsync_directory(directory)
+            write_atomic(path, manifest.as_json())
+        self._carry_out(manifest)
+        for file in base.files() - manifest.files():
+            (self.home.state(self.lane) / file).unlink(missing_ok=True)
+        (self.directory / f"{manifest.version - KEPT:012d}.json").unlink(missing_ok=True)
+        return manifest
+
+    def _carry_out(self, manifest: Manifest) -> None:
+        """Publish. Every step can be repeated: a part that is gone is published, an emptied stream is empty."""
+        if manifest.begun:
+            definition = load(self.home, manifest.offset.definition)
+            for name in manifest.begun:
+                output = definition.record(name).output
+                self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
+        parts = sorted(manifest.parts, key=lambda each: (each.stream, each.order))
+        last = {each.stream: each for each in parts}
+        for part in parts:  # the last one says with it how far the stream is complete
+            clock = manifest.clocks.get(part.stream) if part is last[part.stream] else None
+            self._log(part.stream).publish(self.home.staged(self.lane) / part.file, clock, again=True)
+        for stream, clock in manifest.clocks.items():
+            if clock >= END:
+                self._log(stream).finish()
+            else:
+                self._log(stream).advance(clock)
+
+    def sweep(self, manifest: Manifest, everything: bool = False) -> int:
+        """Delete state and staged files that this manifest does not name: left by attempts that failed.
+
+        While a lane runs, those of later versions are left alone: they belong to the batch at hand.
+        """
+        named = manifest.files()
+        count = 0
+        for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
+            for path in directory.iterdir():
+                if path.name not in named and (everything or path.name[:12] <= f"{manifest.version:012d}"):
+                    path.unlink(missing_ok=True)
+                    count += 1
+        return count
+
+    def _log(self, stream: str) -> StreamLog:
+        if stream not in self._logs:
+            if stream == DEAD.name:
+                self._logs[stream] = StreamLog.ensure(self.home.path, DEAD)
+            else:
+                self._logs[stream] = StreamLog.open(self.home.path, stream)
+        return self._logs[stream]
+
+    def _versions(self) -> list[int]:
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name[:12]) for name in names if name.endswith(".json") and name[:12].isdigit())
+
+    def _load(self, version: int) -> Manifest:
+        path: Path = self.directory / f"{version:012d}.json"
+        try:
+            return Manifest.from_json(path.read_bytes())
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedState(f"the manifest {path} cannot be read: {error}; restore it from a copy") from error
+
+
+def _successor(home: Home, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int) -> Manifest:
+    planned = reports[0].batch
+    if planned.start != base.offset and base.version:
+        raise DamagedState(
+            f"batch {batch} begins where manifest {base.version} does not end; the checkpoint belongs to another time. "
+            f"Delete {home.path / 'checkpoints'}: the manifests say where to go on"
+        )
+    definition = load(home, planned.end.definition)
+    if planned.start.definition == definition.version and len(reports) != definition.buckets:
+        raise DamagedState(
+            f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets; this is a fault in Hayase"
+        )
+    begins = tuple(each.name for each in begun(planned.start, definition))
+    lives = {each.identity for each in definition.records}
+    states: dict[str, dict[int, tuple[SegmentRef, ...]]] = {
+        identity: dict(buckets) for identity, buckets in base.states.items() if identity in lives
+    }
+    totals = {each.name: Figures() for each in definition.records}
+    for each in definition.records:
+        if each.name in base.totals and each.name not in begins:
+            totals[each.name].add(base.totals[each.name])
+    for report in reports:
+        for identity, refs in report.states.items():
+            states.setdefault(identity, {})[report.bucket] = refs
+        for stage, figures in report.figures.items():
+            totals[stage].add(figures)
+    return Manifest(
+        version=base.version + 1,
+        epoch=epoch,
+        batch=batch,
+        offset=planned.end,
+        parts=tuple(part for report in reports for part in report.parts),
+        begun=begins,
+        clocks={stage: min(each.clock for each in inputs.values()) for stage, inputs in planned.end.positions.items()},
+        states=states,
+        totals=totals,
+        committed_at=now,
+    )

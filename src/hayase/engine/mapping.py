@@ -1,0 +1,235 @@
+"""The map side of a batch: ranges of streams in, Arrow blobs per bucket out. Knows nothing of Spark.
+
+For each stage that reads a range: records that are late for it are refused, its map side runs, and what comes out is
+split by the hash of the stage's key. A stage without a kernel keeps the order of the log instead: a range goes to one
+bucket whole.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from hayase.core import keys
+from hayase.core.stages import OFFSET, TIME, Refusals, Stage
+from hayase.core.times import BEGINNING, duration_text, instant_text
+from hayase.engine.definitions import Definition, stages_of
+from hayase.engine.positions import Batch, Range
+from hayase.streams import Piece, StreamLog, event_times
+from hayase.streams.dead import dead_table
+from hayase.streams.records import row_texts
+
+__all__ = ["BLOBS", "from_blob", "header_rows", "map_ranges", "mapped_schema"]
+
+CHUNK_ROWS = 262_144
+"""Rows that are mapped at once: enough to drown the cost of a call, few enough for a blob."""
+CHUNK_BYTES = 64 * 2**20
+"""Bytes that are mapped at once, unless a single record has more: a blob, and a column of text, hold less than 2 GiB."""
+
+BLOBS = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("kind", pa.string()),  # header | data | dead | figures
+        ("stage", pa.string()),
+        ("input", pa.int32()),
+        ("first", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+
+
+def mapped_schema(schema: pa.Schema) -> pa.Schema:
+    """What travels to a kernel: the mapped columns, the event time and the offset."""
+    return schema.append(pa.field(TIME, pa.int64())).append(pa.field(OFFSET, pa.int64()))
+
+
+def header_rows(batch: Batch, buckets: int) -> pa.RecordBatch:
+    """One row for every bucket, with or without data: the batch's offsets, and so every clock."""
+    return _rows([(bucket, "header", "", 0, 0, batch.as_blob()) for bucket in range(buckets)])
+
+
+def map_ranges(
+    definition: Definition, logs: Mapping[str, StreamLog], task: Iterable[Range], number: int, now: int
+) -> Iterator[pa.RecordBatch]:
+    """Run the map sides of all stages over the ranges of one task. `number` tells the tasks of a batch apart."""
+    stages = stages_of(definition)
+    for count, each in enumerate(task):
+        log = logs[each.stream]
+        bucket = (number + count) % definition.buckets
+        figures = {name: {"read": 0, "processed": 0, "dead": 0, "seconds": 0.0} for name in each.passed}
+        for chunk in _chunks(log.read(each.first, each.next), log):
+            for name, passed in each.passed.items():
+                began = time.perf_counter()
+                made = _mapped(stages[name], chunk, log, passed, definition, bucket, now)
+                tally = figures[name]
+                tally["read"] += len(chunk)
+                tally["dead"] += made.dead
+                tally["processed"] += len(chunk) - made.dead - made.passed_on
+                tally["seconds"] += time.perf_counter() - began
+                if made.rows:
+                    yield _rows(made.rows)
+        yield _rows([(bucket, "figures", "", 0, each.first, orjson.dumps(figures))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Consecutive records of a log, with their event times and the running maximum before each of them."""
+
+    rows: pa.RecordBatch
+    first: int
+    times: np.ndarray
+    peaks: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+
+def _chunks(pieces: Iterable[Piece], log: StreamLog) -> Iterator[_Chunk]:
+    """Pieces of a log as chunks of about one size: small segments joined, large ones cut."""
+    held: list[_Chunk] = []
+    count = size = 0
+    for piece in pieces:
+        times = event_times(piece.rows, log.declaration)
+        peaks = _peaks(times, piece.running_max_before)
+        for rows, at in _cut(piece.rows):
+            if held and (count >= CHUNK_ROWS // 2 or size + rows.nbytes > CHUNK_BYTES):
+                yield _joined(held)
+                held, count, size = [], 0, 0
+            part = slice(at, at + rows.num_rows)
+            held.append(_Chunk(rows, piece.first + at, times[part], peaks[part]))
+            count, size = count + rows.num_rows, size + rows.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _cut(rows: pa.RecordBatch, at: int = 0) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows in halves until each fits a chunk, with the place where each begins; one record is never too large."""
+    count = rows.num_rows
+    if count <= 1 or (count <= CHUNK_ROWS and rows.nbytes <= CHUNK_BYTES):
+        yield rows, at
+    else:
+        yield from _cut(rows.slice(0, count // 2), at)
+        yield from _cut(rows.slice(count // 2), at + count // 2)
+
+
+def _peaks(times: np.ndarray, before: int) -> np.ndarray:
+    """For each record the running maximum of all before it."""
+    peaks = np.empty(len(times), np.int64)
+    peaks[:1] = before
+    np.maximum.accumulate(times[:-1], out=peaks[1:])
+    return np.maximum(peaks, before, out=peaks)
+
+
+def _joined(chunks: list[_Chunk]) -> _Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    return _Chunk(
+        pa.concat_batches([each.rows for each in chunks]),
+        chunks[0].first,
+        np.concatenate([each.times for each in chunks]),
+        np.concatenate([each.peaks for each in chunks]),
+    )
+
+
+_Row = tuple[int, str, str, int, int, bytes]
+
+
+@dataclass(slots=True)
+class _Made:
+    """What one stage made of a chunk: rows to send, dead letters among them, records that a kernel will account for."""
+
+    rows: list[_Row]
+    dead: int = 0
+    passed_on: int = 0
+
+
+def _mapped(
+    stage: Stage, chunk: _Chunk, log: StreamLog, passed: int, definition: Definition, bucket: int, now: int
+) -> _Made:
+    number = next(i for i, each in enumerate(stage.inputs) if each.stream == log.declaration.name)
+    source = stage.inputs[number]
+    rows, kept, late = chunk.rows, np.arange(len(chunk)), Refusals()
+    if stage.kernel is not None:
+        late = _late(chunk, log, passed)
+        if len(late):
+            kept = np.delete(kept, late.rows)
+            rows = rows.take(pa.array(kept))
+    mapped = source.map_side(rows)
+    origin = kept[mapped.origin]
+    made = _Made([])
+    if stage.kernel is None:
+        if mapped.rows.num_rows:
+            made.rows.append((bucket, "data", stage.name, number, chunk.first, to_blob(mapped.rows)))
+    else:
+        whole = pa.RecordBatch.from_arrays(
+            [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(origin + chunk.first)],
+            schema=mapped_schema(source.schema),
+        )
+        made.passed_on = whole.num_rows
+        made.rows += [
+            (to, "data", stage.name, number, chunk.first, to_blob(part))
+            for to, part in keys.split(whole, source.key, definition.buckets)
+            if part.num_rows
+        ]
+    for each in (late, Refusals(kept[mapped.refused.rows], mapped.refused.reasons)):
+        if len(each):
+            letters = dead_table(
+                stage=stage.name,
+                version=stage.fingerprint,
+                stream=source.stream,
+                offsets=(each.rows + chunk.first).tolist(),
+                records=row_texts(pa.table(chunk.rows.take(pa.array(each.rows)))),
+                reasons=each.reasons,
+                attempts=1,
+                now=now,
+            )
+            made.rows.append((bucket, "dead", stage.name, number, chunk.first, to_blob(_batch(letters))))
+            made.dead += len(each)
+    return made
+
+
+def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:
+    """Records older than their stream's running maximum less the slack, or than what the clock had passed by decision."""
+    slack = log.declaration.slack
+    bounds = np.full(len(chunk), passed, np.int64)
+    if not log.declaration.ordered:
+        known = chunk.peaks > BEGINNING
+        np.maximum(bounds, chunk.peaks - slack, out=bounds, where=known)
+    rows = np.flatnonzero(chunk.times < bounds)
+    return Refusals(
+        rows,
+        [
+            f"late: {instant_text(int(chunk.times[i]))} is before {instant_text(int(bounds[i]))}, "
+            f'where the clock of stream "{log.declaration.name}" stood (slack {duration_text(slack)})'
+            for i in rows
+        ],
+    )
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]
+
+
+def _rows(rows: list[_Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, each.type) for values, each in zip(columns, BLOBS)], schema=BLOBS
+    )
+
+
+def to_blob(batch: pa.RecordBatch) -> bytes:
+    """A batch as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(memoryview(sink.getvalue()))
+
+
+def from_blob(blob: pa.BinaryScalar) -> pa.RecordBatch:
+    """The batch of a blob, without copying it."""
+    return pa.ipc.open_stream(blob.as_buffer()).read_next_batch()

@@ -1,0 +1,232 @@
+"""How far every stage has read, and what the next batch takes: the offsets of a lane, as pure data.
+
+An offset names the definition version and, for each stage and stream, the position: the records before `at` are taken,
+`clock` says up to which event time the stream is complete there, `peak` is the greatest event time so far. All that a
+batch depends on is in its two offsets and the logs, so a batch that is run again gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import UnknownName
+from hayase.core.times import BEGINNING, END
+from hayase.engine.definitions import Definition, StageRecord
+from hayase.engine.gate import Grants
+from hayase.streams import Index, StreamLog
+
+__all__ = ["Batch", "Offset", "Position", "Range", "advance", "begun", "ranges", "released"]
+
+IDLE_STEP = 1_000_000
+"""A silent stream's clock follows the wall clock in steps of a second, so that silence does not cost a batch every poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    at: int
+    clock: int = BEGINNING
+    peak: int = BEGINNING
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Where a lane stands between two batches. `tick` changes only to keep the workers awake."""
+
+    definition: int = 0
+    positions: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
+    tick: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "definition": self.definition,
+            "tick": self.tick,
+            "positions": {
+                stage: {stream: [each.at, each.clock, each.peak] for stream, each in inputs.items()}
+                for stage, inputs in self.positions.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Offset:
+        return cls(
+            definition=data["definition"],
+            tick=data["tick"],
+            positions={
+                stage: {stream: Position(*each) for stream, each in inputs.items()}
+                for stage, inputs in data["positions"].items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A planned batch: everything that its tasks need to know besides the logs."""
+
+    start: Offset
+    end: Offset
+
+    def as_blob(self) -> bytes:
+        return orjson.dumps({"start": self.start.as_json(), "end": self.end.as_json()})
+
+    @classmethod
+    def from_blob(cls, blob: bytes) -> Batch:
+        data = orjson.loads(blob)
+        return cls(Offset.from_json(data["start"]), Offset.from_json(data["end"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records [first, next) of a stream, to be read in one pass for the stages at that place.
+
+    `passed` gives, for each stage, the clock that the stream had when the batch began: what is older is late.
+    """
+
+    stream: str
+    first: int
+    next: int
+    passed: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return self.next - self.first
+
+
+def advance(
+    start: Offset,
+    definition: Definition,
+    logs: Mapping[str, StreamLog],
+    grants: Grants,
+    now: int,
+    tick: int = 0,
+) -> Offset:
+    """The offset up to which the next batch goes; equal to `start` when there is nothing to do.
+
+    A new definition takes effect by a batch of its own that reads nothing.
+    """
+    if not grants.open:
+        return start
+    if definition.version != start.definition:
+        return Offset(definition.version, _carried_over(start, definition, logs), start.tick)
+    ends: dict[tuple[str, int], Position] = {}
+    positions: dict[str, Mapping[str, Position]] = {}
+    for stage, inputs in start.positions.items():
+        limit = grants.rows(stage)
+        moved = {}
+        for stream, position in inputs.items():
+            log = logs[stream]
+            index = log.index()
+            at = max(position.at, min(index.next, position.at + limit))
+            if (stream, at) not in ends:
+                ends[stream, at] = _position_at(at, log, index, now)
+            end = ends[stream, at]
+            moved[stream] = replace(end, clock=max(end.clock, position.clock), peak=max(end.peak, position.peak))
+        positions[stage] = moved
+    return Offset(definition.version, positions, max(tick, start.tick))
+
+
+def _position_at(at: int, log: StreamLog, index: Index, now: int) -> Position:
+    declaration = log.declaration
+    everything = at == index.next
+    peak = index.running_max if everything else log.running_max_at(at)
+    if everything and index.finished:
+        return Position(at, END, peak)
+    said = index.clock if everything else index.clock_at(at)
+    if declaration.ordered:
+        return Position(at, said, peak)
+    clock = peak - declaration.slack if peak > BEGINNING else BEGINNING
+    idle = _idle_clock(declaration, log, now) if everything else BEGINNING
+    return Position(at, max(said, clock, idle), peak)
+
+
+def _idle_clock(declaration: StreamDeclaration, log: StreamLog, now: int) -> int:
+    if declaration.idle_after is None:
+        return BEGINNING
+    written = log.last_written()
+    if written is None or now - written < declaration.idle_after:
+        return BEGINNING
+    clock = now - declaration.idle_after - declaration.slack
+    return clock - clock % IDLE_STEP
+
+
+def _carried_over(
+    start: Offset, definition: Definition, logs: Mapping[str, StreamLog]
+) -> dict[str, Mapping[str, Position]]:
+    """Positions under a new definition: kept by stages that live on, set to their beginning for stages that begin anew."""
+    begun_anew = {each.name for each in begun(start, definition)}
+    positions: dict[str, Mapping[str, Position]] = {}
+    for record in definition.records:
+        if record.name not in begun_anew and record.name in start.positions:
+            positions[record.name] = start.positions[record.name]
+            continue
+        begin = {}
+        for stream in record.inputs:
+            if stream in begun_anew:
+                begin[stream] = Position(_end_before_it_is_emptied(logs[stream]))
+            else:
+                index = logs[stream].index()
+                begin[stream] = Position(index.next if record.start == "now" else index.start)
+        positions[record.name] = begin
+    return positions
+
+
+def begun(start: Offset, definition: Definition) -> tuple[StageRecord, ...]:
+    """The stages that begin anew when a lane goes on from an offset: also those of versions it never took up."""
+    return tuple(each for each in definition.records if each.generation > start.definition)
+
+
+def _end_before_it_is_emptied(log: StreamLog) -> int:
+    """Where the output of a stage that begins anew will go on: offsets are not used twice."""
+    try:
+        return log.index().next
+    except UnknownName:  # laid out when the stage begins
+        return 0
+
+
+def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple[tuple[Range, ...], ...]:
+    """What a batch reads, cut into about as many tasks as there are slots, none smaller than `least` records."""
+    shared: dict[tuple[str, int, int], dict[str, int]] = {}
+    for stage, inputs in end.positions.items():
+        before = start.positions.get(stage, {})
+        for stream, to in inputs.items():
+            since = before.get(stream)
+            if since is not None and start.definition == end.definition and to.at > since.at:
+                shared.setdefault((stream, since.at, to.at), {})[stage] = since.clock
+    whole = [Range(*place, passed) for place, passed in sorted(shared.items())]
+    weight = sum(len(each) * len(each.passed) for each in whole)
+    target = max(least, -(-weight // max(slots, 1)))
+    return _packed([piece for each in whole for piece in _cut(each, target)], slots)
+
+
+def _cut(whole: Range, target: int) -> Iterable[Range]:
+    count = max(1, min(len(whole), round(len(whole) * len(whole.passed) / target)))
+    bounds = [whole.first + len(whole) * i // count for i in range(count + 1)]
+    return [Range(whole.stream, first, last, whole.passed) for first, last in zip(bounds, bounds[1:])]
+
+
+def _packed(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
+    tasks: list[list[Range]] = [[] for _ in range(max(1, min(slots, len(pieces))))]
+    loads = [0] * len(tasks)
+    for piece in sorted(pieces, key=lambda each: -len(each) * len(each.passed)):
+        lightest = loads.index(min(loads))
+        tasks[lightest].append(piece)
+        loads[lightest] += len(piece) * len(piece.passed)
+    return tuple(tuple(task) for task in tasks)
+
+
+def released(clocks: Iterable[int]) -> list[int]:
+    """For each input, the greatest time whose records can be processed in (time, input, offset) order.
+
+    A record of input j at time t must wait for every earlier input to pass t, and for every later one to reach it.
+
+    >>> released([10, 8]), released([8, 10]), released([7])
+    ([8, 8], [8, 7], [7])
+    """
+    clocks = list(clocks)
+    return [
+        min((clock - 1 if i < j and clock < END else clock) for i, clock in enumerate(clocks))
+        for j in range(len(clocks))
+    ]

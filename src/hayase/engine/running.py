@@ -1,0 +1,84 @@
+"""A pipeline at work on Spark: start the session and the lanes, watch them, stop them in order."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from hayase.engine.home import MAIN, Home
+from hayase.engine.lane import Lane
+from hayase.engine.manifests import Manifest
+from hayase.engine.session import open_session, warm_up
+from hayase.engine.upkeep import Housekeeping
+
+__all__ = ["run", "run_until_idle", "running"]
+
+WATCH = 0.02
+"""Seconds between two looks at whether a lane is idle, has failed or shall stop."""
+
+
+@contextlib.contextmanager
+def running(
+    home: Home,
+    *,
+    master: str | None = None,
+    session: SparkSession | None = None,
+    awake: bool = False,
+    verbose: bool = False,
+    on_commit: Callable[[Manifest], None] | None = None,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> Iterator[Lane]:
+    """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for."""
+    on_phase("starting Spark")
+    if session is None:
+        session = open_session(master, log=log_file(home), verbose=verbose)
+        warm_up(session)
+    on_phase("starting the lane")
+    lane = Lane(session, home, MAIN, awake=awake, on_commit=on_commit)
+    housekeeping = Housekeeping(home, MAIN)
+    try:
+        with housekeeping:
+            yield lane
+        on_phase("stopping")
+        lane.drain()
+    except BaseException:
+        with contextlib.suppress(Exception):  # what went wrong first is what matters
+            lane.stop()
+        raise
+    lane.check()
+
+
+def run_until_idle(home: Home, *, master: str | None = None, session: SparkSession | None = None) -> Manifest:
+    """Process everything that is there, then stop."""
+    with running(home, master=master, session=session) as lane:
+        while not lane.is_idle():
+            lane.check()
+            time.sleep(WATCH)
+    return lane.manifest
+
+
+def run(
+    home: Home,
+    *,
+    master: str | None = None,
+    stop: Callable[[], bool] | None = None,
+    on_commit: Callable[[Manifest], None] | None = None,
+) -> Manifest:
+    """Process streams as they grow, until `stop()`; without one, until interrupted."""
+    never = threading.Event()
+    with running(home, master=master, awake=True, on_commit=on_commit) as lane, contextlib.suppress(KeyboardInterrupt):
+        while not (stop or never.is_set)():
+            lane.check()
+            time.sleep(WATCH)
+    return lane.manifest
+
+
+def log_file(home: Home) -> Path:
+    """Where the JVM and the workers write."""
+    (home.path / "logs").mkdir(parents=True, exist_ok=True)
+    return home.path / "logs" / "spark.log"

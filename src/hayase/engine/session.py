@@ -1,0 +1,145 @@
+"""The one place that builds a Spark session: settings, quiet screen, any master."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from hayase.core.errors import EnvironmentUnfit
+
+__all__ = ["JAVA_HINT", "java_version", "open_session", "task_slots", "warm_up"]
+
+JAVA_HINT = (
+    "Spark needs Java 17 or newer. Install one (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`, "
+    "macOS: `brew install openjdk@17`) or point JAVA_HOME at it"
+)
+LEAST_JAVA = 17
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "30000",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "4",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.scheduler.mode": "FAIR",
+    "spark.python.worker.reuse": "true",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "hayase.engine.daemon",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),  # a row of a lane is a blob of megabytes
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def java_version() -> int | None:
+    """The major version of the Java that Spark would use, or None."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not java:
+        return None
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    quoted = said.partition('"')[2].partition('"')[0]
+    major = quoted.removeprefix("1.").partition(".")[0].partition("-")[0]
+    return int(major) if major.isdigit() else None
+
+
+def task_slots(session: SparkSession) -> int:
+    """How many tasks the session can run at once."""
+    return max(1, session.sparkContext.defaultParallelism)
+
+
+def open_session(
+    master: str | None = None,
+    *,
+    log: Path | None = None,
+    verbose: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session for lanes. `master` is any Spark master, by default this machine with all its cores.
+
+    What the JVM and the workers print goes to `log`; with `verbose` it goes to the terminal.
+    """
+    version = java_version()
+    if version is None or version < LEAST_JAVA:
+        raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}. {JAVA_HINT}")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    chosen = _SETTINGS | _local_settings(master or f"local[{os.cpu_count()},4]") | dict(settings or {})
+    builder = SparkSession.builder.appName("hayase")
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    with _stderr_to(None if verbose else log or Path(os.devnull)):  # the JVM keeps the stderr it is born with
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
+    return session
+
+
+def warm_up(session: SparkSession) -> threading.Thread:
+    """Start the workers beside whatever else there is to start: Spark would not before the first task needs one."""
+    slots = task_slots(session)
+
+    def start_workers() -> None:
+        with contextlib.suppress(Exception):  # who needs a worker will see what is wrong with it
+            session.range(slots, numPartitions=slots).mapInArrow(_same, "id bigint").collect()
+
+    thread = threading.Thread(target=start_workers, name="warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    """Settings that depend on where the session runs; what it leaves on disk goes into one folder that is removed."""
+    scratch = tempfile.mkdtemp(prefix="hayase-spark-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    quarter = psutil.virtual_memory().total // 4 // 2**20
+    chosen = {
+        "spark.master": master,
+        "spark.driver.memory": f"{max(1024, min(quarter, 4096))}m",
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.local.dir": scratch,
+        "spark.python.unix.domain.socket.dir": scratch,
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return chosen
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

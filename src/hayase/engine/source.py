@@ -1,0 +1,116 @@
+"""The source of a lane: plans batches in Spark's planning process, and runs the map side in its tasks.
+
+The planning process starts anew with every lane and must be quick about it, so this module loads little; what the map side
+needs is loaded where it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from hayase.engine.definitions import Definition, latest_version, load
+from hayase.engine.gate import FileGate
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs
+from hayase.engine.positions import Batch, Offset, Range, advance, ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["POLL", "LaneSource", "definition_of", "now_us"]
+
+POLL = 0.1
+"""Seconds that the source looks out for new records before it tells Spark that there are none."""
+LOOK = 0.004
+"""Seconds between two looks at the logs."""
+KEEP_AWAKE = 25
+"""Seconds between batches without data: Spark ends workers that were idle for a minute."""
+
+
+def now_us() -> int:
+    """The wall clock, in microseconds."""
+    return time.time_ns() // 1000
+
+
+@dataclass
+class RangesOfTask(InputPartition):
+    """One task of the map side. The first of a batch also sends the headers."""
+
+    number: int
+    task: tuple[Range, ...]
+    batch: bytes
+
+
+class LaneReader(DataSourceStreamReader):
+    """Plans batches (in Spark's planning process) and reads them (in the workers)."""
+
+    def __init__(self, options: dict[str, str]):
+        self._home, self._lane = Home(Path(options["home"])), options["lane"]
+        self._slots, self._awake = int(options["slots"]), options["awake"] == "true"
+        self._initial = options["initial"]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        return dict(orjson.loads(self._initial))
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends. Waits a little for records to come, so that an idle lane costs next to nothing."""
+        since = Offset.from_json(start)
+        gate = FileGate(self._home.gate(self._lane))
+        until = time.monotonic() + POLL
+        while True:
+            now = now_us()
+            definition = definition_of(self._home, latest_version(self._home))
+            tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
+            end = advance(since, definition, Logs(self._home, definition), gate.grants(), now, tick)
+            if end != since or time.monotonic() >= until:
+                return end.as_json()
+            time.sleep(LOOK)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
+        batch = Batch(Offset.from_json(start), Offset.from_json(end))
+        tasks = ranges(batch.start, batch.end, self._slots)
+        return [RangesOfTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
+
+    def read(self, partition: RangesOfTask) -> Iterator[pa.RecordBatch]:
+        from hayase.engine.mapping import header_rows, map_ranges
+
+        batch = Batch.from_blob(partition.batch)
+        definition = definition_of(self._home, batch.end.definition)
+        if partition.number == 0:
+            yield header_rows(batch, definition.buckets)
+        logs = Logs(self._home, definition)
+        yield from map_ranges(definition, logs, partition.task, partition.number, now_us())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the manifest is the commit."""
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+
+class LaneSource(DataSource):
+    """The source of a lane, known to Spark as `hayase_lane`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "hayase_lane"
+
+    def schema(self) -> str:
+        return "bucket int, kind string, stage string, input int, first bigint, blob binary"
+
+    def streamReader(self, schema: object) -> LaneReader:  # noqa: N802
+        return LaneReader(self.options)
+
+
+@lru_cache(maxsize=64)
+def definition_of(home: Home, version: int) -> Definition:
+    """A definition, read once per process: the file of a version never changes."""
+    return load(home, version)

@@ -1,0 +1,79 @@
+"""Housekeeping beside a running lane: small segments are joined, and what retention lets go is removed.
+
+Nothing that a declared stage has not committed is removed, whatever the retention says.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from hayase.engine.definitions import Definition, latest
+from hayase.engine.home import Home
+from hayase.engine.logs import declared_streams
+from hayase.engine.manifests import Commits, Manifest
+from hayase.streams import StreamLog
+from hayase.streams.dead import DEAD
+
+__all__ = ["Housekeeping", "keep_house", "needed_from"]
+
+PAUSE = 2.0
+"""Seconds between two rounds."""
+
+
+def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int | None:
+    """The first offset of a stream that some stage has yet to commit; None if no stage reads it."""
+    positions = [
+        inputs[stream].at
+        for stage, inputs in manifest.offset.positions.items()
+        if stream in inputs and any(each.name == stage for each in definition.records)
+    ]
+    return min(positions, default=None)
+
+
+def keep_house(home: Home, lane: str, now: int) -> None:
+    """One round over all streams of the newest definition."""
+    definition = latest(home)
+    manifest = Commits(home, lane).latest()
+    if definition is None or manifest.offset.definition != definition.version:
+        return  # a stage that is about to begin may want everything there is
+    for name, declaration in {**declared_streams(definition), DEAD.name: DEAD}.items():
+        if not (home.path / "streams" / name).is_dir():
+            continue
+        log = StreamLog(home.path, declaration)
+        while log.compact():
+            pass
+        if declaration.retention.age is not None or declaration.retention.size is not None:
+            keep_from = needed_from(manifest, definition, name)
+            log.trim(log.index().next if keep_from is None else keep_from, now)
+
+
+class Housekeeping:
+    """Keeps house in a thread of its own while a lane runs; an error there is raised when it is left."""
+
+    def __init__(self, home: Home, lane: str):
+        self._home, self._lane = home, lane
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._rounds, name="housekeeping", daemon=True)
+
+    def __enter__(self) -> Housekeeping:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _rounds(self) -> None:
+        while not self._done.wait(PAUSE):
+            try:
+                keep_house(self._home, self._lane, time.time_ns() // 1000)
+            except Exception as error:  # shown to whoever runs the lane, who cannot be interrupted from here
+                self._error = error
+                return

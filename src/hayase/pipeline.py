@@ -1,0 +1,244 @@
+"""The pipeline: streams and stages declared in one place, living in one home directory.
+
+>>> import tempfile
+>>> p = Pipeline("shop", home=tempfile.mkdtemp())
+>>> _ = p.stream("orders", schema="time timestamp, user string, amount double", time="time")
+>>> _ = p.query("spend", "select user, sum(amount) as spend from orders group by user")
+>>> _ = p.append("orders", [{"time": "2026-01-01T00:00:00Z", "user": "taro", "amount": 3.5},
+...                         {"time": "2026-01-01T00:00:01Z", "user": "taro", "amount": 1.5}])
+>>> _ = p.run_until_idle(spark=False)
+>>> [row["spend"] for row in p.query("spend").rows()]
+[3.5, 5.0]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
+from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.pipeline_file import read_pipeline
+from hayase.core.times import duration
+from hayase.engine import checking, definitions
+from hayase.engine.definitions import Definition, Start
+from hayase.engine.home import MAIN, Home
+from hayase.engine.inprocess import InProcess
+from hayase.engine.manifests import Commits, Manifest
+from hayase.streams import Appended, StreamLog
+from hayase.streams.dead import APPEND, DEAD, dead_table
+from hayase.streams.records import Conformed, Records, conform
+
+__all__ = ["Accepted", "Pipeline", "Results"]
+
+Duration = str | int | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to an append: how many records are durable in the stream, and how many in the dead letters."""
+
+    accepted: int
+    refused: int
+    first: int
+    next: int
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The records of a stream, be it declared or the output of a stage."""
+
+    log: StreamLog
+
+    def table(self, first: int | None = None) -> pa.Table:
+        """All records there are, as an Arrow table, in the order of the log."""
+        index = self.log.index()
+        pieces = self.log.read(index.start if first is None else first, index.next)
+        return pa.Table.from_batches([each.rows for each in pieces], schema=self.log.declaration.arrow_schema)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All records there are, as dicts, in time order; records of one time in the order of the log."""
+        table = self.table()
+        order = pa.compute.sort_indices(
+            table.append_column("__offset", pa.array(range(table.num_rows))),
+            sort_keys=[(self.log.declaration.time, "ascending"), ("__offset", "ascending")],
+        )
+        return list(table.take(order).to_pylist())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows())
+
+
+class Pipeline:
+    """Declares, appends, runs and reads. Declaring writes nothing; the home is made by the first append or run.
+
+    `clock` gives the wall clock in microseconds; tests set it.
+    """
+
+    def __init__(self, name: str, home: str | Path | None = None, *, clock: Callable[[], int] | None = None):
+        self.declaration = PipelineDeclaration(name)
+        self.home = Home(Path(home) if home is not None else Path(name))
+        self._clock = clock or (lambda: time.time_ns() // 1000)
+
+    @classmethod
+    def from_file(cls, path: str | Path, home: str | Path | None = None) -> Pipeline:
+        """The pipeline of a YAML file, checked whole: a DeclarationError lists every mistake."""
+        file = read_pipeline(Path(path))
+        checking.check_file(file)
+        pipeline = cls(file.declaration.name, home if home is not None else file.home)
+        pipeline.declaration = file.declaration
+        return pipeline
+
+    # -- declaring ----------------------------------------------------------------------------------------------------
+    def stream(
+        self,
+        name: str,
+        schema: str | None = None,
+        time: str = "time",
+        id: str | None = None,
+        *,
+        time_unit: str | None = None,
+        slack: Duration = 0,
+        max_ahead: Duration | None = DAY,
+        idle_after: Duration | None = None,
+        retention: Retention | None = None,
+    ) -> Results:
+        """Declare a stream, or without a schema ask for one that is declared."""
+        if schema is None:
+            return self.results(name)
+        declared = StreamDeclaration(
+            name, schema, time, id, time_unit,
+            slack=duration(slack),
+            max_ahead=None if max_ahead is None else duration(max_ahead),
+            idle_after=None if idle_after is None else duration(idle_after),
+            retention=retention or Retention(),
+        )  # fmt: skip
+        self.declaration = replace(self.declaration, streams=(*self.declaration.streams, declared))
+        return Results(StreamLog(self.home.path, declared))
+
+    def query(self, name: str, text: str | None = None) -> Results:
+        """Declare a continuous query, or without a text ask for the results of one. Its stream has the same name."""
+        if text is None:
+            return self.results(name)
+        declaration = replace(self.declaration, queries=(*self.declaration.queries, QueryDeclaration(name, text)))
+        stages = checking.check(declaration)
+        self.declaration = declaration
+        return Results(StreamLog(self.home.path, next(each.output for each in stages if each.name == name)))
+
+    def remove(self, name: str) -> None:
+        """Take a stream or query back out of the declaration."""
+        streams = tuple(each for each in self.declaration.streams if each.name != name)
+        queries = tuple(each for each in self.declaration.queries if each.name != name)
+        if (streams, queries) == (self.declaration.streams, self.declaration.queries):
+            raise UnknownName("stream or query", name, self._names())
+        self.declaration = replace(self.declaration, streams=streams, queries=queries)
+
+    def check(self) -> None:
+        """Raise a DeclarationError with everything that is wrong."""
+        checking.check(self.declaration)
+
+    def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
+        """Make the declaration the newest version in the home; a pipeline that runs takes it up at its next batch."""
+        return definitions.propose(self.home, self.declaration, resets=resets)
+
+    def reset(self, stage: str, start: Start = "earliest") -> Definition:
+        """Let a stage begin anew, from the earliest record or from now: its state and its output go, and with it the
+        stages that read its output."""
+        if start not in ("earliest", "now"):
+            raise DeclarationError(f'a stage cannot begin from "{start}"', 'say "earliest" or "now"')
+        return self.apply({stage: start})
+
+    # -- records in and out ---------------------------------------------------------------------------------------------
+    def append(
+        self, stream: str, records: Records, *, producer: str | None = None, sequence: int | None = None
+    ) -> Accepted:
+        """Append records, durably: dicts, an Arrow table or batch, or a pandas frame.
+
+        A record that does not fit goes to the dead letters with its reason, alone. With `producer` and a growing `sequence`
+        an append can be repeated without effect.
+        """
+        declaration = self.declaration.stream(stream)
+        now = self._clock()
+        return append_conformed(self.home, declaration, conform(records, declaration, now), now, producer, sequence)
+
+    def finish(self, stream: str) -> None:
+        """Say that no record will follow in a stream: what waits for later ones is completed up to its last event."""
+        StreamLog.ensure(self.home.path, self.declaration.stream(stream)).finish()
+
+    def results(self, name: str) -> Results:
+        """The records of a stream, declared or made by a stage; `_dead` are the dead letters."""
+        if name == DEAD.name:
+            return Results(StreamLog.ensure(self.home.path, DEAD))
+        for declared in self.declaration.streams:
+            if declared.name == name:
+                return Results(StreamLog.ensure(self.home.path, declared))
+        for stage in checking.check(self.declaration):
+            if stage.output.name == name:
+                return Results(StreamLog.ensure(self.home.path, stage.output))
+        raise UnknownName("stream or query", name, self._names())
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        """What the pipeline could not take, with the reasons."""
+        return self.results(DEAD.name).rows()
+
+    def _names(self) -> list[str]:
+        return [each.name for each in self.declaration.streams] + [each.name for each in self.declaration.queries]
+
+    # -- running --------------------------------------------------------------------------------------------------------
+    def progress(self) -> Manifest:
+        """What was committed last: positions, clocks and figures of every stage."""
+        return Commits(self.home, MAIN).latest()
+
+    def run_until_idle(self, *, spark: bool = True, master: str | None = None) -> Manifest:
+        """Process everything that is in the streams, then stop. Without Spark it runs in this process, for tests."""
+        with self.home.lock():
+            self.apply()
+            if not spark:
+                return InProcess(self.home, self._clock).run_until_idle()
+            from hayase.engine.running import run_until_idle
+
+            return run_until_idle(self.home, master=master)
+
+    def run(self, *, master: str | None = None, stop: Callable[[], bool] | None = None) -> Manifest:
+        """Process the streams as they grow, until `stop()` says so or a signal ends it; the running batch is finished."""
+        from hayase.engine.running import run
+
+        with self.home.lock():
+            self.apply()
+            return run(self.home, master=master, stop=stop)
+
+
+def append_conformed(
+    home: Home,
+    declaration: StreamDeclaration,
+    conformed: Conformed,
+    now: int,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> Accepted:
+    """Append what conforms, after the dead letters of what does not: a repeat of the whole then adds neither twice."""
+    refused = conformed.refused
+    if refused:
+        letters = dead_table(
+            APPEND,
+            None,
+            declaration.name,
+            None,
+            [each.record for each in refused],
+            [each.reason for each in refused],
+            1,
+            now,
+        )
+        sender = None if producer is None else f"{declaration.name}/{producer}"
+        StreamLog.ensure(home.path, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
+    done: Appended = StreamLog.ensure(home.path, declaration).append(
+        conformed.rows, now=now, producer=producer, sequence=sequence
+    )
+    return Accepted(conformed.rows.num_rows, len(refused), done.first, done.next, done.repeated)

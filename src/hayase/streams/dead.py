@@ -1,0 +1,60 @@
+"""Dead letters: the stream of records that the pipeline could not take, with the reason and where it happened.
+
+A stream like any other: appended, read, tailed and exported in the same way. Its time is the moment of the refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+
+__all__ = ["APPEND", "DEAD", "dead_table"]
+
+APPEND = "append"
+"""The stage that stands in dead letters of records refused before they entered a stream."""
+
+DEAD = StreamDeclaration(
+    name="_dead",
+    schema="time timestamp, stage string, version string, stream string, offset bigint, reason string, record string, "
+    "attempts int",
+    time="time",
+    max_ahead=None,
+)
+"""The declaration of the stream; `version` is null at an append, `offset` for a record that never had one."""
+
+
+def dead_table(
+    stage: str,
+    version: str | None,
+    stream: str,
+    offsets: Sequence[int | None] | None,
+    records: Sequence[str],
+    reasons: Sequence[str],
+    attempts: int,
+    now: int,
+) -> pa.Table:
+    """Dead letters of one stage, in the schema of `DEAD`.
+
+    >>> dead_table(APPEND, None, "orders", None, ['{"amount": "x"}'], ["not a number"], 1, now=0).num_rows
+    1
+    """
+    count = len(records)
+    schema = DEAD.arrow_schema
+
+    def same(value: object, column: str) -> pa.Array:
+        return pa.repeat(pa.scalar(value, schema.field(column).type), count)
+
+    columns = {
+        "time": same(now, "time"),
+        "stage": same(stage, "stage"),
+        "version": same(version, "version"),
+        "stream": same(stream, "stream"),
+        "offset": same(None, "offset") if offsets is None else pa.array(offsets, pa.int64()),
+        "reason": pa.array(reasons, pa.string()),
+        "record": pa.array(records, pa.string()),
+        "attempts": same(attempts, "attempts"),
+    }
+    return pa.table(columns, schema=schema)

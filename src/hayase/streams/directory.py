@@ -1,0 +1,162 @@
+"""The directory of one log: looked at by anybody without a lock, changed by one writer at a time.
+
+Writers exclude each other with a lock on the file `lock`. In it stands who held it last, so that a writer who finds
+itself there knows that nobody changed the log meanwhile, and need not list the directory to find its end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hayase.core.errors import StreamError, UnknownName
+from hayase.streams.index import Broken, Index, Listing, arrange, extend
+from hayase.streams.producers import Producers
+
+__all__ = ["LogDirectory", "Tail"]
+
+_TRIES = 64
+"""Listings in a row that may look broken because files come and go meanwhile, before it is called damage."""
+_SETTLED_NS = 50_000_000
+"""A directory's time of change moves in steps of some milliseconds: a change right after a look may not show in it."""
+_FRESH_NS = 1_000_000_000
+"""After so long a listing is repeated whatever the directory's time of change says: clocks of shared disks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a log, as its writer needs it; `clocks` are the files there that carry a clock only."""
+
+    next: int
+    running_max: int
+    clock: int
+    clocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    names: frozenset[str]
+    listing: Listing
+    changed_ns: int
+    settled: bool
+    until_ns: int
+
+
+class LogDirectory:
+    """Looks at a log's directory, and the turn of one writer in it. Threads may share one."""
+
+    def __init__(self, path: Path, stream: str):
+        self.path, self.stream = path, stream
+        self.staging = path / "staging"
+        self.producers = Producers(path, stream)
+        self._looked: _Look | None = None
+        self._tail: Tail | None = None
+        self._producers_known = False
+        self._turn = threading.Lock()
+        self._owner = (os.getpid(), uuid.uuid4().bytes)
+
+    def index(self) -> Index:
+        """The log as it is now; next to free when nothing has changed."""
+        look = self._looked
+        if look is not None and look.settled and time.monotonic_ns() < look.until_ns:
+            try:
+                unchanged = self.path.stat().st_mtime_ns == look.changed_ns
+            except FileNotFoundError as error:
+                raise self._gone() from error
+            if unchanged:
+                return look.listing.index
+        return self.listing().index
+
+    def listing(self) -> Listing:
+        """The log as it is now, by listing the directory."""
+        for _ in range(_TRIES):
+            try:
+                now_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
+                changed_ns = self.path.stat().st_mtime_ns
+                names = frozenset(os.listdir(self.path))
+            except FileNotFoundError as error:
+                raise self._gone() from error
+            look = self._looked
+            try:
+                listing = extend(look.listing, names - look.names, look.names - names) if look is not None else None
+                listing = listing or arrange(names)
+            except Broken as broken:
+                reason = str(broken)
+                continue
+            settled = now_ns - changed_ns > _SETTLED_NS
+            self._looked = _Look(names, listing, changed_ns, settled, monotonic_ns + _FRESH_NS)
+            return listing
+        raise StreamError(
+            self.stream,
+            f'the log of stream "{self.stream}" in "{self.path}" is not whole: {reason}; put back the missing files '
+            f"from a backup, under their own names",
+        )
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """This writer's turn: nobody else changes the log meanwhile. `tail` and `producers` are up to date."""
+        with self._turn:
+            descriptor = self._opened_lock()
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not self._was_last(descriptor):
+                    self.forget()
+                try:
+                    yield
+                except BaseException:
+                    self.forget()  # how far it came is not known: look again next time
+                    raise
+            finally:
+                # Not left to `close`: a process forked meanwhile would hold the lock until it ends.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                os.close(descriptor)
+
+    @property
+    def tail(self) -> Tail:
+        """The end of the log; only while `writing`."""
+        if self._tail is None:
+            listing = self.listing()
+            index = listing.index
+            self._tail = Tail(index.next, index.running_max, index.clock, listing.clocks)
+        return self._tail
+
+    @tail.setter
+    def tail(self, tail: Tail) -> None:
+        self._tail = tail
+
+    def forget(self) -> None:
+        """Look at the directory again before anything else is written."""
+        self._tail, self._producers_known = None, False
+
+    def known_producers(self) -> Producers:
+        """Who appended what, up to the end of the log; only while `writing`."""
+        if not self._producers_known or self.producers.upto < self.tail.next:
+            self.producers.refresh(self.listing())
+            self._producers_known = True
+        return self.producers
+
+    def _opened_lock(self) -> int:
+        try:
+            return os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise self._gone() from error
+
+    def _was_last(self, descriptor: int) -> bool:
+        if self._owner[0] != os.getpid():
+            self._owner = (os.getpid(), uuid.uuid4().bytes)
+        mine = self._owner[1]
+        if os.pread(descriptor, len(mine), 0) == mine:
+            return True
+        os.pwrite(descriptor, mine, 0)
+        return False
+
+    def _gone(self) -> UnknownName:
+        known = [each.name for each in self.path.parent.glob("*/") if each.is_dir()]
+        return UnknownName("stream", self.stream, known, f' in "{self.path.parent}"')

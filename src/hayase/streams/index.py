@@ -1,0 +1,157 @@
+"""The index of a stream's log is the listing of its directory: file names say what is where.
+
+    {first}-{next}-{running maximum}-{clock}.seg     records [first, next); without any if first == next: just a clock
+    {start}-{start}-{running maximum}-{clock}.base   nothing below `start` exists any more
+
+Offsets have 20 digits; times 16 hexadecimal ones, shifted by 2**63 so that names sort like what they say. The running
+maximum is that of the event times of all records of the stream before `next`; the clock is what the file's writer said.
+At each offset the file that reaches furthest counts, and those it covers are obsolete.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
+
+from hayase.core.times import BEGINNING, END
+
+__all__ = ["Broken", "Entry", "Index", "Listing", "arrange", "base_name", "extend", "segment_name"]
+
+_NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})-([0-9a-f]{16})\.(seg|base)")
+_BIAS = 2**63
+_Placed: TypeAlias = tuple[int, int, int, int, str]
+"""First offset, minus the next one, running maximum, clock, name: sorts as `arrange` needs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Records [first, next) in one file; `before` is the running maximum of event time before them."""
+
+    first: int
+    next: int
+    before: int
+    running_max: int
+    clock: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One consistent look at a log: the records [start, next), without gaps."""
+
+    entries: tuple[Entry, ...]
+    start: int
+    next: int
+    running_max: int
+    clock: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stream was declared complete."""
+        return self.clock >= END
+
+    def position(self, offset: int) -> int:
+        """Which of `entries` holds the record at an offset in [start, next)."""
+        return bisect_right(self.entries, offset, key=lambda entry: entry.first) - 1
+
+    def clock_at(self, offset: int) -> int:
+        """The greatest clock that was said with records before an offset."""
+        return max((entry.clock for entry in self.entries if entry.next <= offset), default=BEGINNING)
+
+    def holding(self, offset: int) -> Entry:
+        """The entry that holds the record at an offset in [start, next)."""
+        return self.entries[self.position(offset)]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """An index and what else the directory holds: the base, files with a clock only, files that nothing needs."""
+
+    index: Index
+    base: str | None = None
+    clocks: tuple[str, ...] = ()
+    obsolete: tuple[str, ...] = ()
+
+
+class Broken(Exception):
+    """A listing in which records are missing or files overlap."""
+
+
+def segment_name(first: int, next_: int, running_max: int, clock: int) -> str:
+    """The name of a segment at its place.
+
+    >>> segment_name(0, 3, 5, BEGINNING)
+    '00000000000000000000-00000000000000000003-8000000000000005-4000000000000000.seg'
+    """
+    return f"{first:020d}-{next_:020d}-{running_max + _BIAS:016x}-{clock + _BIAS:016x}.seg"
+
+
+def base_name(start: int, running_max: int, clock: int) -> str:
+    """The name of the file that says that a log begins at `start`."""
+    return f"{start:020d}-{start:020d}-{running_max + _BIAS:016x}-{clock + _BIAS:016x}.base"
+
+
+@lru_cache(maxsize=65_536)
+def _placed(name: str) -> _Placed | None:
+    part = _NAME.fullmatch(name)
+    return part and (int(part[1]), -int(part[2]), int(part[3], 16) - _BIAS, int(part[4], 16) - _BIAS, name)
+
+
+def arrange(names: Iterable[str]) -> Listing:
+    """The index that file names make up; raises Broken if they leave a gap or overlap.
+
+    >>> arrange([segment_name(0, 3, 5, BEGINNING), segment_name(3, 4, 5, 2)]).index.next
+    4
+    """
+    placed = [each for each in map(_placed, names) if each]
+    bases = sorted(each for each in placed if each[-1].endswith(".base"))
+    start, _, running_max, clock, base = bases[-1] if bases else (0, 0, BEGINNING, BEGINNING, None)
+    begun = Listing(Index((), start, start, running_max, clock), base, (), tuple(name for *_, name in bases[:-1]))
+    return _continued(begun, [each for each in placed if each[-1].endswith(".seg")])
+
+
+def extend(listing: Listing, added: Iterable[str], removed: Collection[str]) -> Listing | None:
+    """The listing after some files came and went, if all that happened is that the log went on; None otherwise.
+
+    >>> listing = arrange([segment_name(0, 3, 5, BEGINNING)])
+    >>> extend(listing, [segment_name(3, 4, 5, 2)], []).index.next
+    4
+    """
+    placed = [each for each in map(_placed, added) if each]
+    if any(first < listing.index.next or name.endswith(".base") for first, *_, name in placed):
+        return None
+    if not all(name in listing.clocks or not _placed(name) for name in removed):
+        return None
+    if not placed and not removed:
+        return listing
+    gone = [each[3] for each in map(_placed, removed) if each]
+    if gone and max(gone) > max((each[3] for each in placed), default=BEGINNING):
+        return None  # a clock was taken back, not overtaken
+    left = tuple(name for name in listing.clocks if name not in removed)
+    return _continued(replace(listing, clocks=left), placed)
+
+
+def _continued(listing: Listing, segments: list[_Placed]) -> Listing:
+    start, at = listing.index.start, listing.index.next
+    running_max, clock = listing.index.running_max, listing.index.clock
+    entries, clocks, obsolete = list(listing.index.entries), list(listing.clocks), list(listing.obsolete)
+    for first, reach, latest, said, name in sorted(segments):  # at each offset, the one that reaches furthest first
+        next_ = -reach
+        if first > at:
+            raise Broken(f"records {at} to {first - 1} are missing before {name}")
+        if first == next_ >= start:
+            clocks.append(name)
+            clock = max(clock, said)
+        elif next_ <= at:
+            obsolete.append(name)
+        elif first == at:
+            entries.append(Entry(first, next_, running_max, latest, said, name))
+            at, running_max, clock = next_, latest, max(clock, said)
+        else:
+            raise Broken(f"{name} begins inside the records of {entries[-1].name if entries else listing.base}")
+    index = Index(tuple(entries), start, at, running_max, clock)
+    return Listing(index, listing.base, tuple(clocks), tuple(obsolete))

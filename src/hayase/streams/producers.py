@@ -1,0 +1,96 @@
+"""Who appended what last: the memory by which a repeated append is recognised.
+
+Segments carry their producers in the trailer, so the memory is rebuilt from them; what retention removes is folded into
+`producers.json` first. Only the last append of each producer is kept: sequences grow, so all before it are repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import orjson
+
+from hayase.core.errors import StreamError
+from hayase.streams import durable
+from hayase.streams.index import Entry, Listing
+from hayase.streams.segments import Produced, read_trailer
+
+__all__ = ["FOLDED", "Producers", "last_of_each"]
+
+FOLDED = "producers.json"
+"""The file for producers whose segments are gone; its offsets are the stream's."""
+
+
+def last_of_each(appends: Iterable[Produced]) -> tuple[Produced, ...]:
+    """The append with the greatest sequence of every producer."""
+    last: dict[str, Produced] = {}
+    for each in appends:
+        if each.producer not in last or last[each.producer].sequence < each.sequence:
+            last[each.producer] = each
+    return tuple(last.values())
+
+
+class Producers:
+    """The last append of every producer of one log, up to offset `upto`; to be used under the writers' lock."""
+
+    def __init__(self, directory: Path, stream: str):
+        self._directory, self._stream = directory, stream
+        self._last: dict[str, Produced] = {}
+        self._base: str | None = None
+        self._begun = False
+        self.upto = 0
+        """Appends before this offset are known."""
+
+    def refresh(self, listing: Listing) -> None:
+        """Learn what other writers have appended."""
+        if not self._begun or listing.base != self._base:  # a new base: something was folded, or everything cleared
+            self._last = {each.producer: each for each in self._folded()}
+            self._begun, self._base, self.upto = True, listing.base, listing.index.start
+        for entry in reversed(listing.index.entries):
+            if entry.next <= self.upto:
+                break
+            self._take(self.of(entry))
+        self.upto = listing.index.next
+
+    def add(self, appends: Iterable[Produced], first: int, next_: int) -> None:
+        """Learn an append of this writer's own, at [first, next_)."""
+        if self.upto == first:
+            self._take(appends)
+            self.upto = next_
+
+    def last(self, producer: str) -> Produced | None:
+        """The last append of a producer, with its place in the stream."""
+        return self._last.get(producer)
+
+    def of(self, entry: Entry) -> list[Produced]:
+        """The appends that a segment remembers, placed in the stream."""
+        trailer = read_trailer(self._directory / entry.name, self._stream)
+        return [each.moved(entry.first) for each in trailer.producers]
+
+    def fold(self, entries: Iterable[Entry]) -> None:
+        """Make durable what segments remember that are about to be removed."""
+        folded = self._folded()
+        kept = last_of_each([*folded, *(each for entry in entries for each in self.of(entry))])
+        if kept != tuple(folded):
+            rows = [[each.producer, each.sequence, each.first, each.next] for each in kept]
+            durable.write_atomic(self._directory / FOLDED, orjson.dumps({"producers": rows}))
+
+    def _take(self, appends: Iterable[Produced]) -> None:
+        self._last.update((each.producer, each) for each in last_of_each([*self._known(appends), *appends]))
+
+    def _known(self, appends: Iterable[Produced]) -> list[Produced]:
+        return [self._last[each.producer] for each in appends if each.producer in self._last]
+
+    def _folded(self) -> list[Produced]:
+        path = self._directory / FOLDED
+        try:
+            return [Produced(*each) for each in orjson.loads(path.read_bytes())["producers"]]
+        except FileNotFoundError:
+            return []
+        except (ValueError, KeyError, TypeError) as error:
+            raise StreamError(
+                self._stream,
+                f'"{path}" of stream "{self._stream}" is damaged ({error}); put back a copy from a backup, or remove '
+                f"the file if no producer will repeat an append whose records retention has removed",
+            ) from error

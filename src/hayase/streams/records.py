@@ -1,0 +1,296 @@
+"""Records in: what somebody appends becomes a table with exactly the stream's schema, or is refused record by record.
+
+`conform` takes rows (dicts), Arrow tables and batches, and pandas frames. A record that does not fit is refused alone,
+with its JSON text and every reason; the others keep their order and values. Accepted plus refused is what was given.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import HayaseError, SchemaMismatch, nearest
+from hayase.core.times import BEGINNING, END, duration_text, instant_text
+from hayase.streams.columns import Fitted, fit_arrow, fit_values, python_values
+from hayase.streams.record_text import record_text, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Conformed",
+    "Origin",
+    "Records",
+    "Refused",
+    "check_columns",
+    "conform",
+    "conform_rows",
+    "conform_texts",
+    "row_texts",
+]
+
+Records: TypeAlias = "Iterable[Mapping[str, Any]] | pa.Table | pa.RecordBatch | pd.DataFrame"
+"""What `conform` takes."""
+
+_SPANS = ((365 * 86_400_000_000, "year"), (86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that did not fit, as JSON text or as the line it was, and why."""
+
+    record: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where records came from: what is kept of those at given positions, their lines, and those that could not be read.
+
+    `texts` is asked only about records that are refused; `unreadable` has the reasons by position.
+    """
+
+    texts: Callable[[list[int]], list[str]]
+    line: Callable[[int], int] | None = None
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+
+    def refused(self, reasons: Mapping[int, list[str]]) -> tuple[Refused, ...]:
+        """The refused records in order; one that could not be read has no other reason than that."""
+        places = sorted(reasons.keys() | self.unreadable.keys())
+        return tuple(
+            Refused(text, self._at(at) + (self.unreadable.get(at) or "; ".join(reasons[at])))
+            for at, text in zip(places, self.texts(places))
+        )
+
+    def _at(self, position: int) -> str:
+        return "" if self.line is None else f"line {self.line(position)}: "
+
+
+@dataclass(frozen=True, slots=True)
+class Conformed:
+    """What was given, divided: rows in the stream's schema, and the records refused; both in the order given."""
+
+    rows: pa.Table
+    refused: tuple[Refused, ...] = ()
+
+
+def conform(records: Records, declaration: StreamDeclaration, now: int) -> Conformed:
+    """Records as the stream takes them; `now` (microseconds) is what `max_ahead` is measured from.
+
+    A table or frame with a column that the stream does not have raises `SchemaMismatch`: there is no record to blame.
+
+    >>> orders = StreamDeclaration("orders", "time timestamp, amount double", "time")
+    >>> given = [{"time": "2026-01-31T12:00:00Z", "amount": 3}, {"time": "2026-01-31T12:00:01Z", "amount": "free"}]
+    >>> done = conform(given, orders, now=1_800_000_000_000_000)
+    >>> done.rows.num_rows, done.refused[0].reason
+    (1, 'column "amount" must be double, not "free"')
+    """
+    if isinstance(records, pa.RecordBatch):
+        records = pa.Table.from_batches([records])
+    if isinstance(records, pa.Table):
+        return _conform_table(records, declaration, now)
+    if "pandas" in sys.modules and isinstance(records, sys.modules["pandas"].DataFrame):
+        return _conform_frame(records, declaration, now)
+    if isinstance(records, (Mapping, str, bytes)) or not isinstance(records, Iterable):
+        raise HayaseError(f"{shown(records)} is not a list of records; give a list of dicts, an Arrow table or a frame")
+    return conform_rows(list(records), declaration, now)
+
+
+def conform_rows(
+    rows: Sequence[Any], declaration: StreamDeclaration, now: int, origin: Origin | None = None
+) -> Conformed:
+    """Rows as dicts; an unreadable one may be anything."""
+    schema = declaration.arrow_schema
+    columns, reasons, strangers = _columns(rows, schema.names)
+    fitted = [fit_values(column, target) for column, target in zip(columns, schema)]
+    origin = origin or Origin(lambda at: [record_text(rows[each]) for each in at])
+    if strangers:
+        origin = replace(origin, unreadable={**strangers, **origin.unreadable})
+    return _divided(fitted, declaration, now, origin, reasons)
+
+
+def conform_texts(
+    columns: Mapping[str, pa.ChunkedArray], count: int, declaration: StreamDeclaration, now: int, origin: Origin
+) -> Conformed:
+    """Columns of text, read by their types; a column that is not given is null."""
+    fitted = [
+        fit_arrow(columns.get(target.name, pa.chunked_array([pa.nulls(count)])), target, parse=True)
+        for target in declaration.arrow_schema
+    ]
+    return _divided(fitted, declaration, now, origin)
+
+
+def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], dict[int, list[str]], dict[int, str]]:
+    """The rows turned into columns, None where a field is missing; rows with unknown fields; what is no record."""
+    try:
+        if sum(map(len, rows)) == len(rows) * len(names) and all(map(issubclass, map(type, rows), repeat(dict))):
+            take = itemgetter(*names)  # every name found and as many fields as names: no field is unknown
+            found = list(map(take, rows))
+            return ([found] if len(names) == 1 else [list(each) for each in zip(*found)] or [[] for _ in names]), {}, {}
+    except (TypeError, KeyError):
+        pass  # looked at one by one
+    known = frozenset(names)
+    reasons: dict[int, list[str]] = {}
+    strangers: dict[int, str] = {}
+    columns: list[list[Any]] = [[] for _ in names]
+    for at, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            strangers[at] = f"a record is an object with the stream's columns as fields, not {shown(row)}"
+            row = {}
+        elif not known.issuperset(row):
+            reasons[at] = [
+                f"unknown field {shown(name)}" + nearest(str(name), names) for name in row if name not in known
+            ]
+        for column, name in zip(columns, names):
+            column.append(row.get(name))
+    return columns, reasons, strangers
+
+
+def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) -> Conformed:
+    check_columns(table.column_names, declaration)
+    fitted = [
+        fit_arrow(
+            table.column(target.name) if target.name in table.column_names else _nulls(table.num_rows, target), target
+        )
+        for target in declaration.arrow_schema
+    ]
+    return _divided(fitted, declaration, now, Origin(lambda at: row_texts(table.take(at))))
+
+
+def row_texts(table: pa.Table) -> list[str]:
+    """The JSON text of every row, as dead letters keep it.
+
+    >>> row_texts(pa.table({"user": ["taro"], "amount": [3]}))
+    ['{"user": "taro", "amount": 3}']
+    """
+    names = table.column_names
+    return [record_text(dict(zip(names, row))) for row in zip(*(python_values(table.column(name)) for name in names))]
+
+
+def _conform_frame(frame: pd.DataFrame, declaration: StreamDeclaration, now: int) -> Conformed:
+    check_columns(list(frame.columns), declaration)
+    fitted = [
+        _fit_series(frame[target.name], target)
+        if target.name in frame.columns
+        else fit_arrow(_nulls(len(frame), target), target)
+        for target in declaration.arrow_schema
+    ]
+    return _divided(fitted, declaration, now, Origin(lambda at: _frame_texts(frame.iloc[at], declaration)))
+
+
+def _frame_texts(frame: pd.DataFrame, declaration: StreamDeclaration) -> list[str]:
+    names = list(frame.columns)
+    columns = [_objects(frame[name], declaration.arrow_schema.field(name).type) for name in names]
+    return [record_text(dict(zip(names, row))) for row in zip(*columns)]
+
+
+def _fit_series(series: pd.Series[Any], target: pa.Field) -> Fitted:
+    """A column of a frame; pandas writes NaN for "no value", which stays a number only where numbers may be NaN."""
+    if series.dtype == object:
+        return fit_values(_objects(series, target.type), target)
+    try:
+        array = pa.array(series, from_pandas=not pa.types.is_floating(target.type))
+    except (pa.ArrowException, TypeError, ValueError):
+        return fit_values(_objects(series, target.type), target)
+    return fit_arrow(array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array]), target)
+
+
+def _objects(series: pd.Series[Any], kind: pa.DataType) -> list[Any]:
+    floating = pa.types.is_floating(kind)
+    return [None if isinstance(each, float) and each != each and not floating else each for each in series]
+
+
+def _nulls(count: int, target: pa.Field) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(count, target.type)])
+
+
+def check_columns(given: list[Any], declaration: StreamDeclaration) -> None:
+    """Refuse a whole table, frame or file whose columns are not the stream's."""
+    known = declaration.arrow_schema.names
+    for name in given:
+        if name not in known:
+            raise SchemaMismatch(
+                f'stream "{declaration.name}" has no column {shown(name)}{nearest(str(name), known)}'
+                if isinstance(name, str)
+                else f'stream "{declaration.name}" takes columns by name, and one is {shown(name)}; name it'
+            )
+        if given.count(name) > 1:
+            raise SchemaMismatch(f'column {shown(name)} for stream "{declaration.name}" is given twice; rename one')
+
+
+def _divided(
+    fitted: list[Fitted],
+    declaration: StreamDeclaration,
+    now: int,
+    origin: Origin,
+    reasons: dict[int, list[str]] | None = None,
+) -> Conformed:
+    """The accepted rows and the refused records, once nulls and times are judged too."""
+    schema = declaration.arrow_schema
+    reasons = {} if reasons is None else reasons
+    for each, target in zip(fitted, schema):
+        for at, reason in each.reasons.items():
+            reasons.setdefault(at, []).append(reason)
+        if not target.nullable or target.name in (declaration.time, declaration.id):
+            _check_nulls(each, target, declaration, reasons)
+        if target.name == declaration.time:
+            _check_times(each.column, declaration, now, reasons)
+    table = pa.table([each.column for each in fitted], schema=schema)
+    if not reasons and not origin.unreadable:
+        return Conformed(table)
+    keep = np.ones(table.num_rows, dtype=bool)
+    keep[[*reasons, *origin.unreadable]] = False
+    return Conformed(table.filter(pa.array(keep)), origin.refused(reasons))
+
+
+def _check_nulls(
+    fitted: Fitted, target: pa.Field, declaration: StreamDeclaration, reasons: dict[int, list[str]]
+) -> None:
+    if fitted.column.null_count == len(fitted.reasons):
+        return
+    role = {declaration.time: "the time column", declaration.id: "the id column"}.get(target.name, "a not-null column")
+    for at in np.flatnonzero(pc.is_null(fitted.column).to_numpy()).tolist():
+        if at not in fitted.reasons:
+            reasons.setdefault(at, []).append(f'column "{target.name}" is missing or null, and is {role}')
+
+
+def _check_times(
+    column: pa.ChunkedArray, declaration: StreamDeclaration, now: int, reasons: dict[int, list[str]]
+) -> None:
+    """Times lie strictly between BEGINNING and END, and not beyond `now + max_ahead`; compared in the column's unit."""
+    scale, ahead = declaration.time_scale, declaration.max_ahead
+    least, most = BEGINNING // scale + 1, (END - 1) // scale
+    latest = most if ahead is None else min(most, (now + ahead) // scale)
+    counts = column.cast(pa.int64())
+    bounds = pc.min_max(counts)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is None or (least <= low and high <= latest):
+        return
+    outside = pc.fill_null(pc.or_(pc.less(counts, least), pc.greater(counts, latest)), False)
+    for at in np.flatnonzero(outside.to_numpy()).tolist():
+        value = counts[at].as_py()
+        moment = instant_text(value * scale)
+        if least <= value <= most and ahead is not None:
+            limit = f"max_ahead is {duration_text(ahead)}"
+            reason = f"{moment} is {_span(value * scale - now)} ahead of now; {limit}"
+        else:
+            reason = f"{value} is not a time; it lies beyond what a stream can order"
+        reasons.setdefault(at, []).append(f'column "{declaration.time}": {reason}')
+
+
+def _span(microseconds: int) -> str:
+    """A duration as people say it, roughly."""
+    for scale, name in _SPANS:
+        if microseconds >= scale:
+            count = microseconds // scale
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    return duration_text(microseconds)

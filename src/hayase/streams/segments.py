@@ -1,0 +1,278 @@
+"""Segment files: immutable runs of records, independent of where in a stream they stand.
+
+    body     Arrow IPC file: the records, in batches of at most `BATCH_ROWS`
+    trailer  JSON: counts, times, who appended what, when
+    footer   40 bytes: magic, length of body and trailer, xxh3_64 of body and trailer
+
+A file that was cut or changed, at whatever byte, is recognised and reported as `DamagedSegment`. Records are read by
+mapping the file, without a copy; its body is checked against the checksum once per process.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import xxhash
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import DamagedSegment, SchemaMismatch, StreamError
+from hayase.core.times import BEGINNING, END
+from hayase.streams import durable
+from hayase.streams.clock import event_times
+
+__all__ = ["BATCH_ROWS", "Produced", "Segment", "Trailer", "open_segment", "read_trailer", "stage", "write_segment"]
+
+BATCH_ROWS = 262_144
+"""Records in one batch of a segment, at most: large enough to amortise a pass, small enough to stay in a cache."""
+
+_MAGIC = b"HAYASE\x01\n"
+_FOOTER = struct.Struct("<8sQQQQ")
+_VERIFIED_KEPT = 65_536
+_verified: OrderedDict[tuple[str, int, int, int], None] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Records [first, next) are a producer's append number `sequence`; offsets count from the start of what says so."""
+
+    producer: str
+    sequence: int
+    first: int
+    next: int
+
+    def moved(self, by: int) -> Produced:
+        """The same append, with its offsets counted from elsewhere."""
+        return Produced(self.producer, self.sequence, self.first + by, self.next + by)
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """What a segment says about itself; `batches` are (records, latest time) of each batch in turn."""
+
+    rows: int
+    earliest: int
+    latest: int
+    batches: tuple[tuple[int, int], ...]
+    producers: tuple[Produced, ...]
+    written_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An open segment, its bytes known to be sound; it stays readable when the file is removed."""
+
+    trailer: Trailer
+    batch: Callable[[int], pa.RecordBatch]
+
+
+class _Sink:
+    """The file that Arrow writes to, counting and hashing on the way, so that no second copy is held in memory."""
+
+    closed = False
+
+    def __init__(self, descriptor: int):
+        self.descriptor, self.length, self.digest = descriptor, 0, xxhash.xxh3_64()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        self.length += len(data)
+        return durable.write(self.descriptor, data)
+
+    def flush(self) -> None:
+        """Arrow asks for it; durability is the business of `fsync_file`."""
+
+
+def write_segment(
+    descriptor: int,
+    rows: pa.Table,
+    declaration: StreamDeclaration,
+    *,
+    written_at: int,
+    producers: Iterable[Produced] = (),
+) -> Trailer:
+    """Write records to an open file as a segment and make its bytes durable; giving it a name is left to the caller."""
+    batches = _batches(fitting(rows, declaration), declaration)
+    spans = [_span(batch, declaration) for batch in batches]
+    trailer = Trailer(
+        rows=rows.num_rows,
+        earliest=min((earliest for earliest, _ in spans), default=END),
+        latest=max((latest for _, latest in spans), default=BEGINNING),
+        batches=tuple((batch.num_rows, latest) for batch, (_, latest) in zip(batches, spans)),
+        producers=tuple(producers),
+        written_at=written_at,
+    )
+    sink = _Sink(descriptor)
+    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), declaration.arrow_schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    text = _trailer_text(trailer)
+    footer = _FOOTER.pack(_MAGIC, sink.length, len(text), sink.digest.intdigest(), xxhash.xxh3_64_intdigest(text))
+    durable.write(descriptor, text + footer)
+    durable.fsync_file(descriptor)
+    return trailer
+
+
+def stage(
+    directory: Path,
+    rows: pa.Table,
+    declaration: StreamDeclaration,
+    name: str,
+    *,
+    written_at: int,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> Path:
+    """Write records as the durable file `directory/name`, for `StreamLog.publish`; one of that name is replaced."""
+    try:
+        with durable.temporary(directory, name) as (draft, descriptor):
+            produced = one_append(producer, sequence, rows.num_rows)
+            write_segment(descriptor, rows, declaration, written_at=written_at, producers=produced)
+            durable.rename(draft, directory / name)
+    except OSError as error:
+        raise unwritten(declaration.name, error) from error
+    return directory / name
+
+
+def one_append(producer: str | None, sequence: int | None, rows: int) -> tuple[Produced, ...]:
+    """The producers of a segment that is one append; a producer and its sequence come together or not at all."""
+    if producer is None and sequence is None:
+        return ()
+    if producer is None or sequence is None:
+        raise ValueError("give producer and sequence together: the one names the sender, the other counts its appends")
+    return (Produced(producer, sequence, 0, rows),)
+
+
+def unwritten(stream: str, error: OSError) -> StreamError:
+    """The error to raise when a log could not be changed: what is the case now, and what to do."""
+    if isinstance(error, durable.Unsynced):
+        return StreamError(
+            stream,
+            f'a change to stream "{stream}" was made, but the disk did not confirm it ({error.strerror}), so it may '
+            f"not last: check the disk, then do it again with the same producer and sequence",
+        )
+    if durable.no_room(error):
+        return StreamError(
+            stream,
+            f'no room on disk for stream "{stream}" ({error.strerror}); nothing was changed: free some space or set a '
+            f"retention, then do it again",
+        )
+    return StreamError(stream, f'stream "{stream}" cannot be written: {error}; check the disk and the permissions')
+
+
+def fitting(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:
+    """The records under exactly the declared schema; columns of other names or types raise SchemaMismatch."""
+    schema = declaration.arrow_schema
+    if rows.schema.equals(schema, check_metadata=False):
+        return rows
+    if rows.schema.names == schema.names and rows.schema.types == schema.types:
+        wrong = [each.name for each in schema if not each.nullable and rows.column(each.name).null_count]
+        if not wrong:
+            return pa.Table.from_arrays(rows.columns, schema=schema)
+        raise SchemaMismatch(f'null in column "{wrong[0]}" of stream "{declaration.name}", which is declared not null')
+    raise SchemaMismatch(
+        f"records with columns ({', '.join(f'{each.name} {each.type}' for each in rows.schema)}) do not fit stream "
+        f'"{declaration.name}", which has ({declaration.schema}); conform them first'
+    )
+
+
+def _batches(rows: pa.Table, declaration: StreamDeclaration) -> list[pa.RecordBatch]:
+    whole = rows.combine_chunks() if any(column.num_chunks > 1 for column in rows.columns) else rows
+    return [each for each in whole.to_batches(max_chunksize=BATCH_ROWS) if each.num_rows]
+
+
+def _span(batch: pa.RecordBatch, declaration: StreamDeclaration) -> tuple[int, int]:
+    times = event_times(batch, declaration)
+    earliest, latest = int(times.min()), int(times.max())
+    if earliest <= BEGINNING or latest >= END:
+        raise SchemaMismatch(
+            f'a time in column "{declaration.time}" of stream "{declaration.name}" is beyond every calendar; refuse '
+            f"such records before the append"
+        )
+    return earliest, latest
+
+
+def _trailer_text(trailer: Trailer) -> bytes:
+    return orjson.dumps(
+        {
+            "rows": trailer.rows,
+            "earliest": trailer.earliest,
+            "latest": trailer.latest,
+            "batches": trailer.batches,
+            "producers": [[each.producer, each.sequence, each.first, each.next] for each in trailer.producers],
+            "written_at": trailer.written_at,
+        }
+    )
+
+
+def read_trailer(path: Path, stream: str) -> Trailer:
+    """What a segment says about itself, without a look at its records."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        footer = os.pread(descriptor, _FOOTER.size, max(0, size - _FOOTER.size))
+        body, length, _, digest = _lengths(footer, size, path, stream)
+        text = os.pread(descriptor, length, body)
+    finally:
+        os.close(descriptor)
+    return _trailer(text, digest, path, stream)
+
+
+def open_segment(path: Path, stream: str) -> Segment:
+    """Map a segment and make sure, once per process, that its bytes are the ones that were written."""
+    with pa.memory_map(str(path)) as file:
+        state = os.fstat(file.fileno())
+        whole = file.read_buffer() if state.st_size else pa.py_buffer(b"")
+    footer = bytes(whole[max(0, whole.size - _FOOTER.size) :])
+    body, length, body_digest, digest = _lengths(footer, whole.size, path, stream)
+    trailer = _trailer(bytes(whole[body : body + length]), digest, path, stream)
+    records = whole.slice(0, body)
+    key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
+    if key not in _verified:
+        if xxhash.xxh3_64_intdigest(memoryview(records)) != body_digest:
+            raise damaged(path, stream, "its records do not match their checksum")
+        _verified[key] = None
+        while len(_verified) > _VERIFIED_KEPT:
+            _verified.popitem(last=False)
+    return Segment(trailer, pa.ipc.open_file(records).get_batch)
+
+
+def _lengths(footer: bytes, size: int, path: Path, stream: str) -> tuple[int, int, int, int]:
+    if len(footer) < _FOOTER.size:
+        raise damaged(path, stream, f"it was cut short at {size} bytes")
+    magic, body, length, body_digest, digest = _FOOTER.unpack(footer)
+    if magic != _MAGIC:
+        raise damaged(path, stream, f"it was cut short at {size} bytes, or its end was overwritten")
+    if body + length + _FOOTER.size != size:
+        raise damaged(path, stream, f"it is {size} bytes long and should be {body + length + _FOOTER.size}")
+    return body, length, body_digest, digest
+
+
+def _trailer(text: bytes, digest: int, path: Path, stream: str) -> Trailer:
+    if xxhash.xxh3_64_intdigest(text) != digest:
+        raise damaged(path, stream, "its trailer does not match its checksum")
+    data = orjson.loads(text)
+    return Trailer(
+        rows=data["rows"],
+        earliest=data["earliest"],
+        latest=data["latest"],
+        batches=tuple((rows, latest) for rows, latest in data["batches"]),
+        producers=tuple(Produced(*each) for each in data["producers"]),
+        written_at=data["written_at"],
+    )
+
+
+def damaged(path: Path, stream: str, what: str) -> DamagedSegment:
+    """The error about a file that is not what was written, with the way out."""
+    return DamagedSegment(
+        stream,
+        f'segment "{path}" of stream "{stream}" is damaged: {what}; put back an intact copy of this file (same name) '
+        f"from a backup, and check the disk",
+    )

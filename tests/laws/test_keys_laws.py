@@ -1,0 +1,104 @@
+"""Laws of keys: equal bytes exactly for equal keys, the index is a dict, the split a stable permutation."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hayase.core.keys import KeyIndex, buckets, encode, hashes, split
+
+KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): st.integers(-3, 3),
+    pa.int64(): st.integers(-2, 2) | st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.sampled_from([0.0, -0.0, math.nan, -math.nan, math.inf, 1.0]) | st.floats(),
+    pa.float32(): st.floats(width=32),
+    pa.decimal128(20, 2): st.decimals(-1000, 1000, places=2),
+    pa.string(): st.sampled_from(["", "a", "\0", "a\0", "aaaa", "aaaaa"]) | st.text(st.characters(codec="utf-8")),
+    pa.binary(): st.sampled_from([b"", b"\0", b"\0" * 8]) | st.binary(max_size=40),
+    pa.date32(): st.dates(),
+    pa.timestamp("us", tz="UTC"): st.datetimes().map(lambda time: time.replace(tzinfo=UTC)),
+}
+
+
+# the first example loads compiled loops
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def keys(draw: st.DrawFn, most: int = 30) -> list[pa.Array]:
+    kinds = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3))
+    row = st.tuples(*(st.none() | KINDS[kind] for kind in kinds))
+    rows = draw(st.lists(row, max_size=most))
+    again = draw(st.lists(st.sampled_from(rows), max_size=most)) if rows else []
+    rows += again
+    return [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+
+
+def sql_value(value: Any) -> Any:
+    """A value that is equal, in Python, exactly where SQL calls keys equal."""
+    return "nan" if isinstance(value, float) and math.isnan(value) else (value,)
+
+
+def plain(columns: list[pa.Array]) -> list[Any]:
+    return list(zip(*([sql_value(value) for value in column.to_pylist()] for column in columns)))
+
+
+@given(keys())
+@untimed
+def test_bytes_are_equal_exactly_if_keys_are(columns: list[pa.Array]) -> None:
+    encoded = encode(columns)
+    rows = [encoded.data[start:stop].tobytes() for start, stop in zip(encoded.offsets, encoded.offsets[1:])]
+    expected = plain(columns)
+    assert len(set(rows)) == len(set(expected)) == len(set(zip(rows, expected)))
+    assert len(set(hashes(encoded).tolist())) == len(set(rows))
+
+
+@given(keys(), st.data())
+@untimed
+def test_a_row_encodes_the_same_in_any_company(columns: list[pa.Array], data: st.DataObject) -> None:
+    count = len(columns[0])
+    first = data.draw(st.integers(0, count))
+    length = data.draw(st.integers(0, count - first))
+    part = hashes(encode([column.slice(first, length) for column in columns]))
+    assert part.tolist() == hashes(encode(columns)).tolist()[first : first + length]
+
+
+@given(keys(), st.integers(1, 9), st.integers(0, 3), st.booleans())
+@untimed
+def test_index_is_a_dict(columns: list[pa.Array], step: int, bits: int, insert: bool) -> None:
+    """Also when only a few bits of the hashes are left, so that most of them collide."""
+    index, model = KeyIndex(), dict[Any, int]()
+    expected = plain(columns)
+    for first in range(0, len(expected), step):
+        encoded = encode([column.slice(first, step) for column in columns])
+        hashed = hashes(encoded) & np.uint64((2**bits - 1) << 31 if bits else 2**64 - 1)
+        chunk = expected[first : first + step]
+        if insert or first == 0:
+            assert index.slots(encoded, hashed).tolist() == [model.setdefault(key, len(model)) for key in chunk]
+        else:
+            assert index.slots(encoded, hashed, insert=False).tolist() == [model.get(key, -1) for key in chunk]
+        assert len(index) == len(model)
+
+
+@given(keys(), st.integers(1, 20))
+@untimed
+def test_split_is_a_stable_permutation_by_bucket(columns: list[pa.Array], count: int) -> None:
+    names = [f"k{at}" for at in range(len(columns))]
+    rows = len(columns[0])
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array(range(rows), pa.int64())], [*names, "at"])
+    expected: dict[int, list[int]] = {}
+    for at, bucket in enumerate(buckets(columns, count).tolist()):
+        assert 0 <= bucket < count
+        expected.setdefault(bucket, []).append(at)
+    parts = split(batch, names, count)
+    assert [(bucket, part.column("at").to_pylist()) for bucket, part in parts] == sorted(expected.items())
+    for _, part in parts:
+        taken = batch.take(part.column("at"))
+        assert [plain([column]) for column in part.columns] == [plain([column]) for column in taken.columns]

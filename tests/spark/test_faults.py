@@ -1,0 +1,119 @@
+"""Whole process trees killed with `kill -9` at seeded moments, and an executor of a cluster: every event counts once.
+
+`HAYASE_KILLS` says how often the first test kills; `make test-kill` sets it to 20.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import kill
+import psutil
+import pytest
+
+from hayase.engine.home import MAIN, Home
+from hayase.engine.manifests import Commits
+from shop import check, expected
+
+pytestmark = [pytest.mark.spark, pytest.mark.kill]
+KILLS = int(os.environ.get("HAYASE_KILLS", "5"))
+PATIENCE = 120.0
+
+
+def until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) -> bool:
+    """Wait for a condition while a child lives; whether it came true. A child that fails, or hangs, fails the test."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        code = child.poll()
+        if code is not None:
+            assert code == 0, f"the driver ended with {code}"
+            return False
+        assert time.monotonic() < deadline, "the driver makes no progress"
+        time.sleep(0.01)
+    return True
+
+
+def tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(child.pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def kill_tree(child: subprocess.Popen[bytes]) -> None:
+    processes = tree(child)
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    child.wait()
+    psutil.wait_procs(processes, timeout=20)
+
+
+@contextlib.contextmanager
+def driver(home: Path, chunks: int, master: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The program at work; whatever is left of it in the end is killed and cleared away."""
+    scratch = tempfile.mkdtemp(prefix="hayase-kill-")  # not under the test's own folder: paths of sockets must be short
+    command = [sys.executable, str(Path(kill.__file__)), str(home), str(chunks), *([master] if master else [])]
+    child = subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": scratch, "SPARK_WORKER_DIR": f"{scratch}/work"},
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        kill_tree(child)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def version(home: Path) -> int:
+    return Commits(Home(home), MAIN).latest().version
+
+
+def check_whole(home: Path, chunks: int) -> None:
+    check(kill.pipeline_at(home), expected(kill.events(chunks), kill.SLACK, finished=True))
+
+
+@pytest.mark.timeout(90 + 60 * KILLS)
+def test_the_whole_tree_killed_at_seeded_moments(tmp_path: Path) -> None:
+    seed, chunks = random.Random(2026), 5 * KILLS
+    for _ in range(KILLS):
+        with driver(tmp_path, chunks) as child:
+            aim = version(tmp_path) + seed.randint(1, 4)
+            moment = seed.random() * 0.3
+            if not until(lambda aim=aim: version(tmp_path) >= aim, child):  # type: ignore[misc]
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(moment)
+    with driver(tmp_path, chunks) as child:
+        until(lambda: False, child)
+    check_whole(tmp_path, chunks)
+
+
+@pytest.mark.timeout(180)
+def test_an_executor_of_a_cluster_killed_and_then_everything(tmp_path: Path) -> None:
+    chunks = 12
+    with driver(tmp_path, chunks, "local-cluster[2,1,1024]") as child:
+        assert until(lambda: version(tmp_path) >= 3, child)
+        executors = [each for each in tree(child) if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+        assert len(executors) == 2
+        executors[0].kill()
+        before = version(tmp_path)
+        assert until(lambda: version(tmp_path) >= before + 3, child), "it goes on with the other executor"
+    pipeline = kill.pipeline_at(tmp_path)
+    for number in range(chunks):
+        rows = [each.row() for each in kill.chunk(number)]
+        pipeline.append("events", rows, producer="till", sequence=number)
+    pipeline.finish("events")
+    pipeline.run_until_idle(spark=False)  # what a lane on Spark began, the runner without it ends
+    check_whole(tmp_path, chunks)

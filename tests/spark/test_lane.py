@@ -1,0 +1,128 @@
+"""The lane on Spark: equal to the model and to the runner without Spark, changed while it runs, hurt while it runs."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+import hayase as hy
+import shop
+from hayase.engine import definitions
+from hayase.engine.lane import Lane
+from hayase.engine.running import run_until_idle, running
+from shop import Event, check, expected
+
+pytestmark = pytest.mark.spark
+
+
+def some_events(count: int, seed: int) -> list[Event]:
+    dice = random.Random(seed)
+    return [
+        Event(at + dice.randint(-9, 9), dice.choice(["a", "b", "c", None, ""]), dice.choice([None, 1, 4, 9, 2**62]))
+        for at in range(count)
+    ]
+
+
+def append(pipeline: hy.Pipeline, events: list[Event]) -> None:
+    pipeline.append("events", [each.row() for each in events])
+
+
+def until(condition: Callable[[], bool], lane: Lane, patience: float = 60.0) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        lane.check()
+        assert time.monotonic() < deadline, "the lane makes no progress"
+        time.sleep(0.01)
+
+
+def test_it_gives_what_the_model_and_the_runner_without_spark_give(spark: SparkSession, tmp_path: Path) -> None:
+    given = some_events(400, seed=1)
+    with_spark, without = (shop.shop(tmp_path / name, 6) for name in ("with", "without"))
+    for pipeline in (with_spark, without):
+        append(pipeline, given[:200])
+        pipeline.apply()
+    run_until_idle(with_spark.home, session=spark)
+    without.run_until_idle(spark=False)
+    check(with_spark, expected(given[:200], 6, finished=False))
+    for pipeline in (with_spark, without):
+        append(pipeline, given[200:])
+        pipeline.finish("events")
+    run_until_idle(with_spark.home, session=spark)
+    without.run_until_idle(spark=False)
+    check(with_spark, expected(given, 6, finished=True))
+    for name in shop.QUERIES:
+        one, other = (sorted(map(str, each.results(name).table().to_pylist())) for each in (with_spark, without))
+        assert one == other, name
+    letters = [
+        sorted(
+            (row["stage"], row["offset"], row["reason"], row["record"], row["version"]) for row in each.dead_letters()
+        )
+        for each in (with_spark, without)
+    ]
+    assert letters[0] == letters[1]
+
+
+def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: SparkSession, tmp_path: Path) -> None:
+    given = some_events(300, seed=2)
+    pipeline = shop.shop(tmp_path, 6, ["spend"])
+    append(pipeline, given[:100])
+    pipeline.apply()
+    with running(pipeline.home, session=spark) as lane:
+        query = lane._query.runId
+        until(lane.is_idle, lane)
+        for name in ("ranks", "big", "copy"):
+            pipeline.query(name, shop.QUERIES[name])
+        pipeline.apply()
+        append(pipeline, given[100:200])
+        until(lane.is_idle, lane)
+        check(pipeline, expected(given[:200], 6, finished=False))
+
+        pipeline.remove("copy")
+        pipeline.remove("big")
+        pipeline.query("big", "select user, amount * 2 as twice from events where amount > 5")
+        pipeline.apply()
+        until(lane.is_idle, lane)
+        assert set(lane.manifest.totals) == {"spend", "ranks", "big"}
+        doubled = shop.rows_of(pipeline, "big")
+        pipeline.reset("spend")
+        append(pipeline, given[200:])
+        for each in _workers():
+            each.kill()  # a task that was theirs is tried again, in a worker that holds no kernels
+        until(lane.is_idle, lane)
+        assert lane._query.runId == query
+        pipeline.finish("events")
+        until(lane.is_idle, lane)
+    want = expected(given, 6, finished=True)
+    for name in ("spend", "ranks"):
+        assert shop.rows_of(pipeline, name) == want[name].rows
+        assert shop.figures_of(pipeline, name) == want[name].figures
+    more = shop.expected_big([Event(e.at, e.user, e.amount if (e.amount or 0) > 5 else None) for e in given[200:]])
+    assert shop.rows_of(pipeline, "big") - doubled == more.rows
+    assert definitions.latest_version(pipeline.home) == 4
+
+
+def _workers() -> list[psutil.Process]:
+    """The Python workers: forked by Spark's daemon, which is a child of the JVM."""
+    below = psutil.Process().children(recursive=True)
+    daemons = [each for each in below if "hayase.engine.daemon" in " ".join(each.cmdline())]
+    forked = [each for each in daemons if each.parent() in daemons]
+    assert forked, "no worker was found"
+    return forked
+
+
+def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = shop.shop(tmp_path, 0, ["copy", "spend"])
+    append(pipeline, [Event(1, "a", 1), Event(2, "x" * (64 * 2**20), 1), Event(3, "a", 1)])
+    pipeline.apply()
+    with running(pipeline.home, session=spark) as lane:
+        until(lane._in_flight, lane)  # and leave while the batch runs
+    assert lane.manifest.totals["spend"].written == 3
+    found = [(len(row["user"]), row["n"]) for row in pipeline.results("spend").rows()]
+    assert found == [(1, 1), (2**26, 1), (1, 2)]
+    assert run_until_idle(pipeline.home, session=spark).version == lane.manifest.version

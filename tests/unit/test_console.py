@@ -1,0 +1,199 @@
+"""What is shown is a function of data: tables fit 80 columns, figures add up, and nothing here needs Spark."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from hayase.console.display import open_display
+from hayase.console.errors import show_error
+from hayase.console.figures import History, compact, stage_views
+from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
+from hayase.console.records import Columns, dead_letters, record_table
+from hayase.core.errors import DeclarationError, HayaseError, Mistake
+from hayase.core.times import END
+from hayase.engine.manifests import Manifest
+from hayase.engine.positions import Offset, Position
+from hayase.engine.reducing import Figures
+
+CLOCK = 1_767_603_770_000_000  # 2026-01-05 09:02:50
+
+
+def shown(renderable: RenderableType, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def manifest(
+    version: int, read: int, *, at: int | None = None, dead: int = 0, waiting: int = 0, clock: int = CLOCK
+) -> Manifest:
+    figures = Figures(read, read - dead - waiting, dead, waiting, read // 2, version * 0.5)
+    positions = {"totals": {"events": Position(read if at is None else at)}}
+    return Manifest(version=version, offset=Offset(1, positions), clocks={"totals": clock}, totals={"totals": figures})
+
+
+def frame(before: Manifest, after: Manifest, **more: object) -> Frame:
+    return Frame("shop", "running", before, after, {"events": 1_500}, 2.0, **more)  # type: ignore[arg-type]
+
+
+class TestStageViews:
+    def test_rates_are_over_the_time_between_two_manifests(self) -> None:
+        (view,) = stage_views(manifest(3, 200), manifest(5, 1_000), {"events": 1_500}, elapsed=2.0)
+        assert (view.read_rate, view.written_rate, view.behind) == (400.0, 200.0, 500)
+        assert view.batch_seconds == 0.5
+
+    def test_no_new_batch_has_no_rate_and_no_batch_time(self) -> None:
+        (view,) = stage_views(manifest(3, 200), manifest(3, 200), {"events": 200}, elapsed=2.0)
+        assert (view.read_rate, view.behind, view.batch_seconds) == (0.0, 0, None)
+
+    def test_a_stage_that_began_anew_has_no_negative_rate(self) -> None:
+        (view,) = stage_views(manifest(3, 900), manifest(5, 100), {}, elapsed=1.0)
+        assert view.read_rate == 100.0
+
+    def test_the_first_look_has_no_rate(self) -> None:
+        (view,) = stage_views(manifest(3, 9), manifest(3, 9), {}, elapsed=0.0)
+        assert view.read_rate == 0.0
+
+    def test_read_is_processed_dead_and_waiting(self) -> None:
+        (view,) = stage_views(Manifest(), manifest(1, 10, dead=2, waiting=3), {}, 1.0)
+        assert view.reconciles
+        assert view.processed == 5
+
+
+class TestHistory:
+    def test_rates_look_back_over_a_window(self) -> None:
+        history = History()
+        for moment in range(10):
+            history = history.seen(float(moment), manifest(moment, moment * 100))
+        elapsed, before = history.base()
+        assert (elapsed, before.version) == (3.0, 6)
+
+    def test_the_trend_is_second_by_second_and_bounded(self) -> None:
+        history = History()
+        for step in range(400):
+            history = history.seen(step / 4, manifest(step, step * 10))
+        assert set(history.trend()) == {40.0}
+        assert len(history.trend()) == History.LENGTH
+
+
+class TestLiveView:
+    def test_fits_eighty_columns_however_large_the_numbers(self) -> None:
+        big = manifest(123_456, 98_765_432_100, at=0, dead=123_456_789, waiting=99_999)
+        text = shown(live_view(frame(Manifest(), big, uptime=90_000.0, trend=range(40))))
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert "2026" not in text
+        assert "01-05 09:02:50" in text
+
+    def test_says_how_far_behind_it_is(self) -> None:
+        assert "500 behind" in shown(live_view(frame(manifest(3, 200), manifest(5, 1_000))))
+        assert "caught up" in shown(live_view(frame(manifest(3, 200), manifest(5, 1_500))))
+
+    def test_a_stage_with_two_inputs_shows_the_lag_of_each(self) -> None:
+        two = Offset(1, {"both": {"left": Position(5), "right": Position(1)}})
+        after = Manifest(version=1, offset=two, clocks={"both": END}, totals={"both": Figures()})
+        text = shown(live_view(Frame("shop", "running", Manifest(), after, {"left": 7, "right": 1}, 1.0)))
+        assert "left 2" in text
+        assert "right 0" in text
+        assert "finished" in text
+
+    def test_plain_lines_have_one_per_stage(self) -> None:
+        (line,) = plain_lines(frame(manifest(3, 200), manifest(5, 1_000, dead=1)))
+        assert line == (
+            "totals: in 400/s, out 200/s, read 1000, lag events:500, waiting 0, dead 1, batch 500 ms, "
+            "clock 2026-01-05 09:02:50"
+        )
+
+    def test_the_summary_reconciles(self) -> None:
+        text = shown(summary(manifest(1, 10), manifest(4, 1_010, dead=10, waiting=5), {"events": 1_010}, 4.0))
+        assert "✓" in text
+        assert "995" in text
+        assert "3 batches, 1,000 records read in this run" in text
+        assert all(len(line) <= 80 for line in text.splitlines())
+
+    def test_the_summary_shows_what_does_not_add_up(self) -> None:
+        broken = Manifest(version=1, totals={"totals": Figures(read=3, processed=1)})
+        assert "does not add up" in shown(summary(Manifest(), broken, {}, 1.0))
+
+
+class TestDisplay:
+    def test_plain_lines_come_every_few_seconds_and_only_when_something_changed(self) -> None:
+        console = Console(file=io.StringIO(), width=80)
+        with open_display(console, "shop", 0.0) as display:
+            display.phase("running")
+            for moment in range(20):
+                display.show(float(moment), manifest(min(moment, 7), 100 * min(moment, 7)), {"events": 700})
+        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert lines[0] == "shop: running"
+        assert [line.split(", ")[2] for line in lines[1:]] == ["read 0", "read 500", "read 700"]
+
+    def test_a_terminal_gets_a_live_table(self) -> None:
+        console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+        with open_display(console, "shop", 0.0) as display:
+            display.phase("starting Spark")
+            display.show(1.0, manifest(1, 100), {"events": 100})
+            display.phase("stopping")
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "stopping" in text
+        assert "Ctrl-C again stops at once" in text
+
+
+class TestErrors:
+    def text(self, error: HayaseError, *, terminal: bool) -> str:
+        console = Console(file=io.StringIO(), width=80, force_terminal=terminal, color_system=None)
+        show_error(console, error)
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    def test_mistakes_stand_one_to_a_line_also_on_a_narrow_terminal(self) -> None:
+        long = Mistake("x" * 100, "y" * 50, "shop.yaml", 3, 8)
+        error = DeclarationError([long, Mistake("bad [red]name[/red]", None, "shop.yaml", 4, 1)])
+        lines = self.text(error, terminal=True).splitlines()
+        assert lines == [f"shop.yaml:3:8: {'x' * 100}; {'y' * 50}", "shop.yaml:4:1: bad [red]name[/red]", "2 mistakes"]
+        assert self.text(error, terminal=False).splitlines() == lines[:2]
+
+    def test_other_errors_are_a_panel_or_a_line(self) -> None:
+        assert (
+            self.text(HayaseError("no [bold]such[/bold] file"), terminal=False) == "error: no [bold]such[/bold] file\n"
+        )
+        assert "╭─ error ─" in self.text(HayaseError("no such file"), terminal=True)
+
+
+class TestRecords:
+    ROWS = ({"user": "hana", "note": "x" * 200, "amount": 1.5}, {"user": "taro", "note": "a\nb", "amount": None})
+
+    def test_wide_values_are_cut_to_the_terminal(self) -> None:
+        columns = Columns(("user", "note", "amount"), self.ROWS, 12, 80)
+        text = shown(record_table(columns, 10, self.ROWS, header=True))
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert "…" in text
+        assert "a\\nb" in text
+
+    def test_later_records_line_up_below_the_first(self) -> None:
+        columns = Columns(("user", "note", "amount"), self.ROWS[1:], 100, 80)
+        first = shown(record_table(columns, 1, self.ROWS[1:], header=True)).splitlines()[-1]
+        later = shown(record_table(columns, 99, self.ROWS[1:], header=False)).splitlines()[0]
+        assert first.index("taro") == later.index("taro")
+        assert first.index("null") == later.index("null")
+
+    def test_more_columns_than_fit_do_not_fail(self) -> None:
+        names = [f"column{at}" for at in range(40)]
+        row = dict.fromkeys(names, "value")
+        shown(record_table(Columns(names, [row], 1, 80), 0, [row], header=True))
+
+    def test_a_dead_letter_says_where_why_and_what(self) -> None:
+        letter = {"time": "2026-01-01 00:00:00", "stage": "totals", "stream": "events", "offset": 7,
+                  "reason": "too late", "record": '{"a": [1]}'}  # fmt: skip
+        assert shown(dead_letters([letter])).split("\n")[:3] == [
+            "2026-01-01 00:00:00  totals ← events #7",
+            "  too late",
+            '  {"a": [1]}',
+        ]
+
+
+@pytest.mark.parametrize(
+    "count", [0, 1, 9.94, 9.96, 99_999, 99_999.6, 100_000, 999_499, 999_500, 10**9 - 1, 10**12, 10**15]
+)
+def test_numbers_are_short(count: float) -> None:
+    assert len(compact(count)) <= 6

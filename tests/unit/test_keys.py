@@ -1,0 +1,161 @@
+"""Keys: what the encoding is, byte by byte, the hash for ever, the index under collisions."""
+
+from __future__ import annotations
+
+import decimal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import xxhash
+
+from hayase.core.errors import DeclarationError
+from hayase.core.keys import EncodedKeys, KeyIndex, buckets, check_key_type, compile_ahead, encode, hashes, split
+
+
+def rows_of(encoded: EncodedKeys) -> list[bytes]:
+    return [
+        encoded.data[start:stop].tobytes()
+        for start, stop in zip(encoded.offsets.tolist(), encoded.offsets[1:].tolist())
+    ]
+
+
+def one(value: object, kind: pa.DataType) -> bytes:
+    (row,) = rows_of(encode([pa.array([value], kind)]))
+    return row
+
+
+def test_encoding_of_each_type_is_written_down() -> None:
+    assert one(True, pa.bool_()) == one(1, pa.int8()) == one(1, pa.int64()) == bytes.fromhex("0100000000000000")
+    assert one(-2, pa.int16()) == one(-2, pa.int64()) == bytes.fromhex("feffffffffffffff")
+    assert one(1.5, pa.float32()) == one(1.5, pa.float64()) == bytes.fromhex("000000000000f83f")
+    assert one(-0.0, pa.float64()) == one(0.0, pa.float64()) == bytes(8)
+    assert one(decimal.Decimal("-1.5"), pa.decimal128(5, 1)) == (-15).to_bytes(16, "little", signed=True)
+    assert one("abcde", pa.string()) == one(b"abcde", pa.binary()) == b"\5\0\0\0abcde" + bytes(7)
+    assert one("", pa.string()) == bytes(8)
+    assert one(None, pa.string()) == bytes.fromhex("ffffffff00000000")
+    assert one(None, pa.int64()) == bytes(8) + bytes.fromhex("0100000000000000")
+    assert one(3, pa.date32()) == one(3, pa.timestamp("us", tz="UTC")) == one(3, pa.int64())
+
+
+def test_other_forms_of_text_are_the_same_key() -> None:
+    plain = rows_of(encode([pa.array(["a", None, "bcdefghijklmnop"])]))
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.large_binary()):
+        assert rows_of(encode([pa.array(["a", None, "bcdefghijklmnop"]).cast(kind)])) == plain
+    assert one(b"abcd", pa.binary(4)) == one("abcd", pa.string())
+
+
+def test_nan_is_one_key_whatever_its_bits() -> None:
+    bits = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x7FF0000000000001], np.uint64)
+    assert len(set(rows_of(encode([pa.array(bits.view(np.float64))])))) == 1
+
+
+def test_slices_encode_like_copies() -> None:
+    columns = [
+        pa.array([1, None, 3, 4]),
+        pa.array(["a", "bb", None, "dddddddddd"]),
+        pa.array([None, True, False, True]),
+        pa.array([None, decimal.Decimal(1), decimal.Decimal(2), None], pa.decimal128(9, 2)),
+    ]
+    whole = rows_of(encode(columns))
+    assert rows_of(encode([column.slice(1, 3) for column in columns])) == whole[1:]
+    for column in columns:
+        assert rows_of(encode([column.slice(2)])) == rows_of(encode([column]))[2:]
+
+
+def test_unaligned_buffers_are_taken() -> None:
+    raw = pa.py_buffer(b"\0" + np.arange(4, dtype=np.int64).tobytes()).slice(1)
+    column = pa.Array.from_buffers(pa.int64(), 4, [None, raw])
+    assert rows_of(encode([column])) == rows_of(encode([pa.array(range(4))]))
+
+
+def test_no_columns_is_the_empty_key_and_no_rows_are_fine() -> None:
+    assert rows_of(encode([], rows=3)) == [b"", b"", b""]
+    assert rows_of(encode([pa.array([], pa.string())])) == []
+    assert rows_of(encode([pa.array([], pa.int64())])) == []
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64()), pa.null()]
+)
+def test_nested_types_are_refused(kind: pa.DataType) -> None:
+    with pytest.raises(DeclarationError, match=r"cannot be a key; use its atomic parts"):
+        check_key_type(kind)
+    with pytest.raises(DeclarationError, match="cannot be a key"):
+        encode([pa.array([None], kind)])
+
+
+def test_too_many_key_columns_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="65 key columns are too many"):
+        encode([pa.array([1])] * 65)
+
+
+def test_hash_is_xxh64_and_golden() -> None:
+    texts = ["x" * length for length in range(80)]
+    encoded = encode([pa.array(texts), pa.array(range(80))])
+    assert hashes(encoded).tolist() == [xxhash.xxh64_intdigest(row) for row in rows_of(encoded)]
+    # State on disk lies where these say; if this test fails, the code is wrong, not the numbers.
+    golden = encode([pa.array([0, 1, -1, None]), pa.array(["", "hayase", None, "早瀬 the rapids, and on and on"])])
+    assert hashes(golden).tolist() == GOLDEN_HASHES
+    assert buckets([pa.array(range(12))], 8).tolist() == GOLDEN_BUCKETS
+
+
+GOLDEN_HASHES = [12612883901365648434, 11831310802246810137, 11388144029772859212, 5476882055331226007]
+GOLDEN_BUCKETS = [1, 4, 7, 4, 1, 4, 4, 0, 7, 5, 0, 3]
+
+
+def test_split_without_keys_or_with_one_bucket_copies_nothing() -> None:
+    batch = pa.record_batch({"a": [1, 2, 3]})
+    assert split(batch, ["a"], 1)[0][1] is batch
+    assert split(batch, [], 8) == [(0, batch)]
+    assert split(batch.slice(0, 0), ["a"], 8) == []
+
+
+def test_index_keeps_keys_apart_whose_hashes_collide() -> None:
+    names = [f"key {number % 50}" for number in range(200)]
+    encoded = encode([pa.array(names)])
+    for same in (0, 2**64 - 1, 0xDEADBEEF00000000):
+        index = KeyIndex()
+        assert index.slots(encoded, np.full(200, same, np.uint64)).tolist() == [number % 50 for number in range(200)]
+        assert index.slots(encoded, np.full(200, same, np.uint64), insert=False).tolist() == list(range(50)) * 4
+        stranger = encode([pa.array(["key 50"])])
+        assert index.slots(stranger, np.full(1, same, np.uint64), insert=False).tolist() == [-1]
+        assert len(index) == 50
+
+
+def test_index_grows_and_takes_a_key_larger_than_its_arena() -> None:
+    index = KeyIndex()
+    long = encode([pa.array(["y" * 1_000_000, "z" * 3_000_000, "y" * 1_000_000])])
+    assert index.slots(long, hashes(long)).tolist() == [0, 1, 0]
+    many = encode([pa.array(np.arange(100_000)[::-1].copy())])
+    assert index.slots(many, hashes(many)).tolist() == list(range(2, 100_002))
+    assert index.slots(many, hashes(many), insert=False).tolist() == list(range(2, 100_002))
+    assert len(index) == 100_002
+    assert index.nbytes < 20_000_000
+
+
+def test_checking_a_type_does_not_load_the_compiler() -> None:
+    program = "import sys, hayase.core.keys, hayase.windows.totals; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_loops_work_where_machine_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_ahead()
+    from numba import types
+
+    from hayase.core import key_loops
+
+    real, asked = key_loops.njit, []
+
+    def njit(*arguments: object, **options: object) -> object:
+        asked.append(options)
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(key_loops, "njit", njit)
+    doubled = key_loops.compiled(types.int64, types.int64)(lambda number: number * 2)
+    assert doubled(21) == 42
+    assert [options.get("cache") for options in asked] == [True, None]

@@ -1,0 +1,164 @@
+"""Offsets of a lane: what the next batch takes, and how it is cut into tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hayase as hy
+import shop
+from hayase.core.times import BEGINNING, END
+from hayase.engine.definitions import Definition, propose
+from hayase.engine.gate import Grants
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs
+from hayase.engine.positions import Offset, Position, advance, ranges, released
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> hy.Pipeline:
+    return shop.shop(tmp_path, slack=3, queries=["big", "spend"])
+
+
+def next_offset(pipeline: hy.Pipeline, start: Offset, grants: Grants = Grants(), now: int = 0) -> Offset:  # noqa: B008
+    definition = pipeline.apply()
+    return advance(start, definition, Logs(pipeline.home, definition), grants, now)
+
+
+def append(pipeline: hy.Pipeline, *times: int) -> None:
+    pipeline.append("events", [shop.Event(at, "a", 1).row() for at in times])
+
+
+def test_an_offset_survives_json() -> None:
+    offset = Offset(3, {"s": {"events": Position(7, END, 9)}}, tick=4)
+    assert Offset.from_json(offset.as_json()) == offset
+
+
+def test_a_definition_is_taken_up_by_a_batch_of_its_own(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 1, 2)
+    begun = next_offset(pipeline, Offset())
+    assert begun.positions == {name: {"events": Position(0)} for name in ("big", "spend")}
+    assert ranges(Offset(), begun, slots=2) == ((),)
+    assert next_offset(pipeline, begun).positions["spend"]["events"] == Position(2, clock=2 - 3, peak=2)
+
+
+def test_nothing_new_is_the_same_offset(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 1)
+    offset = next_offset(pipeline, next_offset(pipeline, Offset()))
+    assert next_offset(pipeline, offset) == offset
+    assert next_offset(pipeline, Offset(), Grants(open=False)) == Offset()
+
+
+def test_grants_limit_each_stage_on_its_own(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 5, 9, 7, 8)
+    begun = next_offset(pipeline, Offset())
+    moved = next_offset(pipeline, begun, Grants(limit=3, stages={"big": 1}))
+    assert moved.positions["big"]["events"] == Position(1, clock=2, peak=5)
+    assert moved.positions["spend"]["events"] == Position(3, clock=6, peak=9)
+    closed = next_offset(pipeline, moved, Grants(limit=0))
+    assert closed == moved
+
+
+def test_the_clock_of_a_finished_stream_is_the_end_once_everything_is_read(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 5, 9)
+    pipeline.finish("events")
+    begun = next_offset(pipeline, Offset())
+    partly = next_offset(pipeline, begun, Grants(limit=1))
+    assert partly.positions["spend"]["events"].clock == 5 - 3
+    assert next_offset(pipeline, partly).positions["spend"]["events"] == Position(2, END, 9)
+
+
+def test_a_reset_that_a_lane_has_not_taken_up_is_not_lost_by_the_next_change(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 5, 9)
+    read = next_offset(pipeline, next_offset(pipeline, Offset()))
+    assert read.positions["spend"]["events"].at == 2
+    pipeline.reset("spend")
+    pipeline.query("copy", shop.COPY)
+    begun = next_offset(pipeline, read)
+    assert begun.positions["spend"]["events"] == Position(0)
+    assert begun.positions["big"] == read.positions["big"]
+
+
+def test_the_reader_of_an_output_that_begins_goes_where_it_will_go_on(tmp_path: Path) -> None:
+    pipeline = shop.shop(tmp_path, 0, ["spend", "ranks"])
+    append(pipeline, 1, 2, 3)
+    pipeline.run_until_idle(spark=False)
+    pipeline.reset("spend")
+    begun = next_offset(pipeline, pipeline.progress().offset)
+    assert begun.positions["ranks"]["spend"] == Position(3)
+    assert begun.positions["spend"]["events"] == Position(0)
+
+
+def test_silence_moves_the_clock_in_whole_seconds(tmp_path: Path) -> None:
+    second = 1_000_000
+    pipeline = shop.shop(tmp_path, second, ["spend"], idle_after=2 * second)
+    begun = next_offset(pipeline, Offset(), now=10**12)
+    assert next_offset(pipeline, begun, now=10**12) == begun, "an empty stream has nothing to be silent after"
+    append(pipeline, 0)
+    early = next_offset(pipeline, begun, now=2 * second - 1)
+    assert early.positions["spend"]["events"].clock == -second
+    later = next_offset(pipeline, early, now=10 * second + 7)
+    assert later.positions["spend"]["events"].clock == 7 * second
+    assert next_offset(pipeline, later, now=10 * second + 999_999) == later
+    assert next_offset(pipeline, later, now=0) == later, "a clock never goes back"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcd"), st.tuples(st.integers(0, 50), st.integers(0, 90_000), st.integers(0, 9)), min_size=1
+    ),
+    st.integers(1, 6),
+    st.integers(1, 30_000),
+)
+def test_tasks_cover_every_record_of_every_stage_once(
+    stages: dict[str, tuple[int, int, int]], slots: int, least: int
+) -> None:
+    start = Offset(1, {name: {"s": Position(at, clock)} for name, (at, _, clock) in stages.items()})
+    end = Offset(1, {name: {"s": Position(at + more)} for name, (at, more, _) in stages.items()})
+    tasks = ranges(start, end, slots, least)
+    assert 1 <= len(tasks) <= slots
+    for name, (at, more, clock) in stages.items():
+        mine = sorted((each.first, each.next) for task in tasks for each in task if name in each.passed)
+        assert all(each.passed[name] == clock for task in tasks for each in task if name in each.passed)
+        reached = at
+        for first, last in mine:
+            assert first == reached < last
+            reached = last
+        assert reached == at + more
+
+
+def test_tasks_are_about_equal() -> None:
+    start = Offset(1, {"s": {"x": Position(0)}})
+    tasks = ranges(start, Offset(1, {"s": {"x": Position(1_000_000)}}), slots=4)
+    assert [sum(map(len, task)) for task in tasks] == [250_000] * 4
+    assert len(ranges(start, Offset(1, {"s": {"x": Position(100)}}), slots=4)) == 1
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=3), st.data())
+def test_what_is_released_can_be_overtaken_by_nothing(clocks: list[int], data: st.DataObject) -> None:
+    """Neither by a record that is there and not released, nor by one that may still come (at or after its clock)."""
+    bounds = released(clocks)
+    for j, bound in enumerate(bounds):
+        for i, clock in enumerate(clocks):
+            still_to_come = (clock, i)
+            assert (bound, j) < still_to_come or (bound == clock and i == j) or (bound, j) == still_to_come
+    coming = [max(clock, bound + 1) for clock, bound in zip(clocks, bounds)]
+    assert all(later > bound for later, bound in zip(coming, bounds))
+    best = min((clock, i) for i, clock in enumerate(clocks))
+    for j, bound in enumerate(bounds):  # and nothing waits longer than it must
+        assert (bound + 1, j) > best
+
+
+def test_released_at_the_end_and_at_the_beginning() -> None:
+    assert released([END, END]) == [END, END]
+    assert released([BEGINNING]) == [BEGINNING]
+
+
+def test_the_number_of_buckets_is_fixed_by_the_first_definition(tmp_path: Path) -> None:
+    pipeline = shop.shop(tmp_path, 0, ["spend"])
+    first: Definition = propose(Home(tmp_path), pipeline.declaration, buckets=5)
+    pipeline.query("big", shop.BIG)
+    assert (first.buckets, pipeline.apply().buckets) == (5, 5)

@@ -1,0 +1,124 @@
+"""The reduce side: kernels at hand, behind, ahead or lost give the same report; damaged state is not used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hayase as hy
+import shop
+from hayase.core.errors import DamagedState
+from hayase.engine import reducing
+from hayase.engine.home import MAIN
+from hayase.engine.inprocess import InProcess
+from hayase.engine.mapping import Batch
+from hayase.engine.positions import Offset
+from hayase.engine.reducing import Figures, Part, Report, Task, reduce_bucket
+from hayase.engine.state import SegmentRef
+from shop import Event, check, expected
+
+EVENTS = [Event(at, "abc"[at % 3], at) for at in range(30)]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> hy.Pipeline:
+    return shop.shop(tmp_path, 5, ["spend"])
+
+
+def run(pipeline: hy.Pipeline, runner: InProcess, first: int, last: int) -> None:
+    for each in EVENTS[first:last]:
+        pipeline.append("events", [each.row()])
+        runner.run_until_idle()
+
+
+def test_a_report_survives_json() -> None:
+    ref = SegmentRef("totals", "f", 0, 8, "ab", 3, 1, 2, until=7, skip=1)
+    report = Report(
+        1, Batch(Offset(), Offset(1)), (Part("s", "f", 3, 9),), {"s.1": (ref,)}, {"s": Figures(5, 3, 1, 1, 3)}
+    )
+    assert Report.from_json(report.as_json()) == report
+
+
+def test_figures_add_up() -> None:
+    figures = Figures(5, 3, 1, 1, 3, 0.5)
+    figures.add(Figures(1, 1))
+    assert figures == Figures(6, 4, 1, 1, 3, 0.5)
+
+
+def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(pipeline: hy.Pipeline) -> None:
+    pipeline.apply()
+    runner = InProcess(pipeline.home, lambda: 0)
+    run(pipeline, runner, 0, 5)
+    kept = dict(reducing._held)
+    reducing.forget_kernels()  # as if another worker had the bucket for a while
+    run(pipeline, runner, 5, 15)
+    reducing._held.update(kept)  # now behind by many versions
+    run(pipeline, runner, 15, 20)
+    for each in reducing._held.values():
+        each.version += 1  # as after a batch that was never committed
+    run(pipeline, runner, 20, 30)
+    pipeline.finish("events")
+    runner.run_until_idle()
+    check(pipeline, expected(EVENTS, 5, finished=True))
+
+
+def test_kernels_of_stages_that_are_gone_are_let_go(pipeline: hy.Pipeline) -> None:
+    pipeline.apply()
+    reducing.forget_kernels()
+    runner = InProcess(pipeline.home, lambda: 0)
+    run(pipeline, runner, 0, 5)
+    for _ in range(3):
+        pipeline.reset("spend")
+        runner.run_until_idle()
+    assert {key[2] for key in reducing._held} == {"spend.4"}
+
+
+def test_a_bucket_without_a_header_is_refused(pipeline: hy.Pipeline) -> None:
+    task = Task(pipeline.home, MAIN, 1, "epoch", {}, 0)
+    with pytest.raises(DamagedState, match="no header"):
+        reduce_bucket(task, 0, pipeline.apply(), [])
+
+
+def test_damaged_state_stops_the_run_and_nothing_is_lost_when_it_is_restored(pipeline: hy.Pipeline) -> None:
+    pipeline.apply()
+    run(pipeline, InProcess(pipeline.home, lambda: 0), 0, 20)
+    sound = {path: path.read_bytes() for path in pipeline.home.state(MAIN).iterdir()}
+    assert sound
+    for path, data in sound.items():
+        path.write_bytes(data[:-1] if len(data) % 2 else bytes([data[0] ^ 1]) + data[1:])
+    reducing.forget_kernels()
+    pipeline.append("events", [each.row() for each in EVENTS[20:]])
+    with pytest.raises(DamagedState, match="restore it from a copy, or reset the stage"):
+        pipeline.run_until_idle(spark=False)
+    for path, data in sound.items():
+        path.write_bytes(data)
+    pipeline.finish("events")
+    pipeline.run_until_idle(spark=False)
+    check(pipeline, expected(EVENTS, 5, finished=True))
+
+
+def test_damaged_state_can_be_left_behind_by_a_reset(pipeline: hy.Pipeline) -> None:
+    pipeline.append("events", [each.row() for each in EVENTS])
+    pipeline.run_until_idle(spark=False)
+    for path in pipeline.home.state(MAIN).iterdir():
+        path.write_bytes(b"")
+    reducing.forget_kernels()
+    pipeline.reset("spend")
+    pipeline.finish("events")
+    pipeline.run_until_idle(spark=False)
+    check(pipeline, expected(EVENTS, 5, finished=True))
+
+
+def test_what_waits_is_no_longer_kept_when_it_was_processed(pipeline: hy.Pipeline) -> None:
+    pipeline.apply()
+    runner = InProcess(pipeline.home, lambda: 0)
+    run(pipeline, runner, 0, 30)
+    waiting = [ref for refs in runner.manifest.states["spend.1"].values() for ref in refs if ref.section == "waiting.0"]
+    clock = runner.manifest.clocks["spend"]
+    assert waiting
+    assert all(ref.until is not None and ref.until > clock for ref in waiting)
+    pipeline.finish("events")
+    runner.run_until_idle()
+    left = [ref for refs in runner.manifest.states["spend.1"].values() for ref in refs if ref.section == "waiting.0"]
+    assert left == []

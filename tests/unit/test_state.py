@@ -1,0 +1,150 @@
+"""State segments: bounded in size, number and work, the same kernel from any version, damage recognised."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hayase.core.errors import DamagedState
+from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.engine import state
+from hayase.engine.state import Bundle, SegmentRef, Upkeep, read_tuples, refs_as_json, refs_from_json
+from hayase.windows.totals import SECTION, Count, EventTime, Key, RunningTotals, Sum, TotalsConfig
+
+MAPPED = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+OUTPUT = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("s", pa.int64()), ("at", pa.int64())])
+CONFIG = TotalsConfig(("k",), (Key("k"), Count(), Sum("x"), EventTime()), MAPPED, OUTPUT)
+
+
+def batch(keys: list[int]) -> pa.RecordBatch:
+    columns = {"k": keys, "x": [key + 1 for key in keys], TIME: [0] * len(keys), OFFSET: list(range(len(keys)))}
+    return pa.record_batch({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+
+
+def forward(
+    directory: Path, kernel: RunningTotals, refs: tuple[SegmentRef, ...], keys: list[int], version: int
+) -> tuple[SegmentRef, ...]:
+    """One batch, as the reduce side does it."""
+    outcome = kernel.process([batch(keys)], 0, version)
+    bundle = Bundle(directory, f"{version:06d}.state")
+    refs = Upkeep(directory, bundle, version).forward(refs, outcome.state, kernel, {})
+    bundle.close()
+    return refs
+
+
+def restored(
+    directory: Path, refs: tuple[SegmentRef, ...], since: RunningTotals | None = None, at: int = 0
+) -> RunningTotals:
+    kernel = since or RunningTotals(CONFIG)
+    for each in refs:
+        if each.high > at:
+            kernel.restore(each.section, read_tuples(directory, each), each.high)
+    return kernel
+
+
+def content(kernel: RunningTotals, keys: int) -> list[tuple[int, int, int]]:
+    """What a kernel remembers of each key, told by one more record of each."""
+    rows = kernel.process([batch(list(range(keys)))], 0, 10**9).rows.to_pylist()
+    return [(row["k"], row["n"], row["s"]) for row in rows]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=40),
+    st.integers(0, 40),
+    st.sampled_from([0, 4, 20]),
+    st.sampled_from([8, 64, 10_000]),
+)
+def test_a_kernel_is_the_same_from_any_older_version(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], behind: int, spare: int, joined: int
+) -> None:
+    directory = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "SLACK_ROWS", spare)
+        patch.setattr(state, "JOINED", joined)
+        kernel, refs = RunningTotals(CONFIG), ()
+        older, then = RunningTotals(CONFIG), 0
+        for version, keys in enumerate(batches, 1):
+            refs = forward(directory, kernel, refs, keys, version)
+            if version == behind:
+                older, then = restored(directory, refs), version
+        assert refs_from_json(refs_as_json(refs)) == refs
+        want = content(kernel, 31)
+        assert content(restored(directory, refs), 31) == want
+        assert content(restored(directory, refs, older, then), 31) == want
+
+
+def test_long_runs_of_small_batches_stay_within_twice_what_is_alive_in_few_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "SLACK_ROWS", 50)
+    monkeypatch.setattr(state, "JOINED", 4_096)
+    seed = random.Random(4)
+    kernel, refs, read, written = RunningTotals(CONFIG), (), 0, []
+    reader = state.read_tuples
+
+    def counted(directory: Path, ref: SegmentRef) -> pa.RecordBatch:
+        nonlocal read
+        rows = reader(directory, ref)
+        read += rows.num_rows
+        return rows
+
+    monkeypatch.setattr(state, "read_tuples", counted)
+    live = 400
+    for version in range(1, 501):
+        keys = list({seed.randrange(live) for _ in range(10)})
+        refs = forward(tmp_path, kernel, refs, keys, version)
+        written.append(sum(each.rows for each in refs if each.file == f"{version:06d}.state"))
+        if version > 300:
+            assert sum(each.held for each in refs) <= 2 * kernel.size(SECTION) + 50 + 30
+            assert len(refs) <= 8 * 4
+    assert len({each.file for each in refs}) <= 32
+    assert sum(written) <= 500 * 10 * 8, "every tuple is written a logarithmic number of times"
+    assert read <= 500 * 10 * 60
+
+
+def test_what_has_waited_is_dropped_unread_when_its_time_has_passed(tmp_path: Path) -> None:
+    bundle = Bundle(tmp_path, "1.state")
+    rows = batch([1, 2])
+    refs = Upkeep(tmp_path, bundle, 1).forward((), [Tuples("waiting.0", rows, until=50)], None, {"waiting.0": 10})
+    bundle.close()
+    (tmp_path / "1.state").unlink()
+    assert len(refs) == 1
+    later = Upkeep(tmp_path, Bundle(tmp_path, "2.state"), 2)
+    assert later.forward(refs, [], None, {"waiting.0": 49}) == refs
+    assert later.forward(refs, [], None, {"waiting.0": 50}) == ()
+    assert later.forward(refs, [], None, {}) == refs, "a section without an end stays"
+
+
+def test_nothing_to_write_makes_no_file(tmp_path: Path) -> None:
+    bundle = Bundle(tmp_path, "1.state")
+    assert Upkeep(tmp_path, bundle, 1).forward((), [], None, {}) == ()
+    bundle.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "gone"])
+def test_damage_is_recognised_and_named(tmp_path: Path, harm: str) -> None:
+    kernel = RunningTotals(CONFIG)
+    refs = forward(tmp_path, kernel, (), [1, 2, 3], 1)
+    path = tmp_path / refs[0].file
+    data = bytearray(path.read_bytes())
+    if harm == "flip":
+        for at in range(refs[0].start, refs[0].start + refs[0].length, 97):
+            changed = bytearray(data)
+            changed[at] ^= 0x10
+            path.write_bytes(changed)
+            with pytest.raises(DamagedState, match=r"000001\.state"):
+                read_tuples(tmp_path, refs[0])
+        return
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data[: len(data) // 2] if harm == "cut" else b"")
+    with pytest.raises(DamagedState, match="reset the stage"):
+        read_tuples(tmp_path, refs[0])
