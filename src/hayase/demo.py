@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from rich.table import Table
 from hayase.console.display import open_display
 from hayase.console.pipeline_view import RUNNING
 from hayase.console.stopping import Stopping
+from hayase.engine.home import Home
 from hayase.engine.logs import Logs
 from hayase.engine.manifests import Manifest
 from hayase.pipeline import Pipeline
@@ -150,27 +152,28 @@ def run_demo(seconds: float, home: Path | None, master: str | None, plain: bool)
         place = (
             Path(home) if home is not None else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hayase-")))
         )
-        pipeline = demo_pipeline(place)
-        stack.enter_context(pipeline.home.lock())
-        pipeline.apply()
-        sender = Sender(pipeline, RATE)
-        sender.start()
+        stack.enter_context(Home(place).lock())
         console = Console()
-        sent, manifest = _live(pipeline, sender, seconds, master, console, plain)
+        pipeline, sent, manifest = _live(place, seconds, master, console, plain)
         return _summed_up(pipeline, sent, manifest, console)
 
 
 def _live(
-    pipeline: Pipeline, sender: Sender, seconds: float, master: str | None, console: Console, plain: bool
-) -> tuple[Sent, Manifest]:
+    home: Path, seconds: float, master: str | None, console: Console, plain: bool
+) -> tuple[Pipeline, Sent, Manifest]:
     begun = time.monotonic()
     stopping = Stopping()
-    logs = Logs(pipeline.home, pipeline.apply())
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(open_display(console, "shop", begun, plain=plain))
-        from hayase.engine.running import running
+        display.phase("starting Spark")
+        from hayase.engine.running import running, start_session
 
-        with running(pipeline.home, master=master, on_phase=display.phase) as lane:
+        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(start_session, Home(home), master)
+        pipeline = demo_pipeline(home)  # planned while Spark starts
+        logs = Logs(pipeline.home, pipeline.apply())
+        sender = Sender(pipeline, RATE)
+        sender.start()
+        with running(pipeline.home, session=starting.result(), on_phase=display.phase) as lane:
             stack.enter_context(stopping.listening())
             display.phase("waiting for the first result")
             until = None
@@ -189,7 +192,7 @@ def _live(
                 lane.check()
                 time.sleep(0.02)
             display.show(time.monotonic(), lane.manifest, logs.ends())
-    return sent, lane.manifest
+    return pipeline, sent, lane.manifest
 
 
 def _summed_up(pipeline: Pipeline, sent: Sent, manifest: Manifest, console: Console) -> bool:

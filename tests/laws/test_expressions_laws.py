@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,7 +57,8 @@ def _modulo(pair: tuple[Formula, Formula]) -> Formula:
             return None
         if other == 0:
             raise Raises
-        return int(math.copysign(abs(one) % abs(other), one))  # type: ignore[arg-type]
+        rest = abs(one) % abs(other)  # type: ignore[arg-type]
+        return -rest if one < 0 else rest  # type: ignore[operator]
 
     return Formula(f"({left.sql} % {right.sql})", value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -107,10 +108,16 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     assert definitions.latest_version(pipeline.home) == 4
 
 
+def _is_daemon(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return "hayase.engine.daemon" in " ".join(process.cmdline())
+    return False
+
+
 def _workers() -> list[psutil.Process]:
     """The Python workers: forked by Spark's daemon, which is a child of the JVM."""
     below = psutil.Process().children(recursive=True)
-    daemons = [each for each in below if "hayase.engine.daemon" in " ".join(each.cmdline())]
+    daemons = [each for each in below if _is_daemon(each)]
     forked = [each for each in daemons if each.parent() in daemons]
     assert forked, "no worker was found"
     return forked

@@ -347,6 +347,7 @@ class TestBench:
         self, hayase_: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "benchmarks").mkdir()
+        (tmp_path / "benchmarks" / "__init__.py").touch()
         (tmp_path / "benchmarks" / "tiny.py").write_text(
             '"""Tiny: measures nothing."""\n'
             "def run(*, quick, out):\n"
@@ -355,14 +356,13 @@ class TestBench:
         (tmp_path / "benchmarks" / "data.py").write_text('"""No benchmark."""\n')
         monkeypatch.setattr("hayase.cli.machine._benchmarks", lambda: tmp_path / "benchmarks")
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, "benchmarks", raising=False)
+        for loaded in [each for each in sys.modules if each.partition(".")[0] == "benchmarks"]:
+            monkeypatch.delitem(sys.modules, loaded)
         assert hayase_("bench").out == "tiny         Tiny: measures nothing.\n"
         answer = hayase_("bench", "tiny", "--quick", "--json", tmp_path / "new" / "tiny.json")
         assert "0.95" in answer.out
         assert json.loads((tmp_path / "new" / "tiny.json").read_text())["quick"] is True
         assert 'did you mean "tiny"?' in hayase_("bench", "tinny").err
-        sys.modules.pop("benchmarks.tiny", None)
-        sys.modules.pop("benchmarks", None)
 
 
 def test_version(hayase_: Command) -> None:

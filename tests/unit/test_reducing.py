@@ -12,6 +12,7 @@ from hayase.core.errors import DamagedState
 from hayase.engine import reducing
 from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
+from hayase.engine.manifests import Commits
 from hayase.engine.mapping import Batch
 from hayase.engine.positions import Offset
 from hayase.engine.reducing import Figures, Part, Report, Task, reduce_bucket
@@ -46,7 +47,13 @@ def test_figures_add_up() -> None:
     assert figures == Figures(6, 4, 1, 1, 3, 0.5)
 
 
-def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(pipeline: hy.Pipeline) -> None:
+def _no_commit(*_: object) -> None:
+    raise OSError("lost on the way")
+
+
+def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
+    pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline.apply()
     runner = InProcess(pipeline.home, lambda: 0)
     run(pipeline, runner, 0, 5)
@@ -55,9 +62,11 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
     run(pipeline, runner, 5, 15)
     reducing._held.update(kept)  # now behind by many versions
     run(pipeline, runner, 15, 20)
-    for each in reducing._held.values():
-        each.version += 1  # as after a batch that was never committed
-    run(pipeline, runner, 20, 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(Commits, "commit", _no_commit)
+        with pytest.raises(OSError, match="lost"):
+            run(pipeline, runner, 20, 22)  # now ahead of what was committed
+    run(pipeline, runner, 21, 30)
     pipeline.finish("events")
     runner.run_until_idle()
     check(pipeline, expected(EVENTS, 5, finished=True))

@@ -88,9 +88,9 @@ def tail(
     index = index_of(log)
     at = max(index.start, index.next - count)
     printer = _Printer(log, as_json=_as_json(json), spare=12 if follow else 0)
-    printer.print(at, index.next)
-    at = index.next
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):  # Ctrl-C is how following ends
+        printer.print(at, index.next)
+        at = index.next
         while follow:
             index = index_of(log)
             if index.next > at:

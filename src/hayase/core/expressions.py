@@ -51,10 +51,11 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
 }
-# Optimizers that look at one expression at a time. The others move expressions about, and then whether a row raises
-# depends on what stands beside it: a filter split at its ANDs raises on other rows than TRY flags; a common part of
-# two expressions, computed once, is computed outside of TRY; a selected one may come to stand below the filter.
-_OPTIMIZERS = {"expression_rewriter", "unused_columns", "column_lifetime"}
+# Optimizers that leave expressions alone. The others move them about, and then whether a row raises depends on what
+# stands beside it: a filter split at its ANDs raises on other rows than TRY flags; a common part of two expressions,
+# computed once, is computed outside of TRY; a selected one may come to stand below the filter; and the rewriter turns
+# `x + 1 > 0` into `x > -1`, which does not overflow where the other does.
+_OPTIMIZERS = {"unused_columns", "column_lifetime"}
 _mine = threading.local()
 
 

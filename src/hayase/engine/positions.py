@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -204,7 +205,7 @@ def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple
 def _cut(whole: Range, target: int) -> Iterable[Range]:
     count = max(1, min(len(whole), round(len(whole) * len(whole.passed) / target)))
     bounds = [whole.first + len(whole) * i // count for i in range(count + 1)]
-    return [Range(whole.stream, first, last, whole.passed) for first, last in zip(bounds, bounds[1:])]
+    return [Range(whole.stream, first, last, whole.passed) for first, last in pairwise(bounds)]
 
 
 def _packed(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:

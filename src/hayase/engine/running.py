@@ -16,10 +16,17 @@ from hayase.engine.manifests import Manifest
 from hayase.engine.session import open_session, warm_up
 from hayase.engine.upkeep import Housekeeping
 
-__all__ = ["run", "run_until_idle", "running"]
+__all__ = ["run", "run_until_idle", "running", "start_session"]
 
 WATCH = 0.02
 """Seconds between two looks at whether a lane is idle, has failed or shall stop."""
+
+
+def start_session(home: Home, master: str | None = None, verbose: bool = False) -> SparkSession:
+    """A session for a home's lanes, its workers about to start too."""
+    session = open_session(master, log=log_file(home), verbose=verbose)
+    warm_up(session)
+    return session
 
 
 @contextlib.contextmanager
@@ -34,10 +41,9 @@ def running(
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Iterator[Lane]:
     """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for."""
-    on_phase("starting Spark")
     if session is None:
-        session = open_session(master, log=log_file(home), verbose=verbose)
-        warm_up(session)
+        on_phase("starting Spark")
+        session = start_session(home, master, verbose)
     on_phase("starting the lane")
     lane = Lane(session, home, MAIN, awake=awake, on_commit=on_commit)
     housekeeping = Housekeeping(home, MAIN)
