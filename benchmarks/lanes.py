@@ -8,6 +8,7 @@ lost workers  the first batch after every Python worker was killed, over those 1
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import time
@@ -27,7 +28,7 @@ from hayase.engine.home import MAIN
 from hayase.engine.lane import Lane
 from hayase.engine.manifests import Manifest
 from hayase.engine.running import running
-from hayase.engine.session import open_session
+from hayase.engine.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED = 7
@@ -38,12 +39,14 @@ TOTALS = "select k, count(*) as n, sum(x) as total from numbers group by k"
 
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
     """Measure everything in one session; `quick` makes it small."""
-    session = open_session("local[2,4]", settings={"spark.driver.memory": "3g"})
+    session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     rows = 500_000 if quick else 4_000_000
     live = 500_000 if quick else 10_000_000
     throughput = _throughput(session, rows, batches=3 if quick else 6)
     plain_rows = 100_000 if quick else 1_000_000
-    plain = _plain_program(session, plain_rows, batches=3)
+    session.stop()
+    plain = _plain_program(plain_rows, batches=3)
+    session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     one, ten = _small_batches(session, 1), _small_batches(session, 10)
     few = _live_tuples(session, 10_000)
     many = _live_tuples(session, live)
@@ -175,11 +178,12 @@ def _live_tuples(session: Any, keys: int) -> dict[str, float]:
 def _kill_workers() -> None:
     """Kill the daemon and with it every worker; Spark starts them again."""
     for each in psutil.Process().children(recursive=True):
-        if "hayase.engine.daemon" in " ".join(each.cmdline()):
-            each.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that ended by itself, meanwhile
+            if each.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]:
+                each.kill()
 
 
-def _plain_program(session: Any, rows: int, batches: int) -> float:
+def _plain_program(rows: int, batches: int) -> float:
     """The same running sum as anybody would write it with Spark's own state API."""
     from benchmarks.plain_totals import running_totals
 
@@ -187,5 +191,5 @@ def _plain_program(session: Any, rows: int, batches: int) -> float:
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as folder:
         for number in range(batches + 1):
             pq.write_table(_numbers(rows, 1000, number * rows, random), f"{folder}/{number:03d}.parquet")
-        seconds = running_totals(session, folder, f"{folder}/checkpoint")
+        seconds = running_totals(folder, f"{folder}/checkpoint")
     return rows / statistics.median(seconds[1:])

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from hayase import Pipeline
 from hayase.engine.running import running
-from hayase.engine.session import open_session
+from hayase.engine.session import local_master, open_session
 from hayase.streams import StreamLog
 
 RATE, PER_APPEND = 10_000, 100
@@ -23,7 +23,7 @@ TOTALS = "select k, count(*) as n, sum(x) as total from events group by k"
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
     """Append at a steady rate in one process, run the lane in this one, follow the results in a third."""
     warm_up, measured = (10.0, 10.0) if quick else (60.0, 60.0)
-    session = open_session("local[2,4]")
+    session = open_session(local_master(2))
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
         p = Pipeline("latency", home=home)
         p.stream("events", "time bigint, k bigint, x double", time="time", time_unit="us")

@@ -22,9 +22,9 @@ settings.load_profile("hayase")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of a test run; tasks are tried four times, as in a cluster."""
-    from hayase.engine.session import open_session
+    """The one session of a test run."""
+    from hayase.engine.session import local_master, open_session
 
-    session = open_session("local[2,4]", log=tmp_path_factory.mktemp("spark") / "spark.log")
+    session = open_session(local_master(2), log=tmp_path_factory.mktemp("spark") / "spark.log")
     yield session
     session.stop()

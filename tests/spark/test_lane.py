@@ -110,7 +110,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
 
 def _is_daemon(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return "hayase.engine.daemon" in " ".join(process.cmdline())
+        return process.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]
     return False
 
 

@@ -379,3 +379,17 @@ def test_several_processes_write_compact_and_read_at_once(log: StreamLog, tmp_pa
     assert log.index().next == 40
     assert sorted(times_of(log)) == sorted([t for n in range(10) for t in (n, -n)] * 2)
     assert durable.remove_leftovers(log.path / "staging") == 0
+
+
+def test_how_far_a_read_goes_is_bounded_by_records_and_bytes(tmp_path: Path) -> None:
+    declaration = StreamDeclaration("wide", "time bigint, text string", "time", time_unit="us")
+    log = StreamLog.ensure(tmp_path, declaration)
+    assert log.within(0, 10, 1000) == 0
+    for number in range(4):
+        rows = {"time": range(number * 10, number * 10 + 10), "text": ["x" * 1000] * 10}
+        log.append(pa.table(rows, schema=declaration.arrow_schema), now=0)
+    assert log.within(0, 1_000_000, 10**9) == 40
+    assert log.within(5, 7, 10**9) == 12
+    assert log.within(0, 1_000_000, 1) == 1
+    assert 10 < log.within(0, 1_000_000, 25_000) < 30
+    assert log.within(40, 5, 1) == 40

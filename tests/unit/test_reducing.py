@@ -80,7 +80,7 @@ def test_kernels_of_stages_that_are_gone_are_let_go(pipeline: hy.Pipeline) -> No
     for _ in range(3):
         pipeline.reset("spend")
         runner.run_until_idle()
-    assert {key[2] for key in reducing._held} == {"spend.4"}
+    assert {key[3] for key in reducing._held} == {"spend.4"}
 
 
 def test_a_bucket_without_a_header_is_refused(pipeline: hy.Pipeline) -> None:

@@ -17,10 +17,12 @@ from hayase.core.errors import DamagedState
 from hayase.engine.home import writing
 from hayase.streams.durable import write_atomic
 
-__all__ = ["BATCH_ROWS", "FileGate", "Gate", "Grants"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants"]
 
 BATCH_ROWS = 4_000_000
 """Records that one stage may take from one stream in one batch, unless the gate says less."""
+BATCH_BYTES = 512 * 2**20
+"""Bytes likewise: records may be large."""
 
 
 @dataclass(frozen=True, slots=True)

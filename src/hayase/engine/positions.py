@@ -18,7 +18,7 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, StageRecord
-from hayase.engine.gate import Grants
+from hayase.engine.gate import BATCH_BYTES, Grants
 from hayase.streams import Index, StreamLog
 
 __all__ = ["Batch", "Offset", "Position", "Range", "advance", "begun", "ranges", "released"]
@@ -120,7 +120,7 @@ def advance(
         for stream, position in inputs.items():
             log = logs[stream]
             index = log.index()
-            at = max(position.at, min(index.next, position.at + limit))
+            at = max(position.at, log.within(position.at, limit, BATCH_BYTES))
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]

@@ -113,8 +113,8 @@ class _Held:
     version: int = 0
 
 
-_held: dict[tuple[str, str, str, int], _Held] = {}
-"""Kernels of this process, by epoch of the lane (one run of it), home, stage identity and bucket."""
+_held: dict[tuple[str, str, str, str, int], _Held] = {}
+"""Kernels of this process, by home, lane, epoch of the lane (one run of it), stage identity and bucket."""
 
 
 @dataclass(slots=True)
@@ -140,7 +140,6 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     directory = task.home.staged(task.lane)
     made = _Made(figures={name: Figures() for name in stages})
     bundle = Bundle(task.home.state(task.lane), f"{task.version:012d}-{bucket}-{uuid.uuid4().hex}.state")
-    _forget_all_but({each.identity for each in definition.records})
     for name, each in _figures(rows):
         made.figures[name].add(each)
     for record in definition.records:
@@ -164,10 +163,12 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
 
 
 def _let_go(task: Task, definition: Definition) -> None:
-    """Forget the kernels of stages that this run of the lane has left behind."""
+    """Forget the kernels of stages that the lane has left behind, and those of its earlier runs."""
     lives = {each.identity for each in definition.records}
-    for key in [each for each in _held if each[0] == task.epoch and each[2] not in lives]:
-        del _held[key]
+    mine = [each for each in _held if each[:2] == (str(task.home.path), task.lane)]
+    for key in mine:
+        if key[2] != task.epoch or key[3] not in lives:
+            del _held[key]
 
 
 def _figures(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Figures]]:
@@ -208,7 +209,7 @@ class _Step:
         before, after = self._bounds(self.batch.start), self._bounds(self.batch.end)
         if not data and before == after:
             return self.refs  # nothing came and no clock moved
-        key = (self.task.epoch, str(self.task.home.path), self.identity, self.bucket)
+        key = (str(self.task.home.path), self.task.lane, self.task.epoch, self.identity, self.bucket)
         held = self._current(_held.pop(key, None), before)  # a task that fails half-way leaves nothing behind
         figures = made.figures[self.stage.name]
         waiting = sum(len(room) for room in held.rooms)
@@ -291,12 +292,6 @@ class _Step:
 def _waiting(number: int) -> str:
     """The section of the state in which an input waits."""
     return f"waiting.{number}"
-
-
-def _forget_all_but(identities: set[str]) -> None:
-    """Let go of the kernels of stages that were removed or began anew."""
-    for key in [each for each in _held if each[2] not in identities]:
-        del _held[key]
 
 
 def forget_kernels() -> None:

@@ -19,13 +19,16 @@ from pyspark.sql import SparkSession
 
 from hayase.core.errors import EnvironmentUnfit
 
-__all__ = ["JAVA_HINT", "java_version", "open_session", "task_slots", "warm_up"]
+__all__ = ["JAVA_HINT", "java_version", "local_master", "open_session", "task_slots", "warm_up"]
 
 JAVA_HINT = (
     "Spark needs Java 17 or newer. Install one (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`, "
     "macOS: `brew install openjdk@17`) or point JAVA_HOME at it"
 )
 LEAST_JAVA = 17
+IDLE_WORKERS = 4
+"""Workers that Spark keeps for later: one that died there is noticed only when a task is given to it, and fails."""
+_SCRATCH = "hayase-spark-"
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -40,6 +43,8 @@ _SETTINGS = {
     "spark.sql.ui.retainedExecutions": "1",
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
+    "spark.python.factory.idleWorkerMaxPoolSize": str(IDLE_WORKERS),
+    "spark.task.maxFailures": str(IDLE_WORKERS + 4),
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "hayase.engine.daemon",
@@ -64,6 +69,11 @@ def java_version() -> int | None:
     return int(major) if major.isdigit() else None
 
 
+def local_master(cores: int | None = None) -> str:
+    """This machine as a master. A task is tried often enough to outlive every idle worker that was killed meanwhile."""
+    return f"local[{cores or os.cpu_count()},{IDLE_WORKERS + 4}]"
+
+
 def task_slots(session: SparkSession) -> int:
     """How many tasks the session can run at once."""
     return max(1, session.sparkContext.defaultParallelism)
@@ -84,7 +94,7 @@ def open_session(
     if version is None or version < LEAST_JAVA:
         raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}. {JAVA_HINT}")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    chosen = _SETTINGS | _local_settings(master or f"local[{os.cpu_count()},4]") | dict(settings or {})
+    chosen = _SETTINGS | _local_settings(master or local_master()) | dict(settings or {})
     builder = SparkSession.builder.appName("hayase")
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -113,7 +123,8 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _local_settings(master: str) -> dict[str, str]:
     """Settings that depend on where the session runs; what it leaves on disk goes into one folder that is removed."""
-    scratch = tempfile.mkdtemp(prefix="hayase-spark-")
+    _remove_left_behind()
+    scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     quarter = psutil.virtual_memory().total // 4 // 2**20
     chosen = {
@@ -127,6 +138,14 @@ def _local_settings(master: str) -> dict[str, str]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return chosen
+
+
+def _remove_left_behind() -> None:
+    """Remove the scratch folders of processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        owner = path.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)) and path.stat().st_uid == os.getuid():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -28,9 +28,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from hayase.core.errors import HayaseError, StreamFinished
+from hayase.core.errors import HayaseError, StreamError, StreamFinished
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead import APPEND, DEAD, dead_table
+from hayase.streams.evolution import kept_in
 from hayase.streams.records import check_columns, conform
 
 __all__ = ["BatchWriter", "StreamWriter"]
@@ -63,6 +64,12 @@ class _Target:
 
     def __post_init__(self) -> None:
         log = self.log()
+        kept = kept_in(log.path)
+        if kept is not None and kept.mark is not None:
+            raise StreamError(
+                self.stream,
+                f'stream "{self.stream}" is the output of a stage and takes no other records; write to another',
+            )
         check_columns(list(self.columns), log.declaration)
         if log.index().finished:
             raise StreamFinished(

@@ -74,6 +74,6 @@ class Housekeeping:
         while not self._done.wait(PAUSE):
             try:
                 keep_house(self._home, self._lane, time.time_ns() // 1000)
-            except Exception as error:  # shown to whoever runs the lane, who cannot be interrupted from here
+                self._error = None
+            except Exception as error:  # a full disk may have room again in the next round; the last one is raised
                 self._error = error
-                return

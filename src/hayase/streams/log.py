@@ -37,6 +37,7 @@ __all__ = ["UNKNOWN", "Appended", "Piece", "StreamLog"]
 
 UNKNOWN = -1
 """The offsets of a repeated append that is recognised, but not the last one of its producer."""
+_SIZES_KEPT = 10_000
 _TRIES = 64
 """Times that a file may vanish between a look at the log and its opening, in a row, before it is called damage."""
 
@@ -67,6 +68,7 @@ class StreamLog:
         self.path = _path(home, declaration.name)
         self._directory = LogDirectory(self.path, declaration.name)
         self._last_written: tuple[str, int] | None = None
+        self._sizes: dict[str, int] = {}
 
     @classmethod
     def open(cls, home: Path, name: str) -> StreamLog:
@@ -213,6 +215,36 @@ class StreamLog:
             return index.running_max
         entry = index.holding(offset)
         return entry.before if offset == entry.first else next(self.read(offset, offset + 1)).running_max_before
+
+    def within(self, first: int, rows: int, size: int) -> int:
+        """How far a read from `first` goes with at most so many records and, about, bytes; one record at least."""
+        index = self.index()
+        end = min(index.next, first + rows)
+        if end <= first or first < index.start:
+            return end
+        at, left = first, float(size)
+        for entry in index.entries[index.position(first) :]:
+            if at >= end:
+                break
+            count = min(entry.next, end) - at
+            each = self._bytes(entry) / (entry.next - entry.first)
+            if count * each > left:
+                return max(at + int(left / each), first + 1)
+            at, left = at + count, left - count * each
+        return end
+
+    def _bytes(self, entry: Entry) -> int:
+        """The size of a segment's file; nothing if it was compacted meanwhile, and is looked for in vain."""
+        size = self._sizes.get(entry.name)
+        if size is None:
+            try:
+                size = (self.path / entry.name).stat().st_size
+            except FileNotFoundError:
+                return 0
+            if len(self._sizes) > _SIZES_KEPT:
+                self._sizes.clear()
+            self._sizes[entry.name] = size
+        return size
 
     def last_written(self) -> int | None:
         """When the newest record was appended, by its writer's clock; None in an empty log."""

@@ -18,32 +18,51 @@ __all__ = ["WaitingRoom"]
 
 
 class WaitingRoom:
-    """Records of one input and bucket that are later than the clock."""
+    """Records of one input and bucket that are later than the clock.
+
+    They are held in runs, each in order, whose sizes fall by half from one to the next: a record is moved a logarithmic
+    number of times, and a batch costs what comes and leaves, not what waits.
+    """
 
     def __init__(self, schema: pa.Schema):
-        self._waiting = _empty(schema)
+        self._none = _empty(schema)
+        self._runs: list[pa.RecordBatch] = []
+        self._seen = -1  # the greatest offset that has come: a state segment may repeat what is known
 
     def __len__(self) -> int:
-        return self._waiting.num_rows
+        return sum(int(run.num_rows) for run in self._runs)
 
     def catch_up(self, segments: Sequence[pa.RecordBatch], left: int) -> None:
         """Take up what other workers wrote, and let go of everybody who left before the clock stood at `left`."""
-        rows = _in_order([self._waiting, *segments])
-        offsets = _offsets(rows)
-        wanted = _times(rows) > left
-        wanted[1:] &= offsets[1:] != offsets[:-1]  # a joined segment repeats what is here already
-        self._waiting = rows.filter(pa.array(wanted))
+        self._leaving(left)
+        known = self._seen
+        for rows in segments:
+            offsets = _offsets(rows)
+            self._hold(_in_order([rows.filter(pa.array((offsets > known) & (_times(rows) > left)))]))
+            self._seen = max(self._seen, int(offsets.max(initial=-1)))
 
     def enter(self, batches: Sequence[pa.RecordBatch], upto: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Let new records in and everybody out whose time is at most `upto`: those who leave, and those who newly wait."""
-        new = _in_order(list(batches)) if batches else self._waiting.slice(0, 0)
-        times = _times(new)
-        cut = int(np.searchsorted(times, upto, side="right"))
+        new = _in_order([self._none, *batches])
+        self._seen = max(self._seen, int(_offsets(new).max(initial=-1)))
+        cut = int(np.searchsorted(_times(new), upto, side="right"))
+        leaving = _in_order([*self._leaving(upto), new.slice(0, cut)])
         added = new.slice(cut)
-        old_cut = int(np.searchsorted(_times(self._waiting), upto, side="right"))
-        leaving = _in_order([self._waiting.slice(0, old_cut), new.slice(0, cut)])
-        self._waiting = _in_order([self._waiting.slice(old_cut), added])
+        self._hold(added)
         return leaving, added
+
+    def _leaving(self, upto: int) -> list[pa.RecordBatch]:
+        """Take out of every run what is at most `upto`."""
+        cuts = [int(np.searchsorted(_times(run), upto, side="right")) for run in self._runs]
+        gone = [run.slice(0, cut) for run, cut in zip(self._runs, cuts) if cut]
+        self._runs = [run.slice(cut) for run, cut in zip(self._runs, cuts) if cut < run.num_rows]
+        return gone
+
+    def _hold(self, run: pa.RecordBatch) -> None:
+        if run.num_rows:
+            self._runs.append(run)
+        while len(self._runs) > 1 and self._runs[-2].num_rows <= 2 * self._runs[-1].num_rows:
+            self._runs[-2:] = [_in_order(self._runs[-2:])]
 
 
 def _times(batch: pa.RecordBatch) -> np.ndarray:

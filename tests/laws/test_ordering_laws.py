@@ -1,0 +1,86 @@
+"""The waiting room against a plain list: who leaves when, in which order, and after any catching up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hayase.core.stages import OFFSET, TIME
+from hayase.streams.ordering import WaitingRoom
+
+SCHEMA = pa.schema({"x": pa.string(), TIME: pa.int64(), OFFSET: pa.int64()})
+Row = tuple[int, int]
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    columns = [
+        [f"{time}/{offset}" for time, offset in rows],
+        [time for time, _ in rows],
+        [offset for _, offset in rows],
+    ]
+    return pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCHEMA)], schema=SCHEMA)
+
+
+def rows_of(found: pa.RecordBatch) -> list[Row]:
+    rows = list(zip(found.column(TIME).to_pylist(), found.column(OFFSET).to_pylist()))
+    assert found.column("x").to_pylist() == [f"{time}/{offset}" for time, offset in rows]
+    return rows
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[list[Row], int]]:
+    """Batches of records with growing offsets, none older than the clock, and the clock after each."""
+    found, clock, offset = [], 0, 0
+    for _ in range(draw(st.integers(1, 12))):
+        times = draw(st.lists(st.integers(clock, clock + 20), max_size=8))
+        rows = [(time, offset + i) for i, time in enumerate(times)]
+        offset += len(rows)
+        clock += draw(st.integers(0, 12))
+        found.append((rows, clock))
+    return found
+
+
+@given(steps(), st.integers(0, 12), st.integers(1, 4))
+def test_everybody_leaves_in_order_and_once(given_: list[tuple[list[Row], int]], lost_at: int, joined: int) -> None:
+    room, waiting = WaitingRoom(SCHEMA), []
+    segments: list[list[Row]] = []
+    for number, (rows, clock) in enumerate(given_):
+        if number == lost_at:  # another worker takes over from the state segments, neighbours of which may be joined
+            room = WaitingRoom(SCHEMA)
+            runs = [segments[i : i + joined] for i in range(0, len(segments), joined)]
+            before = given_[number - 1][1] if number else -1
+            room.catch_up([batch([row for part in run for row in part]) for run in runs], before)
+        leaving, added = room.enter([batch(rows[:3]), batch(rows[3:])], clock)
+        waiting += rows
+        assert rows_of(leaving) == sorted(row for row in waiting if row[0] <= clock)
+        assert sorted(rows_of(added)) == sorted(row for row in rows if row[0] > clock)
+        waiting = [row for row in waiting if row[0] > clock]
+        segments.append(rows_of(added))
+        assert len(room) == len(waiting)
+
+
+@given(steps(), st.integers(1, 11))
+def test_catching_up_from_behind_repeats_nobody(given_: list[tuple[list[Row], int]], behind: int) -> None:
+    ahead, late = WaitingRoom(SCHEMA), WaitingRoom(SCHEMA)
+    segments: list[list[Row]] = []
+    last = max(0, len(given_) - behind)
+    for number, (rows, clock) in enumerate(given_):
+        _, added = ahead.enter([batch(rows)], clock)
+        segments.append(rows_of(added))
+        if number < last:
+            late.enter([batch(rows)], clock)
+    # a joined segment that begins before the version at which the other worker stopped
+    late.catch_up([batch([row for part in segments for row in part])], given_[-1][1])
+    assert len(late) == len(ahead)
+    one, other = (room.enter([], 10**6)[0] for room in (late, ahead))
+    assert rows_of(one) == rows_of(other)
+
+
+def test_a_long_wait_is_held_in_few_runs() -> None:
+    room = WaitingRoom(SCHEMA)
+    for offset in range(1000):
+        room.enter([batch([(10_000 + offset, offset)])], 0)
+    assert len(room) == 1000
+    assert len(room._runs) <= int(np.log2(1000)) + 2
