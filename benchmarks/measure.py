@@ -63,8 +63,8 @@ class Steps:
         return len(self.ends) * self.amount / self.ends[-1]
 
 
-def fsynced_bytes_per_second(directory: Path, data: bytes, seconds: float) -> float:
-    """What the disk takes of files with that content, each synced, renamed and its directory synced: the limit."""
+def fsynced_bytes_per_second(directory: Path, data: bytes, seconds: float, kept: int = 64) -> float:
+    """What the disk takes of files with that content, each synced, renamed and its directory synced; `kept` of them stay."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     files: list[Path] = []
     began = time.perf_counter()
@@ -80,11 +80,13 @@ def fsynced_bytes_per_second(directory: Path, data: bytes, seconds: float) -> fl
             draft.rename(path)
             os.fsync(folder)
             files.append(path)
+            if len(files) >= kept:  # as a log with a retention does
+                files[len(files) - kept].unlink()
         return len(files) * len(data) / (time.perf_counter() - began)
     finally:
         os.close(folder)
         for path in files:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def draw_rates(path: Path, title: str, unit: str, runs: Mapping[str, Sequence[Sequence[float]]]) -> Path:

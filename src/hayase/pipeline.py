@@ -84,7 +84,8 @@ class Pipeline:
 
     def __init__(self, name: str, home: str | Path | None = None, *, clock: Callable[[], int] | None = None):
         self.declaration = PipelineDeclaration(name)
-        self.home = Home(Path(home) if home is not None else Path(name))
+        # absolute: Spark's processes have working directories of their own
+        self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or (lambda: time.time_ns() // 1000)
 
     @classmethod
