@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
-from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
 from hayase.core.times import duration
 from hayase.engine import checking, definitions
@@ -31,24 +31,15 @@ from hayase.engine.definitions import Definition, Start
 from hayase.engine.home import MAIN, Home
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits, Manifest
-from hayase.streams import Appended, StreamLog
-from hayase.streams.dead import APPEND, DEAD, dead_table
-from hayase.streams.records import Conformed, Records, conform
+from hayase.streams import StreamLog
+from hayase.streams.appending import Accepted, append_conformed, append_source
+from hayase.streams.dead import DEAD
+from hayase.streams.formats import format_of
+from hayase.streams.records import Records, conform
 
 __all__ = ["Accepted", "Pipeline", "Results"]
 
 Duration = str | int | timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer to an append: how many records are durable in the stream, and how many in the dead letters."""
-
-    accepted: int
-    refused: int
-    first: int
-    next: int
-    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +149,44 @@ class Pipeline:
 
     # -- records in and out ---------------------------------------------------------------------------------------------
     def append(
-        self, stream: str, records: Records, *, producer: str | None = None, sequence: int | None = None
+        self,
+        stream: str,
+        records: Records | str | Path,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
     ) -> Accepted:
-        """Append records, durably: dicts, an Arrow table or batch, or a pandas frame.
+        """Append records, durably: dicts, an Arrow table or batch, a pandas frame, or a file (CSV, NDJSON, Parquet).
 
-        A record that does not fit goes to the dead letters with its reason, alone. With `producer` and a growing `sequence`
-        an append can be repeated without effect.
+        A record that does not fit goes to the dead letters with its reason, alone. With `producer` and a growing
+        `sequence` an append can be repeated without effect; a file needs the producer only.
         """
         declaration = self.declaration.stream(stream)
+        if isinstance(records, (str, Path)):
+            return self._append_file(declaration, Path(records), producer, sequence)
         now = self._clock()
-        return append_conformed(self.home, declaration, conform(records, declaration, now), now, producer, sequence)
+        conformed = conform(records, declaration, now)
+        return append_conformed(self.home.path, declaration, conformed, now, producer, sequence)
+
+    def _append_file(
+        self, declaration: StreamDeclaration, path: Path, producer: str | None, sequence: int | None
+    ) -> Accepted:
+        if sequence is not None:
+            raise HayaseError("the parts of a file are counted by themselves; give the producer without a sequence")
+        if not path.is_file():
+            raise HayaseError(f'there is no file "{path}"; check the name')
+        source = append_source(self.home.path, declaration, path, format_of(path.name), self._clock, producer)
+        parts = [part for _, part in source]
+        if not parts:
+            end = StreamLog.ensure(self.home.path, declaration).index().next
+            return Accepted(0, 0, end, end)
+        return Accepted(
+            accepted=sum(each.accepted for each in parts),
+            refused=sum(each.refused for each in parts),
+            first=parts[0].first,
+            next=parts[-1].next,
+            repeated=all(each.repeated for each in parts),
+        )
 
     def finish(self, stream: str) -> None:
         """Say that no record will follow in a stream: what waits for later ones is completed up to its last event."""
@@ -214,32 +233,3 @@ class Pipeline:
         with self.home.lock():
             self.apply()
             return run(self.home, master=master, stop=stop)
-
-
-def append_conformed(
-    home: Home,
-    declaration: StreamDeclaration,
-    conformed: Conformed,
-    now: int,
-    producer: str | None = None,
-    sequence: int | None = None,
-) -> Accepted:
-    """Append what conforms, after the dead letters of what does not: a repeat of the whole then adds neither twice."""
-    refused = conformed.refused
-    if refused:
-        letters = dead_table(
-            APPEND,
-            None,
-            declaration.name,
-            None,
-            [each.record for each in refused],
-            [each.reason for each in refused],
-            1,
-            now,
-        )
-        sender = None if producer is None else f"{declaration.name}/{producer}"
-        StreamLog.ensure(home.path, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
-    done: Appended = StreamLog.ensure(home.path, declaration).append(
-        conformed.rows, now=now, producer=producer, sequence=sequence
-    )
-    return Accepted(conformed.rows.num_rows, len(refused), done.first, done.next, done.repeated)

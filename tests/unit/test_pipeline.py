@@ -96,3 +96,21 @@ def test_an_added_column_is_null_in_older_records(tmp_path: Path) -> None:
     wider.append("events", [{"at": 2, "user": "b", "note": "new"}])
     wider.run_until_idle(spark=False)
     assert [(row["user"], row["note"]) for row in wider.query("notes")] == [("a", None), ("b", "new")]
+
+
+def test_a_file_is_appended_whole_and_a_repeat_is_recognised(tmp_path: Path) -> None:
+    pipeline = hy.Pipeline("files", home=tmp_path / "home")
+    pipeline.stream("orders", "time bigint, amount double", time="time", time_unit="s")
+    file = tmp_path / "orders.csv"
+    file.write_text("time,amount\n1,2.5\n2,a lot\n3,4\n")
+    done = pipeline.append("orders", file, producer="import")
+    assert (done.accepted, done.refused, done.first, done.next, done.repeated) == (2, 1, 0, 2, False)
+    assert pipeline.append("orders", str(file), producer="import").repeated
+    assert [row["amount"] for row in pipeline.stream("orders").rows()] == [2.5, 4.0]
+    assert len(pipeline.dead_letters()) == 1
+    (tmp_path / "empty.ndjson").touch()
+    assert pipeline.append("orders", tmp_path / "empty.ndjson") == hy.Accepted(0, 0, 2, 2)
+    with pytest.raises(hy.HayaseError, match="there is no file"):
+        pipeline.append("orders", tmp_path / "other.csv")
+    with pytest.raises(hy.HayaseError, match="without a sequence"):
+        pipeline.append("orders", file, producer="import", sequence=1)

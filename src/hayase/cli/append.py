@@ -175,20 +175,10 @@ def _chunks(
     pipeline: Pipeline, declaration: StreamDeclaration, source: Path | BinaryIO, form: Format, producer: str | None
 ) -> Iterator[tuple[int, Tally]]:
     """Append a source chunk by chunk; gives the bytes of it that are behind, and what became of each chunk."""
-    from hayase.pipeline import append_conformed
-    from hayase.streams.formats import read_records
+    from hayase.streams.appending import append_source
 
-    for sequence, chunk in enumerate(read_records(source, form, declaration, _now), 1):
-        rows = chunk.conformed.rows.num_rows
-        done = append_conformed(
-            pipeline.home, declaration, chunk.conformed, _now(), producer, None if producer is None else sequence
-        )
-        if done.repeated and done.first >= 0 and done.next - done.first != rows:
-            raise HayaseError(
-                f'"{source}" is not what it was when producer "{producer}" appended it: its part {sequence} had '
-                f"{done.next - done.first:,} records and has {rows:,}; put what is new into a file of its own"
-            )
-        yield chunk.done, Tally(there=rows) if done.repeated else Tally(rows, done.refused)
+    for behind, done in append_source(pipeline.home.path, declaration, source, form, _now, producer):
+        yield behind, Tally(there=done.accepted) if done.repeated else Tally(done.accepted, done.refused)
 
 
 def _follow(

@@ -1,0 +1,76 @@
+"""Appending: conformed records into their stream, refused ones into the dead letters, whole files chunk by chunk.
+
+An append with a producer and a sequence can be repeated as a whole: the dead letters go first, so that a repeat after a
+crash between the two adds neither twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import HayaseError
+from hayase.streams.dead import APPEND, DEAD, dead_table
+from hayase.streams.formats import Format, read_records
+from hayase.streams.log import StreamLog
+from hayase.streams.records import Conformed
+
+__all__ = ["Accepted", "append_conformed", "append_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to an append: how many records are durable in the stream, and how many in the dead letters."""
+
+    accepted: int
+    refused: int
+    first: int
+    next: int
+    repeated: bool = False
+
+
+def append_conformed(
+    home: Path,
+    declaration: StreamDeclaration,
+    conformed: Conformed,
+    now: int,
+    producer: str | None = None,
+    sequence: int | None = None,
+) -> Accepted:
+    """Append what conforms, after the dead letters of what does not."""
+    refused = conformed.refused
+    if refused:
+        records, reasons = [each.record for each in refused], [each.reason for each in refused]
+        letters = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
+        sender = None if producer is None else f"{declaration.name}/{producer}"
+        StreamLog.ensure(home, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
+    log = StreamLog.ensure(home, declaration)
+    done = log.append(conformed.rows, now=now, producer=producer, sequence=sequence)
+    return Accepted(conformed.rows.num_rows, len(refused), done.first, done.next, done.repeated)
+
+
+def append_source(
+    home: Path,
+    declaration: StreamDeclaration,
+    source: Path | BinaryIO,
+    form: Format,
+    clock: Callable[[], int],
+    producer: str | None = None,
+) -> Iterator[tuple[int, Accepted]]:
+    """Append a file or pipe in bounded memory; gives, chunk by chunk, the bytes behind and what became of it.
+
+    With a producer the chunks are numbered, so that a repeat after a crash goes on where it was.
+    """
+    for number, chunk in enumerate(read_records(source, form, declaration, clock), 1):
+        rows = chunk.conformed.rows.num_rows
+        sequence = None if producer is None else number
+        done = append_conformed(home, declaration, chunk.conformed, clock(), producer, sequence)
+        if done.repeated and done.first >= 0 and done.next - done.first != rows:
+            raise HayaseError(
+                f'"{source}" is not what it was when producer "{producer}" appended it: its part {number} had '
+                f"{done.next - done.first:,} records and has {rows:,}; put what is new into a file of its own"
+            )
+        yield chunk.done, done
