@@ -82,7 +82,11 @@ def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
         state = (frame.phase, "cyan")
     return Text.assemble(
         (frame.pipeline, "bold"), "  ", state, "  ",
-        (f"batch {frame.manifest.version:,}  up {uptime_text(frame.uptime)}", "dim"),
+        (
+            f"batch {frame.manifest.version:,} took {seconds_text(frame.manifest.seconds or None)}"
+            f"  up {uptime_text(frame.uptime)}",
+            "dim",
+        ),
     )  # fmt: skip
 
 

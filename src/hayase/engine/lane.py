@@ -107,11 +107,13 @@ class Lane:
         base = self.manifest
         if base.epoch == self._epoch and batch <= base.batch:  # committed, though Spark did not get to note it
             return
+        began = time.perf_counter()
         task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
         buckets = definition_of(self._home, latest_version(self._home)).buckets
         rows = blobs.repartitionById(buckets, "bucket").mapInArrow(Reducer(task), "report string").collect()
         reports = [Report.from_json(row.report) for row in rows]
-        self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us())
+        took = time.perf_counter() - began
+        self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
         if self.manifest.version % 64 == 0:
             self._commits.sweep(self.manifest)
         if self._on_commit is not None:

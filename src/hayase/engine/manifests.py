@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Manifest:
     states: Mapping[str, Mapping[int, tuple[SegmentRef, ...]]] = field(default_factory=dict)
     totals: Mapping[str, Figures] = field(default_factory=dict)
     committed_at: int = 0
+    seconds: float = 0.0
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -64,6 +65,7 @@ class Manifest:
                 },
                 "totals": {stage: asdict(each) for stage, each in self.totals.items()},
                 "committed_at": self.committed_at,
+                "seconds": self.seconds,
             }
         )
 
@@ -84,6 +86,7 @@ class Manifest:
             },
             totals={stage: Figures(**each) for stage, each in data["totals"].items()},
             committed_at=data["committed_at"],
+            seconds=data["seconds"],
         )
 
     def files(self) -> set[str]:
@@ -115,9 +118,11 @@ class Commits:
         self.sweep(manifest, everything=True)
         return manifest
 
-    def commit(self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int) -> Manifest:
-        """Make the reports of all buckets the new truth."""
-        manifest = _successor(self.home, base, epoch, batch, reports, now)
+    def commit(
+        self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int, seconds: float = 0.0
+    ) -> Manifest:
+        """Make the reports of all buckets the new truth; `seconds` is how long the batch took, for those who watch."""
+        manifest = replace(_successor(self.home, base, epoch, batch, reports, now), seconds=seconds)
         path = self.directory / f"{manifest.version:012d}.json"
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
