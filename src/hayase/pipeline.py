@@ -70,11 +70,19 @@ class Results:
 class Pipeline:
     """Declares, appends, runs and reads. Declaring writes nothing; the home is made by the first append or run.
 
+    `buckets` is into how many parts keys are spread, about as many as there are task slots; it is fixed by the first run.
     `clock` gives the wall clock in microseconds; tests set it.
     """
 
-    def __init__(self, name: str, home: str | Path | None = None, *, clock: Callable[[], int] | None = None):
-        self.declaration = PipelineDeclaration(name)
+    def __init__(
+        self,
+        name: str,
+        home: str | Path | None = None,
+        *,
+        buckets: int | None = None,
+        clock: Callable[[], int] | None = None,
+    ):
+        self.declaration = PipelineDeclaration(name, buckets=buckets)
         # absolute: Spark's processes have working directories of their own
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or (lambda: time.time_ns() // 1000)

@@ -90,6 +90,7 @@ def pipelines(draw):
         draw(names),
         tuple(draw(streams(name)) for name in found[:cut]),
         tuple(QueryDeclaration(name, draw(query_texts)) for name in found[cut:]),
+        draw(st.none() | st.integers(1, 1024)),
     )
 
 

@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shop
-from hayase.engine import definitions, inprocess, positions, reducing
+from hayase.engine import inprocess, positions, reducing
 from hayase.engine.gate import Grants
 from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
@@ -123,7 +123,8 @@ def test_what_comes_out_depends_on_the_records_alone(
 ) -> None:
     with fresh_home() as home:
         pipeline = shop.shop(home, slack)
-        definitions.propose(pipeline.home, pipeline.declaration, buckets=buckets)
+        pipeline.declaration = replace(pipeline.declaration, buckets=buckets)
+        pipeline.apply()
         disturbed(pipeline, given, script, tasks, finish)
         check(pipeline, expected(given, slack, finish))
         if finish:

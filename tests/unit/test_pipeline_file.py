@@ -402,3 +402,11 @@ def test_the_template_is_a_pipeline_with_a_broken_and_a_late_event(tmp_path):
 def test_an_unknown_template_is_refused():
     with pytest.raises(UnknownName, match='unknown template "shops"; did you mean "shop"'):
         template("shops")
+
+
+@pytest.mark.parametrize(("text", "said"), [("0", "0 is no number of buckets"), ("many", '"many" is no number of')])
+def test_a_number_of_buckets_that_makes_no_sense(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"pipeline: shop\nbuckets: {text}\n")
+    with pytest.raises(DeclarationError, match=f"pipeline.yaml:2:10: buckets: {said}"):
+        read_pipeline(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import hayase as hy
 import shop
+from hayase.core.errors import StageChanged
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, propose
 from hayase.engine.gate import Grants
@@ -159,6 +161,8 @@ def test_released_at_the_end_and_at_the_beginning() -> None:
 
 def test_the_number_of_buckets_is_fixed_by_the_first_definition(tmp_path: Path) -> None:
     pipeline = shop.shop(tmp_path, 0, ["spend"])
-    first: Definition = propose(Home(tmp_path), pipeline.declaration, buckets=5)
+    first: Definition = propose(Home(tmp_path), replace(pipeline.declaration, buckets=5))
     pipeline.query("big", shop.BIG)
     assert (first.buckets, pipeline.apply().buckets) == (5, 5)
+    with pytest.raises(StageChanged, match="put 5 back, or use another home"):
+        propose(Home(tmp_path), replace(pipeline.declaration, buckets=6))

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 DAY = 86_400_000_000
+MOST_BUCKETS = 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
@@ -49,6 +50,13 @@ class FieldMistake(Mistake):
     """
 
     field: str = ""
+
+
+def checked_buckets(count: int) -> int:
+    """A number of buckets that makes sense: about as many as the cluster has task slots."""
+    if 1 <= count <= MOST_BUCKETS:
+        return count
+    raise DeclarationError(f"{count} is no number of buckets", f"give 1 to {MOST_BUCKETS}, about as many as task slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +187,21 @@ def clashes(names: Iterable[str]) -> list[FieldMistake]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDeclaration:
-    """Everything that is declared in one place."""
+    """Everything that is declared in one place.
+
+    `buckets` is into how many parts keys are spread, and so how many tasks can reduce at once; None lets the machine on
+    which the home is made decide.
+    """
 
     name: str
     streams: tuple[StreamDeclaration, ...] = ()
     queries: tuple[QueryDeclaration, ...] = ()
+    buckets: int | None = None
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
+        if self.buckets is not None:
+            checked_buckets(self.buckets)
         mistakes = clashes([each.name for each in self.streams] + [each.name for each in self.queries])
         if mistakes:
             raise DeclarationError(mistakes)
@@ -209,4 +224,5 @@ class PipelineDeclaration:
             name=data["name"],
             streams=tuple(StreamDeclaration.from_json(each) for each in data["streams"]),
             queries=tuple(QueryDeclaration(**each) for each in data["queries"]),
+            buckets=data["buckets"],
         )

@@ -1,8 +1,9 @@
 """The YAML file of a pipeline, read with all its mistakes at once; `pipeline_text` writes one.
 
     pipeline: shop
-    home: ./shop                 # optional, relative to the file; without it, a directory beside the file, named like
-    streams:                     # the pipeline
+    home: ./shop                 # optional, relative to the file; by default beside it and named like the pipeline
+    buckets: 8                   # optional: into how many parts keys are spread, about as many as task slots
+    streams:
       events:
         schema: time timestamp, uuid string, user_id string, amount double
         time: time               # the column of the event time
@@ -36,6 +37,7 @@ from hayase.core.declarations import (
     QueryDeclaration,
     Retention,
     StreamDeclaration,
+    checked_buckets,
     checked_name,
     clashes,
 )
@@ -183,7 +185,8 @@ class _Reading:
         if self.mistakes:
             return None
         name = given["pipeline"]
-        return PipelineDeclaration(name, tuple(streams), tuple(queries)), given.get("home", Path(name))
+        declared = PipelineDeclaration(name, tuple(streams), tuple(queries), given.get("buckets"))
+        return declared, given.get("home", Path(name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
         """All streams, or all queries, that could be read."""
@@ -299,6 +302,13 @@ def _directory(node: yaml.Node) -> Path:
         raise DeclarationError("there is no such user", "write the directory without ~") from error
 
 
+def _buckets(node: yaml.Node) -> int:
+    text = _text(node)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise DeclarationError(f'"{text}" is no number of buckets', "write a whole number, like 8")
+    return checked_buckets(int(text))
+
+
 def _duration(node: yaml.Node) -> int:
     return duration(_text(node))
 
@@ -310,7 +320,11 @@ def _duration_or_none(node: yaml.Node) -> int | None:
 
 _Reader = Callable[[yaml.Node], Any]
 _T = TypeVar("_T")
-_PIPELINE: dict[str, _Reader] = {"pipeline": lambda node: checked_name("pipeline", _text(node)), "home": _directory}
+_PIPELINE: dict[str, _Reader] = {
+    "pipeline": lambda node: checked_name("pipeline", _text(node)),
+    "home": _directory,
+    "buckets": _buckets,
+}
 _STREAM: dict[str, _Reader] = {
     "schema": _text,
     "time": _text,

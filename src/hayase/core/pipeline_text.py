@@ -45,6 +45,8 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
     <BLANKLINE>
     """
     data: dict[str, Any] = {"pipeline": declaration.name}
+    if declaration.buckets is not None:
+        data["buckets"] = declaration.buckets
     if declaration.streams:
         data["streams"] = {each.name: _stream_data(each) for each in declaration.streams}
     if declaration.queries:

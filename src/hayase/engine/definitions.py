@@ -117,9 +117,12 @@ def _planned(declaration: PipelineDeclaration) -> Mapping[str, Stage]:
     return {stage.name: stage for stage in planned.stages}
 
 
-def propose(
-    home: Home, declaration: PipelineDeclaration, buckets: int = 2, resets: Mapping[str, Start] | None = None
-) -> Definition:
+def default_buckets() -> int:
+    """As many as this machine has cores, within reason."""
+    return max(2, min(os.cpu_count() or 2, 16))
+
+
+def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, Start] | None = None) -> Definition:
     """Make a declaration the newest version, unless it is that already; streams it names are created or reconciled.
 
     `resets` gives stages a new generation; stages that read their output begin anew with them.
@@ -129,6 +132,7 @@ def propose(
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         current = latest(home)
+        buckets = _bucket_count(current, declaration)
         stages = _planned(declaration)
         anew = _with_readers(dict(resets or {}), stages)
         version = (current.version if current else 0) + 1
@@ -144,12 +148,24 @@ def propose(
                 StreamLog.ensure(home.path, record.output)
         if current and kept:
             return current
-        made = Definition(version, declaration, records, current.buckets if current else buckets)
+        made = Definition(version, declaration, records, buckets)
         with writing(f"the definition {_path(home, version)}"):
             write_atomic(_path(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
         return made
     finally:
         os.close(lock)
+
+
+def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) -> int:
+    """State lies in buckets, so their number stays."""
+    if current is None:
+        return declaration.buckets or default_buckets()
+    if declaration.buckets not in (None, current.buckets):
+        raise StageChanged(
+            f"buckets is {declaration.buckets}, and the home has its state in {current.buckets}; put {current.buckets} back, "
+            "or use another home"
+        )
+    return current.buckets
 
 
 def _check_free(home: Home, name: str) -> None:
