@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from hayase.engine.gate import FileGate, Gate
 from hayase.engine.home import MAIN, Home
 from hayase.engine.logs import Logs
 from hayase.engine.manifests import Commits, Manifest
-from hayase.engine.mapping import BLOBS, header_rows, map_ranges
+from hayase.engine.mapping import blob_rows, header_rows, map_ranges
 from hayase.engine.positions import Batch, advance, ranges
 from hayase.engine.reducing import Report, Task, reduce_bucket
 
@@ -67,15 +68,10 @@ class InProcess:
         return self.manifest
 
 
-def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, object]]]]:
-    table = pa.Table.from_batches(blobs, schema=BLOBS)
-    rows = [dict(zip(BLOBS.names, values)) for values in zip(*(_values(column) for column in table.columns))]
+def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, Any]]]]:
+    rows = [row for batch in blobs for row in blob_rows(batch)]
     for bucket in range(buckets):
         yield bucket, [row for row in rows if row["bucket"] == bucket]
-
-
-def _values(column: pa.ChunkedArray) -> list[object]:
-    return list(column) if pa.types.is_binary(column.type) else column.to_pylist()
 
 
 def begin(commits: Commits, base: Manifest, now: int) -> Manifest:

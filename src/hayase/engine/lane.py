@@ -29,7 +29,7 @@ from hayase.engine.home import Home
 from hayase.engine.inprocess import begin
 from hayase.engine.logs import Logs
 from hayase.engine.manifests import Commits, Manifest
-from hayase.engine.mapping import BLOBS
+from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
 from hayase.engine.session import task_slots
@@ -45,12 +45,7 @@ class Reducer:
     task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = []
-        for batch in batches:
-            columns = [
-                list(each) if name == "blob" else each.to_pylist() for name, each in zip(BLOBS.names, batch.columns)
-            ]
-            rows += [dict(zip(BLOBS.names, values)) for values in zip(*columns)]
+        rows = [row for batch in batches for row in blob_rows(batch)]
         if not rows:
             return
         header = next(each["blob"] for each in rows if each["kind"] == "header")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
@@ -24,7 +25,7 @@ from hayase.streams import Piece, StreamLog, event_times
 from hayase.streams.dead import dead_table
 from hayase.streams.records import row_texts
 
-__all__ = ["BLOBS", "from_blob", "header_rows", "map_ranges", "mapped_schema"]
+__all__ = ["BLOBS", "blob_rows", "from_blob", "header_rows", "map_ranges", "mapped_schema"]
 
 CHUNK_ROWS = 262_144
 """Rows that are mapped at once: enough to drown the cost of a call, few enough for a blob."""
@@ -220,6 +221,12 @@ def _rows(rows: list[_Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(values, each.type) for values, each in zip(columns, BLOBS)], schema=BLOBS
     )
+
+
+def blob_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows of `BLOBS` as mappings; the blobs stay Arrow scalars, so that nothing is copied."""
+    columns = [list(each) if each.type == pa.binary() else each.to_pylist() for each in batch.columns]
+    return [dict(zip(BLOBS.names, values)) for values in zip(*columns)]
 
 
 def to_blob(batch: pa.RecordBatch) -> bytes:
