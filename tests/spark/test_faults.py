@@ -106,7 +106,7 @@ def test_the_whole_tree_killed_at_seeded_moments(tmp_path: Path) -> None:
     check_whole(tmp_path, chunks)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_an_executor_of_a_cluster_killed_and_then_everything(tmp_path: Path) -> None:
     chunks = 12
     with driver(tmp_path, chunks, "local-cluster[2,1,1024]") as child:
@@ -116,10 +116,6 @@ def test_an_executor_of_a_cluster_killed_and_then_everything(tmp_path: Path) -> 
         executors[0].kill()
         before = version(tmp_path)
         assert until(lambda: version(tmp_path) >= before + 2, child), "it goes on with the other executor"
-    pipeline = kill.pipeline_at(tmp_path)
-    for number in range(chunks):
-        rows = [each.row() for each in kill.chunk(number)]
-        pipeline.append("events", rows, producer="till", sequence=number)
-    pipeline.finish("events")
-    pipeline.run_until_idle(spark=False)  # what a lane on Spark began, the runner without it ends
+    with driver(tmp_path, chunks, "local-cluster[2,1,1024]") as child:
+        until(lambda: False, child)  # goes on from the files, and ends by itself
     check_whole(tmp_path, chunks)
