@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hayase.core.clock import now_us
 from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
@@ -85,7 +85,7 @@ class Pipeline:
         self.declaration = PipelineDeclaration(name, buckets=buckets)
         # absolute: Spark's processes have working directories of their own
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
-        self._clock = clock or (lambda: time.time_ns() // 1000)
+        self._clock = clock or now_us
 
     @classmethod
     def from_file(cls, path: str | Path, home: str | Path | None = None) -> Pipeline:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,6 +20,7 @@ from hayase.cli.following import Following, look, producer_of
 from hayase.cli.places import locate
 from hayase.cli.terminal import HomeOption, PipelineOption, errors
 from hayase.console.stopping import Stopping
+from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _chunks(
     """Append a source chunk by chunk; gives the bytes of it that are behind, and what became of each chunk."""
     from hayase.streams.appending import append_source
 
-    for behind, done in append_source(pipeline.home.path, declaration, source, form, _now, producer):
+    for behind, done in append_source(pipeline.home.path, declaration, source, form, now_us, producer):
         yield behind, Tally(there=done.accepted) if done.repeated else Tally(done.accepted, done.refused)
 
 
@@ -251,7 +251,3 @@ def _progress() -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from hayase.core.clock import now_us
 from hayase.core.errors import LaneFailed
 from hayase.engine.definitions import latest_version
 from hayase.engine.gate import FileGate, Grants
@@ -33,7 +34,7 @@ from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
 from hayase.engine.session import task_slots
-from hayase.engine.source import POLL, LaneSource, definition_of, now_us
+from hayase.engine.source import POLL, LaneSource, definition_of
 
 __all__ = ["Lane"]
 

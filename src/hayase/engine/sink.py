@@ -28,6 +28,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError, StreamFinished
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead import APPEND, DEAD, dead_table
@@ -118,7 +119,7 @@ class BatchWriter(DataSourceArrowWriter):
         durable.make_directory(self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._target.stage(self._folder, iterator, _now())
+        return self._target.stage(self._folder, iterator, now_us())
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
         self._target.publish(_together(self._folder, messages), again=False)
@@ -147,7 +148,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise HayaseError('format("hayase") writes streams only from a streaming query; start it with .start()')
         folder = self._target.folder(query)
         durable.make_directory(folder)
-        return self._target.stage(folder, iterator, _now())
+        return self._target.stage(folder, iterator, now_us())
 
     def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         folders = {each.folder for each in messages if each is not None}
@@ -223,7 +224,3 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             held, size, rows = [], 0, 0
     if rows:
         yield pa.Table.from_batches(held)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

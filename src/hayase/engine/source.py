@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from hayase.core.clock import now_us
 from hayase.engine.definitions import Definition, latest_version, load
 from hayase.engine.gate import FileGate
 from hayase.engine.home import Home
@@ -25,7 +26,7 @@ from hayase.engine.positions import Batch, Offset, Range, advance, ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["POLL", "LaneSource", "definition_of", "now_us"]
+__all__ = ["POLL", "LaneSource", "definition_of"]
 
 POLL = 0.1
 """Seconds that the source looks out for new records before it tells Spark that there are none."""
@@ -33,11 +34,6 @@ LOOK = 0.004
 """Seconds between two looks at the logs."""
 KEEP_AWAKE = 25
 """Seconds between batches without data: Spark ends workers that were idle for a minute."""
-
-
-def now_us() -> int:
-    """The wall clock, in microseconds."""
-    return time.time_ns() // 1000
 
 
 @dataclass

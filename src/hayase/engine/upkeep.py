@@ -6,9 +6,9 @@ Nothing that a declared stage has not committed is removed, whatever the retenti
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 
+from hayase.core.clock import now_us
 from hayase.engine.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
@@ -73,7 +73,7 @@ class Housekeeping:
     def _rounds(self) -> None:
         while not self._done.wait(PAUSE):
             try:
-                keep_house(self._home, self._lane, time.time_ns() // 1000)
+                keep_house(self._home, self._lane, now_us())
                 self._error = None
             except Exception as error:  # a full disk may have room again in the next round; the last one is raised
                 self._error = error
