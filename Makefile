@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
 	  $$uv pip install --quiet --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
-	@$(BIN)/python -c 'from hayase.windows.totals import compile_ahead; compile_ahead()'
+	@$(BIN)/python -c 'from hayase.lifetimes.kernel import compile_ahead; compile_ahead()'
 	@touch $@
 
 java:

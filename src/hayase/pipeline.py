@@ -6,20 +6,21 @@
 >>> _ = p.query("spend", "select user, sum(amount) as spend from orders group by user")
 >>> _ = p.append("orders", [{"time": "2026-01-01T00:00:00Z", "user": "taro", "amount": 3.5},
 ...                         {"time": "2026-01-01T00:00:01Z", "user": "taro", "amount": 1.5}])
+>>> p.finish("orders")
 >>> _ = p.run_until_idle(spark=False)
->>> [row["spend"] for row in p.query("spend").rows()]
-[3.5, 5.0]
+>>> p.query("spend").at()
+[{'user': 'taro', 'spend': 5.0}]
+>>> [(row["spend"], f"{since:%S}", until and f"{until:%S}") for row, since, until in p.query("spend").intervals()]
+[(3.5, '00', '01'), (5.0, '01', None)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
 
 from hayase.core.clock import now_us
 from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
@@ -31,6 +32,7 @@ from hayase.engine.definitions import Definition, Start
 from hayase.engine.home import MAIN, Home
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.results import Results
 from hayase.streams import StreamLog
 from hayase.streams.appending import Accepted, append_conformed, append_source
 from hayase.streams.dead import DEAD
@@ -40,31 +42,6 @@ from hayase.streams.records import Records, conform
 __all__ = ["Accepted", "Pipeline", "Results"]
 
 Duration = str | int | timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The records of a stream, be it declared or the output of a stage."""
-
-    log: StreamLog
-
-    def table(self, first: int | None = None) -> pa.Table:
-        """All records there are, as an Arrow table, in the order of the log."""
-        index = self.log.index()
-        pieces = self.log.read(index.start if first is None else first, index.next)
-        return pa.Table.from_batches([each.rows for each in pieces], schema=self.log.declaration.arrow_schema)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All records there are, as dicts, in time order; records of one time in the order of the log."""
-        table = self.table()
-        order = pa.compute.sort_indices(
-            table.append_column("__offset", pa.array(range(table.num_rows))),
-            sort_keys=[(self.log.declaration.time, "ascending"), ("__offset", "ascending")],
-        )
-        return list(table.take(order).to_pylist())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows())
 
 
 class Pipeline:
@@ -109,8 +86,10 @@ class Pipeline:
         max_ahead: Duration | None = DAY,
         idle_after: Duration | None = None,
         retention: Retention | None = None,
+        changes: str | None = None,
     ) -> Results:
-        """Declare a stream, or without a schema ask for one that is declared."""
+        """Declare a stream, or without a schema ask for one that is declared. `changes` names the column of a relation's
+        changes that says `+` or `-`."""
         if schema is None:
             return self.results(name)
         declared = StreamDeclaration(
@@ -119,6 +98,7 @@ class Pipeline:
             max_ahead=None if max_ahead is None else duration(max_ahead),
             idle_after=None if idle_after is None else duration(idle_after),
             retention=retention or Retention(),
+            changes=changes,
         )  # fmt: skip
         self.declaration = replace(self.declaration, streams=(*self.declaration.streams, declared))
         return Results(StreamLog(self.home.path, declared))

@@ -6,8 +6,8 @@
     ...     _ = t.append("orders", [{"time": at(5), "user": "taro", "amount": 2.0}, {"time": at(1), "user": "taro", "amount": 1.0}])
     ...     t.finish("orders")
     ...     _ = t.run()
-    ...     [(row["user"], row["spend"]) for row in t.rows("spend")]
-    [('taro', 1.0), ('taro', 3.0)]
+    ...     [(row["spend"], since == at(5)) for row, since, until in t.intervals("spend")]
+    [(1.0, False), (3.0, True)]
 
 A trial of an existing pipeline file: `trial(file="pipeline.yaml")`. What a trial finds holds on Spark too: the map sides,
 kernels and commits are the same.
@@ -27,6 +27,7 @@ from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import MAIN
 from hayase.engine.manifests import Manifest
 from hayase.engine.reducing import Figures, forget_kernels
+from hayase.engine.results import Time
 from hayase.pipeline import Pipeline
 
 __all__ = ["START", "ManualClock", "Trial", "at", "trial"]
@@ -81,6 +82,18 @@ class Trial(Pipeline):
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The records of a stream or the results of a query, in time order."""
         return self.results(name).rows()
+
+    def intervals(self, name: str) -> list[tuple[dict[str, Any], Any, Any]]:
+        """The rows of a query with the times from which and until which each is valid."""
+        return self.results(name).intervals()
+
+    def changes(self, name: str) -> list[tuple[Any, str, dict[str, Any]]]:
+        """What happened to the rows of a query: (time, "+" or "-", row)."""
+        return self.results(name).changes()
+
+    def at(self, name: str, time: Time | None = None) -> list[dict[str, Any]]:
+        """The rows of a query that are valid at an instant; without one, at the latest that is final."""
+        return self.results(name).at(time)
 
     def figures(self, stage: str) -> Figures:
         """What happened to the records that a stage read: read = processed + dead + waiting."""

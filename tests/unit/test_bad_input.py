@@ -67,7 +67,7 @@ def test_a_record_that_does_not_fit_is_refused_alone(pipeline: hy.Pipeline, bad:
     assert any(each in letter["reason"] for each in reason.split("|"))
     pipeline.finish("events")
     pipeline.run_until_idle(spark=False)
-    assert [row["n"] for row in pipeline.query("spend").rows()] == [1, 2]
+    assert [row["n"] for row in pipeline.query("spend").at()] == [2]
 
 
 def test_a_record_100000_levels_deep_is_refused_alone(pipeline: hy.Pipeline) -> None:
@@ -79,10 +79,12 @@ def test_a_record_100000_levels_deep_is_refused_alone(pipeline: hy.Pipeline) -> 
 
 def test_nan_and_infinities_are_numbers_of_a_double_column(pipeline: hy.Pipeline) -> None:
     prices = [1.0, float("inf"), float("nan"), None]
-    answer = pipeline.append("events", [{**GOOD, "price": price} for price in prices])
+    times = [f"2020-01-01T00:00:0{second}Z" for second in range(4)]
+    answer = pipeline.append("events", [{**GOOD, "time": at, "price": price} for at, price in zip(times, prices)])
     assert (answer.accepted, answer.refused) == (4, 0)
+    pipeline.finish("events")
     pipeline.run_until_idle(spark=False)
-    sums = [row["p"] for row in pipeline.query("spend").rows()]
+    sums = [row["p"] for row, _, _ in pipeline.query("spend").intervals()]
     assert sums[:2] == [1.0, float("inf")]
     assert [each != each for each in sums] == [False, False, True, True]
 
@@ -90,12 +92,9 @@ def test_nan_and_infinities_are_numbers_of_a_double_column(pipeline: hy.Pipeline
 def test_a_record_of_64_megabytes_passes(pipeline: hy.Pipeline) -> None:
     large = "x" * (64 * 2**20)
     assert pipeline.append("events", [GOOD, {**GOOD, "user": large}, GOOD]).accepted == 3
+    pipeline.finish("events")
     pipeline.run_until_idle(spark=False)
-    assert sorted((len(row["user"]), row["n"]) for row in pipeline.query("spend").rows()) == [
-        (1, 1),
-        (1, 2),
-        (2**26, 1),
-    ]
+    assert sorted((len(row["user"]), row["n"]) for row in pipeline.query("spend").at()) == [(1, 2), (2**26, 1)]
     assert pipeline.query("copy").table().column("user").to_pylist()[1] == large
 
 
@@ -151,8 +150,9 @@ def test_a_changed_stage_is_refused_before_anything_runs_and_reset_is_the_way_ou
         pipeline.run_until_idle(spark=False)
     assert pipeline.progress() == before
     pipeline.reset("spend")
+    pipeline.finish("events")
     pipeline.run_until_idle(spark=False)
-    assert [row["n"] for row in pipeline.query("spend").rows()] == [1, 2, 3, 4, 5]
+    assert [row["n"] for row, _, _ in pipeline.query("spend").intervals()] == [1, 2, 3, 4, 5]
 
 
 _HOLD = """
@@ -179,7 +179,7 @@ def test_a_second_process_on_the_same_home_is_refused(tmp_path: Path) -> None:
         assert pipeline.append("events", [Event(2, "a", 1).row()]).accepted == 1, "appending needs no lock"
         holder.kill()  # whoever dies holds nothing
         holder.wait()
-        assert pipeline.run_until_idle(spark=False).totals["spend"].written == 2
+        assert pipeline.run_until_idle(spark=False).totals["spend"].read == 2
     finally:
         holder.kill()
         holder.communicate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,9 @@ def bench(
         str | None, typer.Argument(metavar="[NAME]", help="The benchmark; without it, they are listed.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="The same end to end through a lane, where a benchmark has that.")
+    ] = False,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +70,11 @@ def bench(
 
     target = json or RESULTS / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = _module(directory / f"{name}.py").run(quick=quick, out=target.parent)
+    run = _module(directory / f"{name}.py").run
+    options = {"spark": True} if spark else {}
+    if spark and "spark" not in inspect.signature(run).parameters:
+        raise HayaseError(f'the benchmark "{name}" has no end-to-end part of its own; leave --spark out')
+    result: dict[str, Any] = run(quick=quick, out=target.parent, **options)
     target.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
     output().print(ratios(result["ratios"]))
     typer.echo(f"\nwritten to {target}")

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Columns", "dead_letters", "record_table"]
+__all__ = ["Columns", "cell_text", "dead_letters", "record_table"]
 
 Record = Mapping[str, Any]
 
@@ -22,7 +22,7 @@ class Columns:
 
     def __init__(self, names: Sequence[str], records: Sequence[Record], offsets: int, width: int, *, spare: int = 0):
         """`offsets` is the greatest offset; `spare` widens columns, where there is room, for values yet to come."""
-        wanted = [max([len(name), *(len(_cell(each[name])) for each in records)]) for name in names]
+        wanted = [max([len(name), *(len(cell_text(each[name])) for each in records)]) for name in names]
         self.names = tuple(names)
         self.offset = len(str(max(offsets, 1)))
         room = width - self.offset - 2 - 2 * len(names)
@@ -63,13 +63,13 @@ def dead_letters(letters: Iterable[Record]) -> RenderableType:
     lines: list[RenderableType] = []
     for each in letters:
         place = each["stream"] if each["offset"] is None else f"{each['stream']} #{each['offset']}"
-        lines.append(Text.assemble((_cell(each["time"])[:19], "dim"), "  ", (each["stage"], "bold"), f" ← {place}"))
+        lines.append(Text.assemble((cell_text(each["time"])[:19], "dim"), "  ", (each["stage"], "bold"), f" ← {place}"))
         lines.append(Text(f"  {each['reason']}", style="yellow"))
         lines.append(Text(f"  {each['record']}", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
     """A value on one line; times as people write them."""
     if value is None:
         return "null"
@@ -80,4 +80,4 @@ def _cell(value: object) -> str:
 
 
 def _styled(value: object) -> Text:
-    return Text(_cell(value), style="dim italic" if value is None else "")
+    return Text(cell_text(value), style="dim italic" if value is None else "")

@@ -19,6 +19,7 @@ from hayase.core.times import UNITS
 
 __all__ = [
     "DAY",
+    "LIFETIME_COLUMNS",
     "FieldMistake",
     "PipelineDeclaration",
     "QueryDeclaration",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 DAY = 86_400_000_000
+LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
+"""What a stream of lifetimes has behind the columns of its rows. `valid_to` is null while a row is open; a second row
+with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
 MOST_BUCKETS = 1024
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
@@ -71,8 +75,10 @@ class Retention:
 class StreamDeclaration:
     """A stream: its schema (Spark DDL), the event-time column, optionally the column that identifies a record.
 
-    Durations are microseconds. `time_unit` is given for integer time columns only. `ordered` streams are written by a
-    stage that emits in time order and says how far it is; nothing in them is late.
+    Durations are microseconds. `time_unit` is given for integer time columns only. A stream of `changes` declares a
+    relation: that string column says `+` for a row that appears and `-` for an equal one that goes. `ordered` streams
+    are written by a stage that emits in time order and says how far it is; nothing in them is late. Streams of
+    `lifetimes` are results of queries: each row tells when it is valid (see `LIFETIME_COLUMNS`).
     """
 
     name: str
@@ -85,6 +91,8 @@ class StreamDeclaration:
     idle_after: int | None = None
     retention: Retention = field(default_factory=Retention)
     ordered: bool = False
+    changes: str | None = None
+    lifetimes: bool = False
 
     def __post_init__(self) -> None:
         checked_name("stream", self.name.removeprefix("_"))
@@ -99,7 +107,7 @@ class StreamDeclaration:
         object.__setattr__(self, "schema", ddl(schema))
         mistakes = [
             _mistake(what, f'unknown {what} column "{name}"{where}', nearest(name, schema.names).removeprefix("; "))
-            for what, name in (("time", self.time), ("id", self.id))
+            for what, name in (("time", self.time), ("id", self.id), ("changes", self.changes))
             if name is not None and name not in schema.names
         ]
         mistakes += [
@@ -109,6 +117,9 @@ class StreamDeclaration:
         ]
         if self.time in schema.names:
             mistakes += self._time_mistakes(schema.field(self.time).type, where)
+        if self.changes in schema.names and schema.field(self.changes).type != pa.string():
+            message = f'changes column "{self.changes}"{where} is a {schema.field(self.changes).type}'
+            mistakes.append(_mistake("changes", message, "make it a string that holds + or -"))
         for what in ("slack", "max_ahead", "idle_after"):
             value = getattr(self, what)
             if value is not None and value < 0:

@@ -32,10 +32,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core import purity
-from hayase.core.errors import DeclarationError, HayaseError, Mistake
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
 from hayase.core.stages import Mapped, Refusals
 
-__all__ = ["EXPLAINED", "Bound", "Projection", "bind", "check", "check_syntax", "condition"]
+__all__ = [
+    "EXPLAINED", "Bound", "Projection", "Reading", "bind", "cast", "check", "check_syntax", "common_type",
+    "compared_type", "condition", "read",
+]  # fmt: skip
 
 EXPLAINED = 100
 """Of the refused rows of a batch, how many are told DuckDB's own words; the others are told the expression."""
@@ -84,7 +87,7 @@ def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
 
 def _words(error: duckdb.Error) -> str:
     """DuckDB's message without the excerpt of a statement that nobody wrote."""
-    return re.split(r"\n\s*\n?LINE \d+:|\nCandidate", str(error))[0].strip().replace("\n", " ")
+    return re.split(r"\n\s*\n?LINE \d+:|\n\s*Candidate", str(error))[0].strip().replace("\n", " ")
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -169,22 +172,105 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:1: unknown column "amuont"; did you mean "amount"?
     """
+    found = read(sql)
     names = {each.lower(): each for each in schema.names}
-    scope = purity.Scope(sql, len(_OPENING), names, relation, *_catalogue())
-    mistakes = list(purity.mistakes(_tree(sql), scope))
+    used, mistakes = set(), list(found.mistakes)
+    for reference in found.columns:
+        name, unknown = _resolved(reference, names, relation, sql)
+        used.add(name)
+        mistakes += [unknown] if unknown else []
+    hint = "aggregates stand in the select list or in HAVING of a query"
+    mistakes += [
+        _placed(sql, each.start, f"the aggregate {each.function} is not supported here", hint) for each in found.calls
+    ]
     if mistakes:
-        raise DeclarationError(mistakes)
+        raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
     connection = _connection()
-    connection.register(_VIEW, schema.empty_table())
+    source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB knows no table without columns
+    if source:
+        connection.register(_VIEW, schema.empty_table())
     try:
-        kind = connection.sql(f"SELECT (\n{sql}\n) FROM {_VIEW} AS {_quoted(relation)}").types[0]
-        return Bound(_arrow_type(kind), frozenset(scope.used))
+        kind = connection.sql(f"SELECT (\n{sql}\n){source}").types[0]
+        return Bound(_arrow_type(kind), frozenset(used))
     except duckdb.Error as error:
         raise DeclarationError([Mistake(_words(error), None, line=1, column=1)]) from error
     except DeclarationError as error:
         raise DeclarationError([replace(each, line=1, column=1) for each in error.mistakes]) from None
     finally:
-        connection.unregister(_VIEW)
+        if source:
+            connection.unregister(_VIEW)
+
+
+def _resolved(
+    reference: purity.Reference, names: Mapping[str, str], relation: str, sql: str
+) -> tuple[str, Mistake | None]:
+    """The column that a reference names, with or without the relation before it; else what is wrong."""
+    parts = reference.parts
+    own = len(parts) > 1 and parts[0].lower() == relation.lower()
+    name = parts[1] if own and parts[1].lower() in names else parts[0]
+    if name.lower() in names:
+        return names[name.lower()], None
+    if name.lower() in purity.CLOCKS:
+        return name, _placed(sql, reference.start, f"{name.lower()} is not supported", purity.AGAIN)
+    written = parts[1] if own else ".".join(parts)
+    hint = nearest(written, names.values()).removeprefix("; ")
+    return name, _placed(sql, reference.start, f'unknown column "{written}"', hint or None)
+
+
+def _placed(sql: str, start: int, message: str, hint: str | None = None) -> Mistake:
+    return Mistake(message, hint, None, sql.count("\n", 0, start) + 1, start - sql.rfind("\n", 0, start))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an expression says before any name in it is resolved; `equality` if it is `one = another`."""
+
+    columns: tuple[purity.Reference, ...]
+    calls: tuple[purity.Call, ...]
+    mistakes: tuple[Mistake, ...]
+    equality: bool
+
+
+@lru_cache(maxsize=1024)
+def read(sql: str) -> Reading:
+    """The columns and aggregates of an expression, and what is refused in it whatever the names mean.
+
+    >>> found = read("lower(e.name) || sum(n)")
+    >>> found.columns[0].parts, found.calls[0].function
+    (('e', 'name'), 'sum')
+    """
+    tree = _tree(sql)
+    scope = purity.Scope(sql, len(_OPENING), *_catalogue())
+    purity.survey(tree, scope)
+    equality = tree.get("type") == "COMPARE_EQUAL"
+    return Reading(tuple(scope.columns), tuple(scope.calls), tuple(scope.mistakes), equality)
+
+
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type that holds the values of both, as DuckDB sees it: that of a column with rows of either.
+
+    >>> common_type(pa.int32(), pa.float64())
+    DataType(double)
+    """
+    if one == other:
+        return one
+    try:
+        kind = _connection().sql(f"SELECT [NULL::{_sql_type(one)}, NULL::{_sql_type(other)}]").types[0]
+    except duckdb.Error as error:
+        raise DeclarationError(f"there is no common type of {one} and {other}", "cast one of them") from error
+    return _arrow_type(kind.children[0][1])
+
+
+def compared_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type in which DuckDB compares values: a string is read as what stands on the other side."""
+    if pa.types.is_string(one) != pa.types.is_string(other):
+        return other if pa.types.is_string(one) else one
+    return common_type(one, other)
+
+
+def cast(sql: str, kind: pa.DataType) -> str:
+    """The expression, as a value of that type."""
+    return f"CAST((\n{sql}\n) AS {_sql_type(kind)})"
 
 
 def check(
@@ -336,8 +422,7 @@ class Projection:
 
 
 def _cast(projection: Projection, number: int) -> str:
-    kind = _sql_type(projection.schema.field(number).type)
-    return f"CAST((\n{projection.columns[number][1]}\n) AS {kind})"
+    return cast(projection.columns[number][1], projection.schema.field(number).type)
 
 
 @lru_cache(maxsize=512)

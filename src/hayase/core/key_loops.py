@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 __all__ = [
     "BLOCK",
     "compiled",
+    "copy_keys",
     "fill_table",
     "find",
     "hash_rows",
@@ -27,6 +28,10 @@ __all__ = [
     "place_nulls",
     "place_text",
     "prefetch",
+    "take_fixed",
+    "take_nulls",
+    "take_text",
+    "text_ends",
     "text_words",
     "to_buckets",
 ]
@@ -52,15 +57,15 @@ _i64, _u64, _i32, _u8, _flag = types.int64, types.uint64, types.int32, types.uin
 _none, _pair = types.void, types.UniTuple
 
 
-def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile for (result, arguments...) now, releasing the GIL, and keep the machine code where that is possible."""
 
     def build(function: Callable[..., Any]) -> Callable[..., Any]:
         wanted = signature[0](*signature[1:])
         try:
-            return njit(wanted, nogil=True, cache=True)(function)
+            return njit(wanted, nogil=True, cache=True, **options)(function)
         except (RuntimeError, OSError):  # no directory to keep it in: every process compiles for itself
-            return njit(wanted, nogil=True)(function)
+            return njit(wanted, nogil=True, **options)(function)
 
     return build
 
@@ -172,6 +177,58 @@ def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
     for row in range(len(cursor)):
         if nulls[row] != 0:
             words[cursor[row]] = nulls[row]
+
+
+@compiled(_none, _given(_u64), _i64[::1], _i64[:, ::1])
+def take_fixed(words: Any, cursor: Any, values: Any) -> None:
+    """Read the words of a column of fixed width at each row's cursor, and move the cursor."""
+    for row in range(len(cursor)):
+        for part in range(values.shape[1]):
+            values[row, part] = np.int64(words[cursor[row] + part])
+        cursor[row] += values.shape[1]
+
+
+@compiled(_none, _given(_u8), _given(_i64), _i64[::1], _flag[::1])
+def text_ends(data: Any, cursor: Any, ends: Any, there: Any) -> None:
+    """Where each text at its cursor (in words of `data`) will end when they stand one behind the other."""
+    for row in range(len(cursor)):
+        at = cursor[row] << 3
+        length = np.int64(0)
+        for part in range(4):
+            length |= np.int64(data[at + part]) << (8 * part)
+        there[row] = length != 0xFFFFFFFF
+        ends[row + 1] = ends[row] + (length if there[row] else 0)
+
+
+@compiled(_none, _given(_u8), _i64[::1], _given(_i64), _given(_flag), _u8[::1])
+def take_text(data: Any, cursor: Any, ends: Any, there: Any, copy: Any) -> None:
+    """Copy each text at its cursor to where it ends, and move the cursor."""
+    for row in range(len(cursor)):
+        at = (cursor[row] << 3) + 4
+        length = ends[row + 1] - ends[row]
+        for part in range(length):
+            copy[ends[row] + part] = data[at + part]
+        cursor[row] += (length + 11) >> 3 if there[row] else 1
+
+
+@compiled(_none, _given(_i64), _given(_u64), _given(_i64), _u64[::1])
+def take_nulls(offsets: Any, words: Any, cursor: Any, nulls: Any) -> None:
+    """The bits that say which columns of fixed width are null, where a row goes on behind its columns."""
+    for row in range(len(cursor)):
+        if cursor[row] < offsets[row + 1] >> 3:
+            nulls[row] = words[cursor[row]]
+
+
+@compiled(_none, _given(_i64), _given(_u64), _given(_i64), _given(_i64), _u64[::1])
+def copy_keys(starts: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> None:
+    """Copy the keys of slots to their offsets (in words)."""
+    for row in range(len(slots)):
+        if row + 32 < len(slots):
+            prefetch(starts, slots[row + 32])
+            prefetch(arena, starts[slots[row + 16]])
+        start = starts[slots[row]]
+        for part in range(offsets[row + 1] - offsets[row]):
+            words[offsets[row] + part] = arena[start + part]
 
 
 @compiled(_none, _given(_u64), _i64, _i32[::1])

@@ -28,10 +28,13 @@ __all__ = [
     "buckets",
     "check_key_type",
     "compile_ahead",
+    "decode",
     "encode",
+    "fixed_column",
     "flags",
     "hashes",
     "split",
+    "text_column",
     "values",
 ]
 
@@ -111,6 +114,68 @@ def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:
     return EncodedKeys(ends << 3, words.view(np.uint8))
 
 
+def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
+    """The key columns that were encoded, one of each type: `encode` turned round, up to what SQL calls equal.
+
+    >>> decode(encode([pa.array([7, None]), pa.array(["ab", ""])]), [pa.int64(), pa.string()])[1].to_pylist()
+    ['ab', '']
+    """
+    from hayase.core import key_loops
+
+    cursor, count = encoded.offsets[:-1] >> 3, len(encoded)
+    parts: list[tuple[np.ndarray, np.ndarray | None]] = []
+    for kind in kinds:
+        if _is_text(kind):
+            ends = np.zeros(count + 1, np.int64)
+            there = np.empty(count, np.bool_)
+            key_loops.text_ends(encoded.data, cursor, ends, there)
+            data = np.empty(ends[-1], np.uint8)
+            key_loops.take_text(encoded.data, cursor, ends, there, data)
+            parts.append((data, ends))
+            parts.append((there, None))
+        else:
+            words = np.empty((count, 2 if pa.types.is_decimal(kind) else 1), np.int64)
+            key_loops.take_fixed(encoded.words, cursor, words)
+            parts.append((words, None))
+    nulls = np.zeros(count, np.uint64)
+    key_loops.take_nulls(encoded.offsets, encoded.words, cursor, nulls)
+    columns, left = [], iter(parts)
+    for at, kind in enumerate(kinds):
+        words, ends_or_none = next(left)
+        if ends_or_none is not None:
+            columns.append(text_column(kind, words, ends_or_none, next(left)[0]))
+        else:
+            columns.append(fixed_column(kind, words, (nulls >> np.uint64(at)) & np.uint64(1) == 0))
+    return columns
+
+
+def fixed_column(kind: pa.DataType, words: np.ndarray, there: np.ndarray) -> pa.Array:
+    """A column of fixed width from canonical words, int64[n, words a row], NULL where `there` says no."""
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    if pa.types.is_decimal(kind):
+        wide = pa.decimal128(38, kind.scale)
+        pairs = pa.Array.from_buffers(wide, len(there), [validity, pa.py_buffer(np.ascontiguousarray(words))])
+        return pairs if kind == wide else pairs.cast(kind)
+    line = np.ascontiguousarray(words[:, 0])
+    if pa.types.is_boolean(kind):
+        line = np.packbits(line != 0, bitorder="little")
+    elif pa.types.is_floating(kind):
+        line = line.view(np.float64).astype(kind.to_pandas_dtype(), copy=False)
+    elif kind.bit_width < 64:
+        line = line.astype(f"i{kind.bit_width // 8}")
+    return pa.Array.from_buffers(kind, len(there), [validity, pa.py_buffer(line)])
+
+
+def text_column(kind: pa.DataType, data: np.ndarray, ends: np.ndarray, there: np.ndarray) -> pa.Array:
+    """A column of strings or binaries: row i is `data[ends[i]:ends[i + 1]]`, NULL where `there` says no."""
+    validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    large = ends[-1] >= 2**31
+    buffers = [validity, pa.py_buffer(ends if large else ends.astype(np.int32)), pa.py_buffer(data)]
+    if kind in (pa.string(), pa.binary()) and not large:
+        return pa.Array.from_buffers(kind, len(there), buffers)
+    return pa.Array.from_buffers(pa.large_binary() if large else pa.binary(), len(there), buffers).cast(kind)
+
+
 def hashes(encoded: EncodedKeys) -> np.ndarray:
     """XXH64 with seed 0 of every row."""
     from hayase.core import key_loops
@@ -167,7 +232,7 @@ class KeyIndex:
     """An exact map from keys to dense slots 0, 1, 2, ... in the order in which the keys first came.
 
     Open addressing over (upper half of the hash, slot); the keys' bytes stand in one arena and are compared in full, so
-    that colliding hashes never merge keys. A key costs its bytes and about 32 more. Keys are not removed.
+    that colliding hashes never merge keys. A key costs its bytes and about 32 more. Keys are removed by `keep` alone.
     """
 
     __slots__ = ("_arena", "_count", "_starts", "_stored", "_table")
@@ -201,6 +266,31 @@ class KeyIndex:
             if done < len(encoded):
                 self._make_room(int(encoded.offsets[done + 1] - encoded.offsets[done]) >> 3)
         return result
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Forget all keys but those of these distinct slots, which become the slots 0, 1, 2, ... in this order."""
+        from hayase.core import key_loops
+
+        sizes = self._starts[slots + 1] - self._starts[slots]
+        starts = np.zeros(max(1024, len(slots)) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1 : len(slots) + 1])
+        used = int(starts[len(slots)])
+        places = np.arange(used) + np.repeat(self._starts[slots] - starts[: len(slots)], sizes)
+        arena, stored = np.empty(max(1024, used), np.uint64), np.empty(len(starts) - 1, np.uint64)
+        arena[:used], stored[: len(slots)] = self._arena[places], self._stored[slots]
+        self._arena, self._starts, self._stored, self._count = arena, starts, stored, len(slots)
+        self._table = np.zeros(max(1024, 1 << (2 * len(slots)).bit_length()), np.uint64)
+        key_loops.fill_table(self._table, stored[: len(slots)])
+
+    def encoded(self, slots: np.ndarray) -> EncodedKeys:
+        """The keys of some slots."""
+        from hayase.core import key_loops
+
+        offsets = np.zeros(len(slots) + 1, np.int64)
+        np.cumsum(self._starts[slots + 1] - self._starts[slots], out=offsets[1:])
+        words = np.empty(offsets[-1], np.uint64)
+        key_loops.copy_keys(self._starts, self._arena, slots, offsets, words)
+        return EncodedKeys(offsets << 3, words.view(np.uint8))
 
     def _make_room(self, words: int) -> None:
         """Double whatever is full, for at least one more key of that many words."""

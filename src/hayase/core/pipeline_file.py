@@ -12,6 +12,7 @@
         slack: 10 seconds        # default 0 s
         max_ahead: 1 day         # default 1 day; none: no limit
         idle_after: 30 seconds   # default off
+        changes: op              # the stream is a relation; this column says + or -; default off
         retention: {age: 7 days, size: 10 GB}
     queries:
       large: select time, user_id, amount from events where amount > 100
@@ -330,6 +331,7 @@ _STREAM: dict[str, _Reader] = {
     "time": _text,
     "id": _text,
     "time_unit": _text,
+    "changes": _text,
     "slack": _duration,
     "max_ahead": _duration_or_none,
     "idle_after": _duration_or_none,

@@ -1,18 +1,18 @@
 """What an expression may be: a pure function of one row. The rules, over DuckDB's own syntax tree (as JSON).
 
 A batch that is run again must give the same rows, so what looks at a clock, a random source, other rows or other tables
-is refused by name and place. Column names are resolved here too, without regard to case.
+is refused by name and place. What an expression reads (columns, aggregates) is told with its place, for others to judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hayase.core.errors import Mistake, nearest
+from hayase.core.errors import Mistake
 
-__all__ = ["CLOCKS", "Scope", "mistakes", "place"]
+__all__ = ["AGAIN", "CLOCKS", "Call", "Reference", "Scope", "place", "survey"]
 
 CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 """Clocks that are written like columns."""
@@ -25,23 +25,46 @@ _KINDS = {
     "POSITIONAL_REFERENCE": "references by position are not supported",
     "DEFAULT": "DEFAULT is not an expression here",
 }
-_AGAIN = "a batch that runs again must give the same rows; use the columns of the record"
+_HINTS = {
+    "WINDOW": "a window stands in [brackets] behind a stream: from s [Rows 10]",
+    "SUBQUERY": "put the sub-query into FROM and join with it",
+}
+AGAIN = "a batch that runs again must give the same rows; use the columns of the record"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A column as it is written, `relation.column.field` being three parts, and its first and last character."""
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An aggregate as it is called, and its first and last character; what it reads is not looked into."""
+
+    function: str
+    arguments: int
+    distinct: bool
+    filtered: bool
+    ordered: bool
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where an expression stands: its text, which begins at byte `opening` of a statement, and the names it may use.
-
-    `columns` maps names in lower case to how the stream spells them; those that occur are added to `used`.
-    """
+    """An expression, which begins at byte `opening` of a statement; what is found in it gathers here."""
 
     sql: str
     opening: int
-    columns: Mapping[str, str]
-    relation: str
     volatile: frozenset[str]
     aggregates: frozenset[str]
-    used: set[str] = field(default_factory=set)
+    columns: list[Reference] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
     parameters: frozenset[str] = frozenset()
 
 
@@ -56,57 +79,56 @@ def place(sql: str, inside: int) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def mistakes(node: Any, scope: Scope) -> Iterator[Mistake]:
-    """Everything in a tree that is refused before DuckDB binds it."""
+def survey(node: Any, scope: Scope) -> None:
+    """Gather all columns, aggregates and mistakes of a tree, before DuckDB binds it."""
     if isinstance(node, list):
         for each in node:
-            yield from mistakes(each, scope)
+            survey(each, scope)
     if not isinstance(node, dict):
         return
     kind = node.get("class")
-    line, column = place(scope.sql, node.get("query_location", -1) - scope.opening)
-
-    def mistake(message: str, hint: str | None = None) -> Mistake:
-        return Mistake(message, hint, line=line, column=column)
-
     if kind in _KINDS:
-        yield mistake(_KINDS[kind])
+        _wrong(node, scope, _KINDS[kind], _HINTS.get(kind))
     elif kind == "COLUMN_REF":
-        yield from _column(node["column_names"], scope, mistake)
+        parts = tuple(str(each) for each in node["column_names"])
+        if parts[0].lower() not in scope.parameters:
+            scope.columns.append(Reference(parts, *_extent(node, scope)))
     elif kind == "LAMBDA":
         inside = {each.lower() for each in _parameters(node["lhs"])}
-        yield from mistakes(node["expr"], replace(scope, parameters=scope.parameters | inside))
+        survey(node["expr"], replace(scope, parameters=scope.parameters | inside))
+    elif kind == "FUNCTION":
+        _function(node, scope)
     else:
-        if kind == "FUNCTION":
-            yield from _function(str(node["function_name"]).lower(), len(node["arguments"]), scope, mistake)
         for each in node.values():
-            yield from mistakes(each, scope)
+            survey(each, scope)
 
 
-def _column(parts: Sequence[str], scope: Scope, mistake: Callable[..., Mistake]) -> Iterator[Mistake]:
-    first = parts[0].lower()
-    if first in scope.parameters:
+def _function(node: dict[str, Any], scope: Scope) -> None:
+    name, count = str(node["function_name"]).lower(), len(node["arguments"])
+    if name in scope.aggregates:
+        ordered, filtered = bool(node["order_bys"].get("orders")), node.get("filter") is not None
+        call = Call(name, count, bool(node.get("distinct")), filtered, ordered, *_extent(node, scope))
+        scope.calls.append(call)
         return
-    qualified = len(parts) > 1 and first == scope.relation.lower() and parts[1].lower() in scope.columns
-    name = parts[1].lower() if qualified else first
-    if name in scope.columns:
-        scope.used.add(scope.columns[name])
-    elif name in CLOCKS:
-        yield mistake(f"{name} is not supported", _AGAIN)
-    else:
-        written = parts[1] if len(parts) > 1 and first == scope.relation.lower() else ".".join(parts)
-        hint = nearest(written, scope.columns.values()).removeprefix("; ")
-        yield mistake(f'unknown column "{written}"', hint or None)
-
-
-def _function(name: str, arguments: int, scope: Scope, mistake: Callable[..., Mistake]) -> Iterator[Mistake]:
-    if name in scope.volatile or (name == "age" and arguments == 1):  # age(t) counts from today
-        yield mistake(f"{name}() is not supported", _AGAIN)
-    elif name in scope.aggregates:
-        hint = "count(*), count(x) and sum(x) can stand by themselves in the select list"
-        yield mistake(f"the aggregate {name} is not supported here", hint)
+    if name in scope.volatile or (name == "age" and count == 1):  # age(t) counts from today
+        _wrong(node, scope, f"{name}() is not supported", AGAIN)
     elif name == "unnest":
-        yield mistake("unnest is not supported", "a record gives at most one row")
+        _wrong(node, scope, "unnest is not supported", "a record gives at most one row")
+    for each in node.values():
+        survey(each, scope)
+
+
+def _wrong(node: dict[str, Any], scope: Scope, message: str, hint: str | None) -> None:
+    line, column = place(scope.sql, node.get("query_location", -1) - scope.opening)
+    scope.mistakes.append(Mistake(message, hint, line=line, column=column))
+
+
+def _extent(node: dict[str, Any], scope: Scope) -> tuple[int, int]:
+    """The characters of a node; DuckDB counts bytes."""
+    written = scope.sql.encode()
+    first = node["query_location"] - scope.opening
+    start = len(written[:first].decode(errors="ignore"))
+    return start, start + len(written[first : first + node["query_location_length"]].decode(errors="ignore"))
 
 
 def _parameters(node: Any) -> Iterator[str]:

@@ -15,7 +15,19 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 
-__all__ = ["OFFSET", "TIME", "Input", "Kernel", "MapSide", "Mapped", "Outcome", "Refusals", "Stage", "Tuples"]
+__all__ = [
+    "OFFSET",
+    "TIME",
+    "Input",
+    "Kernel",
+    "MapSide",
+    "Mapped",
+    "Outcome",
+    "Refusals",
+    "Spoiled",
+    "Stage",
+    "Tuples",
+]
 
 TIME = "__time"
 """Column of every mapped batch: event time, int64 microseconds."""
@@ -59,15 +71,29 @@ class Tuples:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a kernel made of its inputs: output rows in (time, offset) order, refused input rows, the change of its state.
+class Spoiled:
+    """Rows that came up inside a kernel and could not be gone on with, and for each the reason.
 
-    `rows` has the columns of the stage's output stream. `refused[i]` speaks of input i's batch.
+    `ids` are the names of the tuples, if the operator knows them: a tuple that is one record's is refused as that record.
+    """
+
+    rows: pa.RecordBatch
+    reasons: Sequence[str]
+    ids: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a kernel made of its inputs: output rows in time order, what it could not take, the change of its state.
+
+    `rows` has the columns of the stage's output stream. `refused[i]` speaks of input i's batch; `spoiled` are rows that
+    are no record's alone, such as a pair of a join.
     """
 
     rows: pa.RecordBatch
     refused: Sequence[Refusals] = ()
     state: Sequence[Tuples] = ()
+    spoiled: Sequence[Spoiled] = ()
 
 
 class Kernel(Protocol):
@@ -80,8 +106,9 @@ class Kernel(Protocol):
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Take up tuples that were written at `version` or, after a merge of segments, up to it. Repeating is harmless."""
 
-    def process(self, inputs: Sequence[pa.RecordBatch], clock: int, version: int) -> Outcome:
-        """One batch per input, in (time, offset) order, none later than `clock`: up to there the result is final."""
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """One batch per input, in (time, offset) order: all records with `since <= time < clock`, and so the result of
+        these instants is final. `since` is the clock of the last call, also if that was another worker's."""
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Of tuples written up to `version`, those that no later tuple replaces, as they are now: they will be rewritten."""
@@ -92,12 +119,14 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One stream that a stage reads: its map side, the schema that gives, and the columns whose hash chooses the bucket."""
+    """One reading of a stream by a stage: its map side, the schema that gives, and the columns whose hash chooses the
+    bucket (also OFFSET, if any will do). A `broadcast` goes to every bucket, and its records do not count as read."""
 
     stream: str
     map_side: MapSide
     schema: pa.Schema
     key: tuple[str, ...] = ()
+    broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +141,10 @@ class Stage:
     inputs: tuple[Input, ...]
     output: StreamDeclaration
     fingerprint: str
-    kernel: Callable[[], Kernel] | None = None
+    kernel: Callable[[int, int], Kernel] | None = None
+    """Called with the bucket and the number of buckets."""
+
+    @property
+    def query(self) -> str:
+        """The declared query that it belongs to: its own name, or the middle of one like `_name_1`, a stage between."""
+        return self.name.rpartition("_")[0][1:] if self.name.startswith("_") else self.name

@@ -6,18 +6,36 @@ its query's text. A query that reads one with mistakes is passed over: there is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from graphlib import TopologicalSorter
 
-from hayase.core.declarations import PipelineDeclaration
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.stages import Stage
-from hayase.cql.resolution import stage_of
+from hayase.cql import logical
+from hayase.cql.drafts import Draft
+from hayase.cql.keying import check_keys, cut, leaves, source_of
+from hayase.cql.outputs import between, output_of
+from hayase.cql.projecting import is_stateless, projected
+from hayase.cql.resolution import resolve
+from hayase.cql.rewriting import rewrite
+from hayase.cql.staging import QueryFacts, staged
 from hayase.cql.statement import Statement, parse
 from hayase.cql.views import through
 
-__all__ = ["Planned", "plan"]
+__all__ = ["Planned", "PlannedQuery", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query on its way to its stages: what it means, and what was made of it. The last stage is the query's own."""
+
+    name: str
+    text: str
+    logical: logical.Node
+    drafts: tuple[Draft, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +44,7 @@ class Planned:
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str, Mistake], ...] = ()
+    queries: tuple[PlannedQuery, ...] = ()
 
 
 def plan(declaration: PipelineDeclaration) -> Planned:
@@ -38,50 +57,96 @@ def plan(declaration: PipelineDeclaration) -> Planned:
     'user_id string, gross double, time timestamp'
     """
     found: dict[str, list[Mistake]] = {query.name: [] for query in declaration.queries}
+    texts = {query.name: query.text for query in declaration.queries}
     statements: dict[str, Statement] = {}
-    for query in declaration.queries:
+    for name, text in texts.items():
         try:
-            statements[query.name] = parse(query.text)
+            statements[name] = parse(text)
         except DeclarationError as error:
-            found[query.name] += error.mistakes
-    streams = {each.name: each for each in declaration.streams}
-    names = {name.lower(): name for name in (*streams, *found)}
-    sources = {name: names.get(each.stream.text.lower()) for name, each in statements.items()}
+            found[name] += error.mistakes
+    pipeline = _Pipeline(declaration.streams)
+    names = {name.lower(): name for name in (*pipeline.streams, *found)}
+    sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
     circles = _circles(sources)
-    stages: list[Stage] = []
-    for name in _in_order({name: source for name, source in sources.items() if name not in circles}):
-        statement, source = statements[name], sources[name]
-        if source is None:
-            written = statement.stream.text
-            hint = nearest(written, names.values()).removeprefix("; ") or None
-            found[name].append(statement.stream.mistake(f'unknown stream "{written}"', hint))
-        elif source in streams:
+    for name in _in_order({name: each for name, each in sources.items() if name not in circles}):
+        statement = statements[name]
+        unknown = [part for part, source in zip(statement.sources, sources[name]) if source is None]
+        for part in unknown:
+            hint = nearest(part.text, names.values()).removeprefix("; ") or None
+            found[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
+        if not unknown and all(source in pipeline.streams for source in sources[name]):
             try:
-                stage = stage_of(name, statement, streams[source])
+                pipeline.add(name, texts[name], statement, [source for source in sources[name] if source])
             except DeclarationError as error:
                 found[name] += error.mistakes
-            else:
-                view = next((each for each in stages if each.name == source and each.kernel is None), None)
-                stages.append(stage if view is None else through(view, stage))
-                streams[name] = stage.output
     for name, circle in circles.items():
         message = f"queries read each other: {' -> '.join(circle)}"
-        found[name].append(statements[name].stream.mistake(message, "let one of them read a declared stream"))
-    return Planned(tuple(stages), tuple((name, each) for name, mistakes in found.items() for each in mistakes))
+        part = statements[name].sources[sources[name].index(circle[1])]
+        found[name].append(part.mistake(message, "let one of them read a declared stream"))
+    stages = tuple(draft.stage for query in pipeline.queries for draft in query.drafts)
+    mistakes = tuple((name, each) for name, mistakes in found.items() for each in mistakes)
+    return Planned(stages, mistakes, tuple(pipeline.queries))
 
 
-def _circles(sources: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """Of each query that comes to read itself, the way round."""
+class _Pipeline:
+    """What is planned so far: the streams there are, the declared ones behind each, and the queries that are views."""
+
+    def __init__(self, declared: Sequence[StreamDeclaration]):
+        self.streams = {each.name: each for each in declared}
+        self.queries: list[PlannedQuery] = []
+        self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared}
+        self._views: dict[str, Draft] = {}
+
+    def add(self, name: str, text: str, statement: Statement, sources: Sequence[str]) -> None:
+        """Plan one more query, or raise DeclarationError with everything that is wrong with it."""
+        read = {source: self.streams[source] for source in sources}
+        read |= {part.text: self.streams[source] for part, source in zip(statement.sources, sources)}
+        root = resolve(statement, read)
+        mistakes = check_keys(root)
+        if mistakes:
+            raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
+        behind = {base.name: base for source in sources for base in self._bases[source]}
+        stateless = is_stateless(root)
+        made = [projected(name, root, statement.canon)] if stateless else self._staged(name, root, statement.canon)
+        drafts = tuple(through(self._views, draft) for draft in made)
+        self._bases[name] = tuple(behind.values())
+        self.streams[name] = drafts[-1].stage.output
+        if stateless:
+            self._views[name] = drafts[-1]
+        self.queries.append(PlannedQuery(name, text, root, drafts))
+
+    def _staged(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
+        bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
+        facts = QueryFacts.of(root, canon, bases)
+        drafts: list[Draft] = []
+        for each in cut(name, rewrite(root), partial(between, facts.times)):
+            sources = [source_of(leaf).declaration.name for leaf in leaves(each.root)]
+            bases[each.name] = tuple({one.name: one for source in sources for one in bases[source]}.values())
+            if each.name == name:
+                output = output_of(facts.times, name, each.root)
+            else:
+                output = between(facts.times, each.name, each.root.schema)
+            drafts.append(staged(each, facts, output))
+        return drafts
+
+
+def _circles(sources: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
+    """Of each query that comes to read itself, a shortest way round."""
     circles: dict[str, list[str]] = {}
     for name in sources:
-        way = [name]
-        while (source := sources.get(way[-1])) is not None and source not in way:
-            way.append(source)
-        if source == name:
-            circles[name] = [*way, name]
+        ways = [[name]]
+        seen: set[str] = set()
+        while ways and name not in circles:
+            way = ways.pop(0)
+            for source in sources.get(way[-1], ()):
+                if source == name:
+                    circles.setdefault(name, [*way, name])
+                elif source is not None and source not in seen:
+                    seen.add(source)
+                    ways.append([*way, source])
     return circles
 
 
-def _in_order(sources: Mapping[str, str | None]) -> list[str]:
-    graph = {name: [source] if source is not None and source in sources else [] for name, source in sources.items()}
+def _in_order(sources: Mapping[str, Sequence[str | None]]) -> list[str]:
+    graph = {name: [each for each in read if each is not None and each in sources] for name, read in sources.items()}
     return list(TopologicalSorter(graph).static_order())

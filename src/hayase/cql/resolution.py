@@ -1,286 +1,443 @@
-"""One query against the stream that it reads: names resolved, expressions typed, the key and the kernel chosen.
+"""A query against the streams that it reads: names resolved, expressions typed, clauses as operators.
 
-Two kinds of stages come out: a *projection* (select and where, no kernel) and *running totals* (with group by: one row
-per input row, the totals of its key up to and including it). The result always has the input's event-time column:
-selected under its own name, or appended.
-
-Names of output columns: an alias as it is written; a column as the stream spells it; `count(*)` is "count", `sum(x)`
-and `count(x)` of a column are "sum_x" and "count_x"; any other expression is "column_N", N its place in the list.
+EXISTS and IN with a sub-query become semi and anti joins. A sub-query's columns are called `alias.column`, like those of
+a stream; where an alias occurs again further out, the inner one gets a number.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 
-from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import DeclarationError, Mistake
-from hayase.core.expressions import Bound, Projection, bind, condition
+from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
+from hayase.core.errors import DeclarationError, nearest
+from hayase.core.expressions import common_type
 from hayase.core.keys import check_key_type
-from hayase.core.schemas import ddl
-from hayase.core.stages import Input, Stage
-from hayase.cql.statement import Aggregate, Item, Part, Statement
-from hayase.windows.totals import Count, EventTime, Key, RunningTotals, Sum, TotalsConfig, sum_type
+from hayase.cql import logical, syntax
+from hayase.cql.grouping import Groups
+from hayase.cql.logical import Expression, Node
+from hayase.cql.phrases import Phrases, alike, column, conjunction, typed
+from hayase.cql.scopes import Found, Hidden, Merged, Relation, Scope
+from hayase.cql.select_lists import Output, SelectList
+from hayase.cql.statement import Statement
+from hayase.cql.syntax import Part, Plain
 
-__all__ = ["stage_of"]
+__all__ = ["resolve"]
 
-_Source = Key | Count | Sum | EventTime
+_BESIDE = "correlated sub-queries in FROM are not supported"
+_JOIN = "select the column in the sub-query, and compare it in ON or WHERE"
+_WHOLE = "a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it"
+_OUTSIDE = "select what is to be compared, and use IN, or join with the sub-query"
 
-_MEANING = {"projection": 1, "totals": 1}
-"""Raised when a kind of stage comes to mean something else, so that older state and results no longer fit it."""
 
+def resolve(statement: Statement, sources: Mapping[str, StreamDeclaration]) -> Node:
+    """The logical plan of a query over declared streams, or DeclarationError with everything that is wrong.
 
-def stage_of(name: str, statement: Statement, source: StreamDeclaration) -> Stage:
-    """The stage of a query over a stream, or DeclarationError with everything that is wrong."""
-    return _Resolution(name, statement, source).stage()
+    >>> from hayase.cql.statement import parse
+    >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
+    >>> text = "select user_id, sum(amount) from events [Rows 5] where amount > 0 group by user_id"
+    >>> print("\\n".join(logical.describe(resolve(parse(text), {"events": events}))))
+    Project user_id = "events.user_id", sum_amount = "sum_1"
+      Aggregate by events.user_id = "events.user_id": sum_1 = sum("events.amount")
+        Filter "events.amount" > 0
+          Source events as events [Rows 5]
+    """
+    resolution = _Resolution(sources)
+    node = resolution.query(statement.query, _Around(), result=True)
+    if node is None or resolution.mistakes:
+        found = dict.fromkeys(resolution.mistakes)
+        raise DeclarationError(sorted(found, key=lambda each: (each.line or 0, each.column or 0)))
+    return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """An output column: its name, and the column of the input or the entry of the select list that it is."""
+class _Around:
+    """What stands around a query or a relation: queries further out, and the relations to its left in FROM."""
 
-    name: str
-    part: Part
-    item: Item | None = None
+    outer: Scope | None = None
+    hidden: Hidden | None = None
+    beside: tuple[Relation, ...] = ()
 
-    @property
-    def aggregate(self) -> Aggregate | None:
-        return self.item.aggregate if self.item else None
+    def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[Merged, ...] = ()) -> Scope:
+        return Scope(relations, merged, self.outer, self.hidden)
 
-    @property
-    def sql(self) -> str:
-        return self.item.part.text if self.item else _quoted(self.name)
-
-    @property
-    def canon(self) -> str:
-        return self.item.part.canon if self.item else _quoted(self.name.lower())
-
-
-class _MapSide:
-    """The columns that a map side computes for a kernel; the same expression is computed once."""
-
-    def __init__(self) -> None:
-        self.fields: list[pa.Field] = []
-        self.columns: list[tuple[str, str]] = []
-        self._known: dict[tuple[str, str], str] = {}
-
-    def add(self, prefix: str, meaning: str, kind: pa.DataType, sql: str) -> str:
-        name = self._known.setdefault((prefix, meaning), f"{prefix}{sum(each == prefix for each, _ in self._known)}")
-        if all(name != each.name for each in self.fields):
-            self.fields.append(pa.field(name, kind))
-            self.columns.append((name, sql))
+    def prefix(self, alias: str) -> str:
+        """What the plan puts before the columns of a relation: its alias, unless something around has it."""
+        taken = {each.prefix.lower() for each in self.beside}
+        scope = self.outer
+        while scope is not None:
+            taken |= {each.prefix.lower() for each in scope.relations}
+            scope = scope.outer
+        name, number = alias, 2
+        while name.lower() in taken:
+            name, number = f"{alias}_{number}", number + 1
         return name
 
 
+@dataclass(frozen=True, slots=True)
+class _From:
+    """A relation of a FROM clause, and the names that it shows."""
+
+    node: Node
+    scope: Scope
+
+
 class _Resolution:
-    """A query on its way to a stage; it notes mistakes while it goes, so that all are told at once."""
+    """A query on its way to a plan; None stands for what has mistakes."""
 
-    def __init__(self, name: str, statement: Statement, source: StreamDeclaration):
-        self.name, self.statement, self.source = name, statement, source
-        self.schema = source.arrow_schema
-        self.spelled = {each.lower(): each for each in self.schema.names}
-        self.used = {source.time}
-        self.mistakes: list[Mistake] = []
+    def __init__(self, sources: Mapping[str, StreamDeclaration]):
+        self.sources = {name.lower(): each for name, each in sources.items()}
+        self.phrases = Phrases()
+        self.mistakes = self.phrases.mistakes
+        self._lists = SelectList(self.phrases)
 
-    def stage(self) -> Stage:
-        columns = self._columns()
-        if self.statement.where is not None:
-            self._bound(self.statement.where, is_condition=True)
-        if self.statement.group or any(each.aggregate for each in columns):
-            stage = self._totals(columns)
+    def query(self, query: syntax.Query, around: _Around, result: bool = False) -> Node | None:
+        """The plan of a query; of the `result` itself some names are reserved."""
+        if isinstance(query, syntax.Select):
+            return self._select(query, around, result)
+        return self._combined(query, around, result)
+
+    # ------------------------------------------------------------------------------------------------ set operations
+
+    def _combined(self, query: syntax.Combined, around: _Around, result: bool) -> Node | None:
+        left, right = self.query(query.left, around, result), self.query(query.right, around)
+        if left is None or right is None:
+            return None
+        one, other = left.schema, right.schema
+        if len(one) != len(other):
+            message = f"{query.kind.upper()} of {len(one)} and {len(other)} columns"
+            self.phrases.wrong(query.part, message, "select as many on both sides; columns are matched by position")
+            return None
+        kinds: list[pa.DataType] = []
+        for first, second in zip(one, other):
+            try:
+                kinds.append(common_type(first.type, second.type))
+                if (query.kind, query.all) != ("union", True):
+                    check_key_type(kinds[-1])
+            except DeclarationError as error:
+                hint = error.mistakes[0].hint
+                self.phrases.wrong(query.part, f'column "{first.name}": {error.mistakes[0].message}', hint)
+        if len(kinds) != len(one):
+            return None
+        left, right = (_renamed(each, one.names, query.part, kinds) for each in (left, right))
+        return logical.SetOperation(query.kind, query.all, left, right)
+
+    # ------------------------------------------------------------------------------------------------ relations
+
+    def _relation(self, relation: syntax.Relation, around: _Around) -> _From | None:
+        match relation:
+            case syntax.Named():
+                return self._named(relation, around)
+            case syntax.Nested():
+                return self._nested(relation, around)
+            case syntax.Joined():
+                return self._joined(relation, around)
+
+    def _named(self, relation: syntax.Named, around: _Around) -> _From | None:
+        part = relation.part
+        declaration = self.sources.get(part.text.lower())
+        if declaration is None:
+            hint = nearest(part.text, [each.name for each in self.sources.values()]).removeprefix("; ")
+            self.phrases.wrong(part, f'unknown stream "{part.text}"', hint or None)
+            return None
+        alias = relation.alias or declaration.name
+        fields = _own_fields(declaration)
+        shown = Relation(alias, around.prefix(alias), tuple(each.name for each in fields))
+        window = self._window(relation.window, declaration)
+        schema = pa.schema([pa.field(shown.flat(each.name), each.type) for each in fields])
+        if window is None:
+            return None
+        source = logical.Source(declaration, shown.prefix, window, schema, part.line, part.column)
+        return _From(source, around.scope((shown,)))
+
+    def _window(self, window: syntax.WindowText | None, stream: StreamDeclaration) -> logical.Window | None:
+        if window is None:
+            return logical.Window("unbounded")
+        if stream.lifetimes or stream.changes:
+            hint = "its rows say themselves how long they are there; a window stands behind a stream"
+            self.phrases.wrong(window.part, f'a window behind the relation "{stream.name}" is not supported', hint)
+            return None
+        schema = stream.arrow_schema
+        spelled = {each.lower(): each for each in schema.names}
+        columns: list[str] = []
+        for part in window.partition:
+            name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
+            if name.lower() not in spelled:
+                hint = nearest(name, schema.names).removeprefix("; ")
+                self.phrases.wrong(part, f'unknown column "{name}" in "{stream.name}"', hint or None)
+            elif self.phrases.key(part, schema.field(spelled[name.lower()]).type):
+                columns.append(spelled[name.lower()])
+        if len(columns) < len(window.partition):
+            return None
+        return logical.Window(window.kind, window.length, window.slide, tuple(dict.fromkeys(columns)))
+
+    def _nested(self, relation: syntax.Nested, around: _Around) -> _From | None:
+        hidden = Hidden(around.scope(around.beside), _BESIDE, _JOIN)
+        node = self.query(relation.query, _Around(hidden=hidden))
+        if node is None:
+            return None
+        names = tuple(node.schema.names)
+        shown = Relation(relation.alias, around.prefix(relation.alias or "subquery"), names)
+        flat = [shown.flat(each) for each in names]
+        return _From(_renamed(node, flat, relation.part), around.scope((shown,)))
+
+    def _joined(self, join: syntax.Joined, around: _Around) -> _From | None:
+        left = self._relation(join.left, around)
+        beside = around.beside + (left.scope.relations if left else ())
+        right = self._relation(join.right, replace(around, beside=beside))
+        if left is None or right is None:
+            return None
+        for each in right.scope.relations:
+            if each.alias and around.scope(beside).relation(each.alias):
+                message = f'two relations are called "{each.alias}"'
+                self.phrases.wrong(join.right.part, message, "name one of them differently with AS")
+                return None
+        merged = self._using(join, left, right)
+        if len(merged.columns) < len(join.using):
+            return None
+        both = around.scope(left.scope.relations + right.scope.relations, left.scope.merged + right.scope.merged)
+        schema = pa.schema([*left.node.schema, *right.node.schema])
+        equal, rest = list(merged.equal), list[Expression]()
+        for condition in join.on:
+            found = self.phrases.condition(condition, both, schema) if isinstance(condition, Plain) else None
+            pair = _across(found, left.node, right.node) if found else None
+            if pair is not None:
+                equal.append(pair)
+            elif found is not None and found.sql.lower() != "true":
+                rest.append(found)
+        node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
+        if join.kind in ("semi", "anti"):
+            return _From(node, left.scope)
+        hidden = {flat for each in merged.columns for flat in each.hides}
+        kept = tuple(each for each in both.merged if not each.hides & hidden)
+        return _From(node, replace(both, merged=kept + merged.columns))
+
+    def _using(self, join: syntax.Joined, left: _From, right: _From) -> _Using:
+        equal: list[tuple[Expression, Expression]] = []
+        columns: list[Merged] = []
+        for part in join.using:
+            pair = [self._shared(part, each) for each in (left, right)]
+            one, other = pair[0], pair[1]
+            if one is None or other is None:
+                continue
+            sides = alike(one, other)
+            if sides is None:
+                message = f'the columns "{part.text}" of both sides cannot be compared'
+                self.phrases.wrong(part, message, "write ON with a cast")
+                continue
+            equal.append(sides)
+            values = {"right": other.sql, "full": f"coalesce({one.sql}, {other.sql})"}
+            columns.append(Merged(one.text, values.get(join.kind, one.sql), one.columns | other.columns))
+        return _Using(tuple(equal), tuple(columns))
+
+    def _shared(self, part: Part, side: _From) -> Expression | None:
+        """A column of USING on one side."""
+        found = replace(side.scope, outer=None).find((part.text,))
+        if not isinstance(found, Found):
+            self.phrases.wrong(part, found.message, found.hint)
+            return None
+        return self.phrases.bound(replace(part, text=found.name), found.sql, side.node.schema)
+
+    # ------------------------------------------------------------------------------------------------ select
+
+    def _select(self, select: syntax.Select, around: _Around, result: bool) -> Node | None:
+        source = self._relation(select.source, around)
+        if source is None:
+            return None
+        noted = len(self.mistakes)
+        node = source.node
+        scope = replace(source.scope, aliases=frozenset(each.alias.lower() for each in select.items if each.alias))
+        for condition in select.where:
+            node = self._where(condition, node, scope)
+        outputs = self._lists.outputs(select.items, scope, result)
+        if self._is_grouped(select):
+            found = self._grouped(select, outputs, node, scope)
         else:
-            stage = self._projection(columns)
-        if stage is None:
-            raise DeclarationError(sorted(self.mistakes, key=lambda each: (each.line or 0, each.column or 0)))
-        return stage
-
-    # ------------------------------------------------------------------------------------------------ columns
-
-    def _columns(self) -> list[_Column]:
-        """The select list with `*` written out and the event time in it."""
-        found: dict[str, _Column] = {}
-        for place, item in enumerate(self.statement.items, 1):
-            entry = [_Column(item.alias or self._named(item, place), item.part, item)]
-            for each in [_Column(name, item.part) for name in self.schema.names] if item.star else entry:
-                if each.name.lower() in found:
-                    message = f'two columns of the result are called "{each.name}"'
-                    self.mistakes.append(each.part.mistake(message, "name one of them differently with AS"))
-                elif each.name.startswith("__"):
-                    message = f'the name "{each.name}" begins with "__", which is reserved'
-                    self.mistakes.append(each.part.mistake(message, "choose another name with AS"))
-                found.setdefault(each.name.lower(), each)
-        own = _Column(self.source.time, self.statement.stream)
-        time = found.setdefault(own.name.lower(), own)
-        if time.canon != own.canon:
-            message = f'"{time.name}" is the event time of the result and must be that of the input'
-            self.mistakes.append(
-                time.part.mistake(message, f'name this column differently, or select "{own.name}" itself')
-            )
-        return list(found.values())
-
-    def _named(self, item: Item, place: int) -> str:
-        argument = item.aggregate.argument if item.aggregate else None
-        if item.aggregate and argument is None:
-            return item.aggregate.function
-        column = argument.name if argument else item.part.name
-        if column is None:
-            return f"column_{place}"
-        spelled = self.spelled.get(column.lower(), column)
-        return f"{item.aggregate.function}_{spelled}" if item.aggregate else spelled
-
-    def _bound(self, part: Part, is_condition: bool = False) -> Bound | None:
-        """What an expression is; None if it is a mistake, which is noted."""
-        try:
-            bound = (condition if is_condition else bind)(part.text, self.schema, self.statement.relation)
-        except DeclarationError as error:
-            self.mistakes += [_within(part, each) for each in error.mistakes]
+            found = self._projected(outputs, node, scope)
+        if found is None or len(self.mistakes) > noted:
             return None
-        self.used |= bound.columns
-        return bound
-
-    # ------------------------------------------------------------------------------------------------ projections
-
-    def _projection(self, columns: Sequence[_Column]) -> Stage | None:
-        fields: list[pa.Field] = []
-        for each in columns:
-            if each.item is None:
-                self.used.add(each.name)
-                fields.append(pa.field(each.name, self.schema.field(each.name).type))
-            elif bound := self._bound(each.part):
-                fields.append(pa.field(each.name, bound.kind))
-        if self.mistakes:
-            return None
-        schema = pa.schema(fields)
-        side = self._map_side([(each.name, each.sql) for each in columns], schema)
-        output = self._output(schema, slack=self.source.slack, ordered=self.source.ordered)
-        return Stage(self.name, (side,), output, self._fingerprint("projection", output))
-
-    def _map_side(self, columns: Sequence[tuple[str, str]], schema: pa.Schema, key: tuple[str, ...] = ()) -> Input:
-        where = self.statement.where.text if self.statement.where else None
-        side = Projection(tuple(columns), where, schema, self.statement.relation)
-        return Input(self.source.name, side, schema, key)
-
-    # ------------------------------------------------------------------------------------------------ totals
-
-    def _totals(self, columns: Sequence[_Column]) -> Stage | None:
-        if not self.statement.group:
-            first = next(each.part for each in columns if each.aggregate)
-            self.mistakes.append(
-                first.mistake("aggregates without GROUP BY are not supported yet", "add: group by ...")
-            )
-        mapped = _MapSide()
-        keys = {part.canon: self._key(part, mapped) for part in self._grouped()}
-        fields: list[pa.Field] = []
-        sources: list[_Source] = []
-        arguments = [each.aggregate.argument for each in columns if each.aggregate and each.aggregate.function == "sum"]
-        summed = {each.canon for each in arguments if each}
-        for each in columns:
-            found: tuple[pa.DataType, _Source] | None = None
-            if each.aggregate:
-                found = self._aggregate(each.part, each.aggregate, mapped, summed)
-            elif each.canon in keys:
-                found = keys[each.canon]
-            elif each.canon == _quoted(self.source.time.lower()):
-                found = self.schema.field(self.source.time).type, EventTime(self.source.time_scale)
-            else:
-                self._ungrouped(each)
-            if found is not None:
-                fields.append(pa.field(each.name, found[0]))
-                sources.append(found[1])
-        if not self.mistakes and not any(each.aggregate for each in columns):
-            message = "GROUP BY without an aggregate is not supported yet"
-            self.mistakes.append(self.statement.group[0].mistake(message, "select count(*) or sum(...) too"))
-        if self.mistakes:
-            return None
-        schema, names = pa.schema(fields), tuple(key[1].column for key in keys.values() if key)
-        side = self._map_side(mapped.columns, pa.schema(mapped.fields), names)
-        output = self._output(schema, slack=0, ordered=True)
-        config = TotalsConfig(names, tuple(sources), side.schema, schema)
-        return Stage(self.name, (side,), output, self._fingerprint("totals", output), partial(RunningTotals, config))
-
-    def _grouped(self) -> list[Part]:
-        """The keys: GROUP BY may also name an entry of the select list by its place or, if no column, by its alias."""
-        items = self.statement.items
-        aliases = {each.alias.lower(): each for each in items if each.alias}
-        found: list[Part] = []
-        for part in self.statement.group:
-            item = None
-            if part.text.isdecimal():
-                item = items[int(part.text) - 1] if 1 <= int(part.text) <= len(items) else None
-                if item is None or item.star:
-                    self.mistakes.append(part.mistake(f"GROUP BY {part.text} is no entry of the select list"))
-                    continue
-            elif part.name is not None and part.name.lower() not in self.spelled:
-                item = aliases.get(part.name.lower())
-            if item is not None and item.aggregate:
-                self.mistakes.append(part.mistake("an aggregate cannot be a key", "group by columns of the record"))
-            else:
-                found.append(item.part if item else part)
+        if select.distinct:
+            for output, each in zip(outputs, found.columns):
+                self.phrases.key(output.part, each.value.kind)
+            return logical.Distinct(found)
         return found
 
-    def _key(self, part: Part, mapped: _MapSide) -> tuple[pa.DataType, Key] | None:
-        bound = self._bound(part)
-        if bound is None:
+    def _where(self, condition: syntax.Condition, node: Node, scope: Scope) -> Node:
+        if isinstance(condition, syntax.Membership):
+            return self._member(condition, node, scope)
+        found = self.phrases.condition(condition, scope, node.schema)
+        return logical.Filter(node, found) if found else node
+
+    def _is_grouped(self, select: syntax.Select) -> bool:
+        """Whether a select has groups; what cannot be read is told later."""
+        if select.group or select.having:
+            return True
+        noted = len(self.mistakes)
+        found = [self.phrases.read(each.part) for each in select.items if not each.star]
+        del self.mistakes[noted:]
+        return any(each is not None and each.calls for each in found)
+
+    def _projected(self, outputs: Sequence[Output], node: Node, scope: Scope) -> logical.Project | None:
+        columns: list[logical.Column] = []
+        for each in outputs:
+            if each.sql is not None:
+                value = self.phrases.bound(each.part, each.sql, node.schema)
+            else:
+                value = self.phrases.expression(each.part, scope, node.schema)
+            columns += [logical.Column(each.name, value)] if value else []
+        return logical.Project(node, tuple(columns)) if len(columns) == len(outputs) else None
+
+    def _grouped(
+        self, select: syntax.Select, outputs: Sequence[Output], node: Node, scope: Scope
+    ) -> logical.Project | None:
+        groups = Groups(self.phrases, node, scope, select.items)
+        for part in select.group:
+            groups.key(part)
+        values: list[Expression | None] = []
+        for each in outputs:
+            if each.sql is None:
+                values.append(groups.expression(each.part))
+            else:
+                values.append(groups.column(each.part, each.name, each.sql))
+        conditions = [groups.condition(each) for each in select.having]
+        aggregate = groups.node()
+        if not select.group and not aggregate.calls and select.having and not self.mistakes:
+            message = "HAVING without GROUP BY or an aggregate is not supported"
+            self.phrases.wrong(select.having[0].part, message, "use WHERE")
+        if any(each is None for each in (*values, *conditions)):
             return None
-        try:
-            check_key_type(bound.kind)
-        except DeclarationError as error:
-            self.mistakes += [_within(part, each) for each in error.mistakes]
+        top: Node = aggregate
+        for condition in conditions:
+            top = logical.Filter(top, condition) if condition else top
+        columns = [logical.Column(each.name, value) for each, value in zip(outputs, values) if value]
+        return logical.Project(top, tuple(columns))
+
+    # ------------------------------------------------------------------------------------------------ sub-queries
+
+    def _member(self, member: syntax.Membership, node: Node, scope: Scope) -> Node:
+        """EXISTS and IN are joins: semi joins or, negated, anti joins."""
+        query = member.query
+        if isinstance(query, syntax.Select) and not self._is_grouped(query):
+            found = self._correlated(member, query, node, scope)
+        else:
+            found = self._whole(member, node, scope)
+        if found is None:
+            return node
+        right, compared, conditions = found
+        equal: list[tuple[Expression, Expression]] = []
+        rest: list[Expression] = []
+        for each in conditions:
+            pair = _across(each, node, right)
+            if pair is not None:
+                equal.append(pair)
+            else:
+                rest.append(each)
+        if compared is not None:
+            value, other = compared
+            both = pa.schema([*node.schema, *right.schema])
+            same = self.phrases.bound(member.part, f"({value.sql}) = ({other.sql})", both, boolean=True)
+            if same is None:
+                return node
+            sides = alike(value, other) if not member.negated else None
+            if sides is not None and sides[0].columns and sides[1].columns:
+                equal.append(sides)
+            elif member.negated:  # an unknown answer, because of a NULL, is as good as an equal value
+                rest.append(replace(same, sql=f"(({value.sql}) = ({other.sql})) IS NOT FALSE"))
+            else:
+                rest.append(same)
+        return logical.Join("anti" if member.negated else "semi", node, right, tuple(equal), conjunction(rest))
+
+    def _correlated(self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope) -> _Member | None:
+        """A plain sub-query: conditions of its WHERE that name columns around it become conditions of the join."""
+        around = _Around(outer=scope)
+        source = self._relation(query.source, around)
+        if source is None:
             return None
-        return bound.kind, Key(mapped.add("k", part.canon, bound.kind, part.text))
-
-    def _aggregate(
-        self, part: Part, aggregate: Aggregate, mapped: _MapSide, summed: set[str]
-    ) -> tuple[pa.DataType, Count | Sum] | None:
-        argument = aggregate.argument
-        if argument is None:
-            return pa.int64(), Count()
-        bound = self._bound(argument)
-        if bound is None:
+        noted = len(self.mistakes)
+        right, inner = source.node, source.scope
+        conditions: list[Expression] = []
+        for each in query.where:
+            if isinstance(each, syntax.Membership):
+                right = self._member(each, right, inner)
+                continue
+            both = pa.schema([*node.schema, *right.schema])
+            found = self.phrases.condition(each, inner, both, deep=1)
+            if found is not None and found.columns <= set(right.schema.names):
+                right = logical.Filter(right, found)
+            elif found is not None:
+                conditions.append(found)
+        outputs = self._lists.outputs(query.items, inner, result=False)
+        projected = self._projected(outputs, right, inner)
+        compared = None
+        if member.value is not None and projected is not None and self._is_single(member, len(projected.columns)):
+            value = self.phrases.expression(member.value, scope, node.schema)
+            compared = (value, projected.columns[0].value) if value else None
+        if len(self.mistakes) > noted:
             return None
-        if argument.canon not in summed:  # what is only counted need not travel
-            there = f"CASE WHEN (\n{argument.text}\n) IS NOT NULL THEN true END"
-            return pa.int64(), Count(mapped.add("a", f"{argument.canon} is not null", pa.bool_(), there))
-        try:
-            total = sum_type(bound.kind)
-        except DeclarationError as error:
-            self.mistakes += [_within(argument, each) for each in error.mistakes]
+        return right, compared, conditions
+
+    def _whole(self, member: syntax.Membership, node: Node, scope: Scope) -> _Member | None:
+        """A sub-query that is computed for itself, whatever the rows around it."""
+        inner = self.query(member.query, _Around(hidden=Hidden(scope, _WHOLE, _OUTSIDE)))
+        value = self.phrases.expression(member.value, scope, node.schema) if member.value else None
+        if inner is None or (member.value is not None and value is None):
             return None
-        name = mapped.add("a", argument.canon, bound.kind, argument.text)
-        return (total, Sum(name, part.text)) if aggregate.function == "sum" else (pa.int64(), Count(name))
+        prefix = _Around(outer=scope).prefix("subquery")
+        right = _renamed(inner, [f"{prefix}.{each}" for each in inner.schema.names], member.part)
+        if value is None:
+            return right, None, []
+        if not self._is_single(member, len(right.schema)):
+            return None
+        field = right.schema.field(0)
+        return right, (value, column(field.name, field.type, member.part)), []
 
-    def _ungrouped(self, column: _Column) -> None:
-        if column.item is None or self._bound(column.part):
-            written = column.part.text if column.item else column.name
-            message = f'"{written}" is neither in GROUP BY nor in an aggregate'
-            self.mistakes.append(column.part.mistake(message, "group by it, or count or sum it"))
-
-    # ------------------------------------------------------------------------------------------------ the result
-
-    def _output(self, schema: pa.Schema, slack: int, ordered: bool) -> StreamDeclaration:
-        time = next(each for each in schema.names if each.lower() == self.source.time.lower())
-        unit = self.source.time_unit
-        return StreamDeclaration(
-            self.name, ddl(schema), time, time_unit=unit, slack=slack, max_ahead=None, ordered=ordered
-        )
-
-    def _fingerprint(self, kind: str, output: StreamDeclaration) -> str:
-        """A digest of what the results depend on: not the layout of the query, nor columns that it does not read."""
-        read = pa.schema([self.schema.field(each) for each in self.schema.names if each in self.used])
-        time = f"{self.source.time} {self.source.time_unit}"
-        facts = (kind, str(_MEANING[kind]), self.statement.canon, self.source.name, ddl(read), time, output.schema)
-        return hashlib.blake2b("\0".join(facts).encode(), digest_size=16).hexdigest()
+    def _is_single(self, member: syntax.Membership, columns: int) -> bool:
+        if columns != 1:
+            self.phrases.wrong(member.query.part, f"IN compares with one column, and this is {columns}", "select one")
+        return columns == 1
 
 
-def _within(part: Part, mistake: Mistake) -> Mistake:
-    """A mistake about a part, placed in the query."""
-    line, column = mistake.line or 1, mistake.column or 1
-    return replace(mistake, line=part.line + line - 1, column=column + (part.column - 1 if line == 1 else 0))
+_Member = tuple[Node, tuple[Expression, Expression] | None, list[Expression]]
+"""The right side of a semi or anti join, the two values that IN compares, and the other conditions."""
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+@dataclass(frozen=True, slots=True)
+class _Using:
+    equal: tuple[tuple[Expression, Expression], ...]
+    columns: tuple[Merged, ...]
+
+
+def _own_fields(stream: StreamDeclaration) -> list[pa.Field]:
+    """The columns of the rows themselves, without those that tell when a row of a relation is there."""
+    told: set[str | None] = set()
+    if stream.lifetimes:
+        told |= set(LIFETIME_COLUMNS)
+    elif stream.changes:
+        told |= {stream.changes, stream.time, stream.id}
+    return [each for each in stream.arrow_schema if each.name not in told]
+
+
+def _across(found: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:
+    """The two sides of an equality, if one is over the left and the other over the right."""
+    if found.equality is None:
+        return None
+    ours, theirs = set(left.schema.names), set(right.schema.names)
+    for one, other in (found.equality, found.equality[::-1]):
+        if one.columns and other.columns and one.columns <= ours and other.columns <= theirs:
+            return one, other
+    return None
+
+
+def _renamed(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:
+    """The node with other names for its columns, and other types if they are given."""
+    wanted = list(kinds) if kinds is not None else node.schema.types
+    if list(names) == node.schema.names and wanted == node.schema.types:
+        return node
+    if isinstance(node, logical.Project):
+        values, child = [each.value for each in node.columns], node.child
+    else:
+        values, child = [column(each.name, each.type, part) for each in node.schema], node
+    columns = [logical.Column(name, typed(value, kind)) for name, value, kind in zip(names, values, wanted)]
+    return logical.Project(child, tuple(columns))

@@ -1,42 +1,42 @@
 """A query over a stage without a kernel reads the stream behind it: the stage serves as a view.
 
 Lateness is then judged where the records are. Behind a filter it could not be: the filter's clock tells how far its input
-is, its output only how far the records are that it let through. It also saves a batch of latency.
+is, its output only how far the records are that it let through. It also saves a batch of latency. Windows by rows count
+the view's records: the inputs that bring their times look through the view too.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
-
-from hayase.core.stages import Mapped, MapSide, Refusals, Stage
+from hayase.core.stages import Input
+from hayase.cql.drafts import Draft, Reading
+from hayase.cql.map_sides import Composed
 
 __all__ = ["through"]
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
-    """Two map sides, one after the other; a row that the first refuses is refused."""
-
-    first: MapSide
-    second: MapSide
-
-    def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        inner = self.first(batch)
-        outer = self.second(inner.rows)
-        rows = np.concatenate([inner.refused.rows, inner.origin[outer.refused.rows]])
-        order = np.argsort(rows, kind="stable")
-        reasons = [*inner.refused.reasons, *outer.refused.reasons]
-        refused = Refusals(rows[order], [reasons[at] for at in order])
-        return Mapped(outer.rows, inner.origin[outer.origin], refused)
-
-
-def through(view: Stage, stage: Stage) -> Stage:
-    """The stage as it reads what is behind the view."""
-    (behind,), (own,) = view.inputs, stage.inputs
-    source = replace(own, stream=behind.stream, map_side=Composed(behind.map_side, own.map_side))
-    fingerprint = hashlib.blake2b(f"{view.fingerprint}\0{stage.fingerprint}".encode(), digest_size=16).hexdigest()
-    return replace(stage, inputs=(source,), fingerprint=fingerprint)
+def through(views: Mapping[str, Draft], draft: Draft) -> Draft:
+    """The stage as it reads what is behind the views among its inputs; views have looked through others themselves."""
+    used = {each.stream: views[each.stream] for each in draft.stage.inputs if each.stream in views}
+    if not used:
+        return draft
+    inputs: list[Input] = []
+    readings: list[Reading] = []
+    for own, reading in zip(draft.stage.inputs, draft.readings):
+        view = used.get(own.stream)
+        if view is None:
+            inputs.append(own)
+            readings.append(reading)
+            continue
+        (behind,), (seen,) = view.stage.inputs, view.readings
+        inputs.append(replace(own, stream=behind.stream, map_side=Composed(behind.map_side, own.map_side)))
+        readings.append(replace(reading, views=(own.stream, *seen.views)))
+    marks = [view.stage.fingerprint for view in used.values()]
+    text = "\0".join((*marks, draft.stage.fingerprint))
+    fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return replace(
+        draft, stage=replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint), readings=tuple(readings)
+    )

@@ -6,7 +6,7 @@ from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.pipeline_file import PipelineFile
 from hayase.core.stages import Stage
-from hayase.cql import plan
+from hayase.cql.planner import plan
 
 __all__ = ["check", "check_file"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.daemon import manager
 
 from hayase.engine import lane  # noqa: F401 (a worker forked from here has it)
-from hayase.windows.totals import compile_ahead
+from hayase.lifetimes.kernel import compile_ahead
 
 if __name__ == "__main__":
     compile_ahead()

@@ -109,7 +109,7 @@ def stages_of(definition: Definition) -> Mapping[str, Stage]:
 
 @lru_cache(maxsize=16)
 def _planned(declaration: PipelineDeclaration) -> Mapping[str, Stage]:
-    from hayase.cql import plan  # takes its time to load, and who only plans batches does without
+    from hayase.cql.planner import plan  # takes its time to load, and who only plans batches does without
 
     planned = plan(declaration)
     if planned.mistakes:
@@ -192,11 +192,14 @@ def _as_json(definition: Definition) -> dict[str, Any]:
 
 
 def _with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
+    names = {stage.query for stage in stages.values()}
     for name in resets:
-        if name not in stages:
-            raise UnknownName("stage", name, stages)
+        if name not in names:
+            raise UnknownName("stage", name, names)
     for stage in stages.values():  # in dependency order
-        if stage.name not in resets and any(each.stream in resets for each in stage.inputs):
+        if stage.query in resets:
+            resets.setdefault(stage.name, resets[stage.query])
+        elif stage.name not in resets and any(each.stream in resets for each in stage.inputs):
             resets[stage.name] = "earliest"
     return resets
 
@@ -215,14 +218,14 @@ def _records(
             records.append(_record(stage, record.generation, record.start))
         else:
             raise StageChanged(
-                f'stage "{stage.name}" has changed, and what it remembers does not fit its new definition; put the old '
-                f"definition back, or begin anew with `hayase reset {stage.name} --from earliest` (or `--from now`)"
+                f'stage "{stage.query}" has changed, and what it remembers does not fit its new definition; put the old '
+                f"definition back, or begin anew with `hayase reset {stage.query} --from earliest` (or `--from now`)"
             )
     return tuple(records)
 
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
-    inputs = tuple(each.stream for each in stage.inputs)
+    inputs = tuple(dict.fromkeys(each.stream for each in stage.inputs))
     return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output)
 
 

@@ -145,10 +145,11 @@ class Commits:
         last = {each.stream: each for each in parts}
         for part in parts:  # the last one says with it how far the stream is complete
             clock = manifest.clocks.get(part.stream) if part is last[part.stream] else None
+            clock = None if clock is not None and clock >= END else clock  # finished in a step of its own
             self._log(part.stream).publish(self.home.staged(self.lane) / part.file, clock, again=True)
         for stream, clock in manifest.clocks.items():
             if clock >= END:
-                self._log(stream).finish()
+                self._log(stream).finish(max(each.peak for each in manifest.offset.positions[stream].values()))
             else:
                 self._log(stream).advance(clock)
 

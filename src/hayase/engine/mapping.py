@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core import keys
-from hayase.core.stages import OFFSET, TIME, Refusals, Stage
+from hayase.core.stages import OFFSET, TIME, Input, Refusals, Stage
 from hayase.core.times import BEGINNING, duration_text, instant_text
 from hayase.engine.definitions import Definition, stages_of
 from hayase.engine.positions import Batch, Range
@@ -66,14 +66,14 @@ def map_ranges(
         for chunk in _chunks(log.read(each.first, each.next), log):
             for name, passed in each.passed.items():
                 began = time.perf_counter()
-                made = _mapped(stages[name], chunk, log, passed, definition, bucket, now)
                 tally = figures[name]
-                tally["read"] += len(chunk)
-                tally["dead"] += made.dead
-                tally["processed"] += len(chunk) - made.dead - made.passed_on
+                for made in _mapped(stages[name], chunk, log, passed, definition, bucket, now):
+                    tally["read"] += made.read
+                    tally["dead"] += made.dead
+                    tally["processed"] += made.read - made.dead - made.passed_on
+                    if made.rows:
+                        yield _rows(made.rows)
                 tally["seconds"] += time.perf_counter() - began
-                if made.rows:
-                    yield _rows(made.rows)
         yield _rows([(bucket, "figures", "", 0, each.first, orjson.dumps(figures))])
 
 
@@ -142,26 +142,44 @@ _Row = tuple[int, str, str, int, int, bytes]
 
 @dataclass(slots=True)
 class _Made:
-    """What one stage made of a chunk: rows to send, dead letters among them, records that a kernel will account for."""
+    """What one input of a stage made of a chunk: rows to send, how many records were read, died, or are a kernel's to
+    account for."""
 
     rows: list[_Row]
+    read: int = 0
     dead: int = 0
     passed_on: int = 0
 
 
 def _mapped(
     stage: Stage, chunk: _Chunk, log: StreamLog, passed: int, definition: Definition, bucket: int, now: int
-) -> _Made:
-    number = next(i for i, each in enumerate(stage.inputs) if each.stream == log.declaration.name)
-    source = stage.inputs[number]
-    rows, kept, late = chunk.rows, np.arange(len(chunk)), Refusals()
+) -> Iterator[_Made]:
+    """What each input that reads this stream makes of a chunk."""
+    timely = _Timely(chunk, Refusals(), chunk.rows, np.arange(len(chunk)))
     if stage.kernel is not None:
         late = _late(chunk, log, passed)
         if len(late):
-            kept = np.delete(kept, late.rows)
-            rows = rows.take(pa.array(kept))
-    mapped = source.map_side(rows)
-    origin = kept[mapped.origin]
+            kept = np.delete(timely.kept, late.rows)
+            timely = _Timely(chunk, late, chunk.rows.take(pa.array(kept)), kept)
+    for number, source in enumerate(stage.inputs):
+        if source.stream == log.declaration.name:
+            yield _mapped_input(stage, number, timely, definition, bucket, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timely:
+    """A chunk as a stage takes it: its late records, the rows that are left, and where they stand in the chunk."""
+
+    chunk: _Chunk
+    late: Refusals
+    rows: pa.RecordBatch
+    kept: np.ndarray
+
+
+def _mapped_input(stage: Stage, number: int, timely: _Timely, definition: Definition, bucket: int, now: int) -> _Made:
+    source, chunk = stage.inputs[number], timely.chunk
+    mapped = source.map_side(timely.rows)
+    origin = timely.kept[mapped.origin]
     made = _Made([])
     if stage.kernel is None:
         if mapped.rows.num_rows:
@@ -173,11 +191,12 @@ def _mapped(
         )
         made.passed_on = whole.num_rows
         made.rows += [
-            (to, "data", stage.name, number, chunk.first, to_blob(part))
-            for to, part in keys.split(whole, source.key, definition.buckets)
-            if part.num_rows
+            (to, "data", stage.name, number, chunk.first, blob) for to, blob in _sent(whole, source, definition.buckets)
         ]
-    for each in (late, Refusals(kept[mapped.refused.rows], mapped.refused.reasons)):
+    if source.broadcast:
+        return _Made(made.rows)
+    made.read = len(chunk)
+    for each in (timely.late, Refusals(timely.kept[mapped.refused.rows], mapped.refused.reasons)):
         if len(each):
             letters = dead_table(
                 stage=stage.name,
@@ -192,6 +211,17 @@ def _mapped(
             made.rows.append((bucket, "dead", stage.name, number, chunk.first, to_blob(_batch(letters))))
             made.dead += len(each)
     return made
+
+
+def _sent(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterator[tuple[int, bytes]]:
+    """The blobs of an input, each with the bucket it goes to."""
+    if not rows.num_rows:
+        return
+    if source.broadcast:
+        blob = to_blob(rows)
+        yield from ((bucket, blob) for bucket in range(buckets))
+    else:
+        yield from ((bucket, to_blob(part)) for bucket, part in keys.split(rows, source.key, buckets) if part.num_rows)
 
 
 def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:

@@ -21,7 +21,7 @@ from hayase.engine.definitions import Definition, StageRecord
 from hayase.engine.gate import BATCH_BYTES, Grants
 from hayase.streams import Index, StreamLog
 
-__all__ = ["Batch", "Offset", "Position", "Range", "advance", "begun", "ranges", "released"]
+__all__ = ["Batch", "Offset", "Position", "Range", "advance", "begun", "horizon", "ranges"]
 
 IDLE_STEP = 1_000_000
 """A silent stream's clock follows the wall clock in steps of a second, so that silence does not cost a batch every poll."""
@@ -218,16 +218,16 @@ def _packed(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
     return tuple(tuple(task) for task in tasks)
 
 
-def released(clocks: Iterable[int]) -> list[int]:
-    """For each input, the greatest time whose records can be processed in (time, input, offset) order.
+def horizon(positions: Iterable[Position]) -> int:
+    """The instant before which everything is known of a stage's inputs: the least of their clocks.
 
-    A record of input j at time t must wait for every earlier input to pass t, and for every later one to reach it.
+    A record at the clock itself may still have company. Once every input is finished nothing can come any more, and what
+    is known goes up to the greatest event time of all, inclusive.
 
-    >>> released([10, 8]), released([8, 10]), released([7])
-    ([8, 8], [8, 7], [7])
+    >>> horizon([Position(0, clock=10), Position(0, clock=8)]), horizon([Position(5, clock=END, peak=7)])
+    (8, 8)
     """
-    clocks = list(clocks)
-    return [
-        min((clock - 1 if i < j and clock < END else clock) for i, clock in enumerate(clocks))
-        for j in range(len(clocks))
-    ]
+    found = list(positions)
+    clock = min((each.clock for each in found), default=BEGINNING)
+    peak = max((each.peak for each in found), default=BEGINNING)
+    return clock if clock < END else peak + (peak > BEGINNING)

@@ -18,12 +18,11 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState
-from hayase.core.stages import OFFSET, TIME, Kernel, Refusals, Stage, Tuples
-from hayase.core.times import BEGINNING, END
+from hayase.core.stages import OFFSET, TIME, Kernel, Refusals, Spoiled, Stage, Tuples
 from hayase.engine.definitions import Definition, stages_of
 from hayase.engine.home import Home
 from hayase.engine.mapping import from_blob, mapped_schema
-from hayase.engine.positions import Batch, Offset, released
+from hayase.engine.positions import Batch, Offset, horizon
 from hayase.engine.state import Bundle, SegmentRef, Upkeep, read_tuples, refs_as_json, refs_from_json
 from hayase.streams.dead import DEAD, dead_table
 from hayase.streams.ordering import WaitingRoom
@@ -35,7 +34,10 @@ __all__ = ["Figures", "Part", "Report", "Task", "forget_kernels", "reduce_bucket
 
 @dataclass(slots=True)
 class Figures:
-    """What happened to records, countable: read = processed + dead + waiting."""
+    """What happened to records, countable: read = processed + dead + waiting.
+
+    `spoiled` are rows that came up inside the stage, such as a pair of a join, and went to the dead letters.
+    """
 
     read: int = 0
     processed: int = 0
@@ -43,6 +45,7 @@ class Figures:
     waiting: int = 0
     written: int = 0
     seconds: float = 0.0
+    spoiled: int = 0
 
     def add(self, other: Figures) -> None:
         for name in self.__slots__:
@@ -152,7 +155,7 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
             _pass_on(task, stage, sorted(data, key=lambda each: each["first"]), directory, made)
         else:
             refs = task.states.get(record.identity, {}).get(bucket, ())
-            step = _Step(task, stage, record.identity, bucket, refs, batch)
+            step = _Step(task, stage, record.identity, bucket, definition.buckets, refs, batch)
             made.states[record.identity] = step.run(data, directory, bundle, made)
         made.figures[stage.name].seconds += time.perf_counter() - began
     if made.letters:
@@ -200,72 +203,72 @@ class _Step:
     stage: Stage
     identity: str
     bucket: int
+    buckets: int
     refs: tuple[SegmentRef, ...]
     batch: Batch
 
     def run(
         self, data: list[Mapping[str, Any]], directory: Path, bundle: Bundle, made: _Made
     ) -> tuple[SegmentRef, ...]:
-        before, after = self._bounds(self.batch.start), self._bounds(self.batch.end)
-        if not data and before == after:
+        since, clock = self._horizon(self.batch.start), self._horizon(self.batch.end)
+        if not data and since == clock:
             return self.refs  # nothing came and no clock moved
         key = (str(self.task.home.path), self.task.lane, self.task.epoch, self.identity, self.bucket)
-        held = self._current(_held.pop(key, None), before)  # a task that fails half-way leaves nothing behind
-        figures = made.figures[self.stage.name]
-        waiting = sum(len(room) for room in held.rooms)
+        held = self._current(_held.pop(key, None), since)  # a task that fails half-way leaves nothing behind
+        waiting = self._waiting(held)
         ready, added = [], []
         for number, room in enumerate(held.rooms):
             came = [from_blob(each["blob"]) for each in data if each["input"] == number]
-            leaving, new = room.enter(came, after[number])
+            leaving, new = room.enter(came, clock - 1)
             ready.append(leaving)
             added.append(
-                Tuples(_waiting(number), new, until=int(new.column(TIME)[-1].as_py()) if new.num_rows else None)
+                Tuples(_section(number), new, until=int(new.column(TIME)[-1].as_py()) if new.num_rows else None)
             )
-        outcome = held.kernel.process(ready, self._clock(), self.task.version)
+        outcome = held.kernel.process(ready, since, clock, self.task.version)
         if outcome.rows.num_rows:
             rows = pa.table(outcome.rows)
             made.parts.append(_part(self.task, directory, self.stage.output.name, rows, self.stage.output, self.bucket))
         refused = self._letters(ready, outcome.refused, made)
+        read = zip(self.stage.inputs, ready)
+        figures = made.figures[self.stage.name]
         figures.written += outcome.rows.num_rows
         figures.dead += refused
-        figures.processed += sum(each.num_rows for each in ready) - refused
-        figures.waiting += sum(len(room) for room in held.rooms) - waiting
+        figures.processed += sum(rows.num_rows for each, rows in read if not each.broadcast) - refused
+        figures.waiting += self._waiting(held) - waiting
+        figures.spoiled += self._spoiled(outcome.spoiled, made)
         upkeep = Upkeep(self.task.home.state(self.task.lane), bundle, self.task.version)
-        ends = {_waiting(number): bound for number, bound in enumerate(after)}
-        refs = upkeep.forward(self.refs, [*added, *outcome.state], held.kernel, ends)
+        rooms = {_section(number) for number in range(len(held.rooms))}
+        refs = upkeep.forward(self.refs, [*added, *outcome.state], held.kernel, rooms, clock)
         held.version = self.task.version
         _held[key] = held
         return refs
 
-    def _current(self, held: _Held | None, left: list[int]) -> _Held:
+    def _waiting(self, held: _Held) -> int:
+        """How many records wait, of those that count as read."""
+        return sum(len(room) for each, room in zip(self.stage.inputs, held.rooms) if not each.broadcast)
+
+    def _current(self, held: _Held | None, since: int) -> _Held:
         """The kernel as the last manifest has it: the one at hand, caught up, or a new one."""
         base = self.task.version - 1
         if held is None or held.version > base:
             assert self.stage.kernel is not None
-            held = _Held(self.stage.kernel(), [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs])
+            kernel = self.stage.kernel(self.bucket, self.buckets)
+            held = _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs])
         directory = self.task.home.state(self.task.lane)
         missed = [each for each in self.refs if each.high > held.version]
         for number, room in enumerate(held.rooms):
-            segments = [read_tuples(directory, each) for each in missed if each.section == _waiting(number)]
-            room.catch_up(segments, left[number])
-        waiting = {_waiting(number) for number in range(len(held.rooms))}
+            segments = [read_tuples(directory, each) for each in missed if each.section == _section(number)]
+            room.catch_up(segments, since - 1)
+        rooms = {_section(number) for number in range(len(held.rooms))}
         for each in missed:
-            if each.section not in waiting:
+            if each.section not in rooms:
                 held.kernel.restore(each.section, read_tuples(directory, each), each.high)
         held.version = base
         return held
 
-    def _bounds(self, offset: Offset) -> list[int]:
-        """For each input, the time up to which records can be processed at an offset."""
-        positions = offset.positions.get(self.stage.name, {})
-        clocks = [positions[each.stream].clock if each.stream in positions else BEGINNING for each in self.stage.inputs]
-        return released(clocks)
-
-    def _clock(self) -> int:
-        """Up to where results are final: the least clock, or the greatest event time once every input is finished."""
-        positions = self.batch.end.positions[self.stage.name].values()
-        clock = min(each.clock for each in positions)
-        return clock if clock < END else max(each.peak for each in positions)
+    def _horizon(self, offset: Offset) -> int:
+        """The instant before which everything is known at an offset."""
+        return horizon(offset.positions.get(self.stage.name, {}).values())
 
     def _letters(self, ready: list[pa.RecordBatch], refused: Sequence[Refusals], made: _Made) -> int:
         """Dead letters for what the kernel refused; the record is told as the map side gave it."""
@@ -288,8 +291,25 @@ class _Step:
                 count += len(each)
         return count
 
+    def _spoiled(self, spoiled: Sequence[Spoiled], made: _Made) -> int:
+        """Dead letters for rows that came up inside the kernel: they are of no stream but the stage's own making."""
+        for each in spoiled:
+            made.letters.append(
+                dead_table(
+                    stage=self.stage.name,
+                    version=self.stage.fingerprint,
+                    stream=self.stage.output.name,
+                    offsets=None,
+                    records=row_texts(pa.table(each.rows)),
+                    reasons=each.reasons,
+                    attempts=1,
+                    now=self.task.now,
+                )
+            )
+        return sum(each.rows.num_rows for each in spoiled)
 
-def _waiting(number: int) -> str:
+
+def _section(number: int) -> str:
     """The section of the state in which an input waits."""
     return f"waiting.{number}"
 

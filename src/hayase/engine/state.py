@@ -13,7 +13,7 @@ and its size over `JOINED`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,21 +131,18 @@ class Upkeep:
     version: int
 
     def forward(
-        self,
-        refs: Sequence[SegmentRef],
-        added: Sequence[Tuples],
-        kernel: Kernel | None,
-        ends: Mapping[str, int],
+        self, refs: Sequence[SegmentRef], added: Sequence[Tuples], kernel: Kernel, waiting: Collection[str], clock: int
     ) -> tuple[SegmentRef, ...]:
-        """The segments after this batch. `ends` gives, by section, the time before which tuples with `until` are gone."""
+        """The segments after this batch. Tuples with `until` are gone once that is before the clock; the sections that
+        are `waiting` are not the kernel's."""
         result: list[SegmentRef] = []
-        kept = [each for each in refs if each.until is None or each.until > ends.get(each.section, each.until - 1)]
+        kept = [each for each in refs if each.until is None or each.until >= clock]
         for section in sorted({each.section for each in kept} | {each.section for each in added}):
             mine = [each for each in kept if each.section == section]
             fresh = [each for each in added if each.section == section and each.rows.num_rows]
-            if kernel is not None and _endless(mine) and _endless(fresh):
+            if section not in waiting:
                 mine, rewritten = self._reclaimed(section, mine, sum(each.rows.num_rows for each in fresh), kernel)
-                fresh += rewritten
+                fresh = [*rewritten, *fresh]
             if fresh:
                 older = _to_join(mine)
                 mine = [*mine[: len(mine) - len(older)], self._written(section, older, fresh)]
@@ -163,23 +160,25 @@ class Upkeep:
     def _reclaimed(
         self, section: str, refs: list[SegmentRef], changed: int, kernel: Kernel
     ) -> tuple[list[SegmentRef], list[Tuples]]:
-        """Look at the oldest tuples again when most are superseded: at most a few times as many as this batch changed."""
-        if sum(each.held for each in refs) + changed <= 2 * kernel.size(section) + SLACK_ROWS:
+        """Look at the oldest tuples again when most are superseded: at most a few times as many as this batch changed.
+
+        Segments that end by themselves are left alone.
+        """
+        endless = [each for each in refs if each.until is None]
+        if sum(each.held for each in endless) + changed <= 2 * kernel.size(section) + SLACK_ROWS:
             return refs, []
         budget, rewritten = max(SLACK_ROWS, 3 * changed), []
-        while refs and budget > 0:
-            oldest = refs[0]
+        looked_at: dict[SegmentRef, list[SegmentRef]] = {}
+        for oldest in endless:
+            if budget <= 0:
+                break
             count = min(oldest.held, budget)
             rows = kernel.live(section, read_tuples(self.directory, oldest).slice(0, count), oldest.high)
             if rows.num_rows:
                 rewritten.append(Tuples(section, rows))
             budget -= count
-            refs = refs[1:] if count == oldest.held else [replace(oldest, skip=oldest.skip + count), *refs[1:]]
-        return refs, rewritten
-
-
-def _endless(held: Sequence[SegmentRef] | Sequence[Tuples]) -> bool:
-    return all(each.until is None for each in held)
+            looked_at[oldest] = [] if count == oldest.held else [replace(oldest, skip=oldest.skip + count)]
+        return [left for each in refs for left in looked_at.get(each, [each])], rewritten
 
 
 def _to_join(refs: Sequence[SegmentRef]) -> Sequence[SegmentRef]:

@@ -1,6 +1,8 @@
-"""Housekeeping beside a running lane: small segments are joined, and what retention lets go is removed.
+"""Housekeeping beside a running lane: small segments are joined, results kept as snapshots, and what retention lets go
+is removed.
 
-Nothing that a declared stage has not committed is removed, whatever the retention says.
+Nothing that a declared stage has not committed is removed, whatever the retention says, and of results nothing that is
+not in a snapshot.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from hayase.engine.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
 from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.snapshots import keep as keep_snapshots
 from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD
 
@@ -42,11 +45,13 @@ def keep_house(home: Home, lane: str, now: int) -> None:
         if not (home.path / "streams" / name).is_dir():
             continue
         log = StreamLog(home.path, declaration)
+        held = [] if (needed := needed_from(manifest, definition, name)) is None else [needed]
+        if declaration.lifetimes:  # before its segments are joined, whose ends are where snapshots stand
+            held.append(keep_snapshots(log, now))
         while log.compact():
             pass
         if declaration.retention.age is not None or declaration.retention.size is not None:
-            keep_from = needed_from(manifest, definition, name)
-            log.trim(log.index().next if keep_from is None else keep_from, now)
+            log.trim(min(held, default=log.index().next), now)
 
 
 class Housekeeping:

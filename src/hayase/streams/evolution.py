@@ -71,7 +71,7 @@ def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:
         reasons.append(f"the columns are in another order than {', '.join(kept_order)}")
     reasons += [
         f"{what} is {getattr(wanted, field)} and was {getattr(kept, field)}"
-        for what, field in (("the time column", "time"), ("time_unit", "time_unit"))
+        for what, field in (("the time column", "time"), ("time_unit", "time_unit"), ("the changes column", "changes"))
         if getattr(wanted, field) != getattr(kept, field)
     ]
     if reasons:

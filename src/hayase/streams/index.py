@@ -4,7 +4,8 @@
     {start}-{start}-{running maximum}-{clock}.base   nothing below `start` exists any more
 
 Offsets have 20 digits; times 16 hexadecimal ones, shifted by 2**63 so that names sort like what they say. The running
-maximum is that of the event times of all records of the stream before `next`; the clock is what the file's writer said.
+maximum is that of the event times of all records of the stream before `next`, and once the stream is finished that of
+the time up to which it is known; the clock is what the file's writer said.
 At each offset the file that reaches furthest counts, and those it covers are obsolete.
 """
 
@@ -145,7 +146,7 @@ def _continued(listing: Listing, segments: list[_Placed]) -> Listing:
             raise Broken(f"records {at} to {first - 1} are missing before {name}")
         if first == next_ >= start:
             clocks.append(name)
-            clock = max(clock, said)
+            running_max, clock = max(running_max, latest), max(clock, said)
         elif next_ <= at:
             obsolete.append(name)
         elif first == at:

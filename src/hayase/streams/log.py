@@ -177,17 +177,20 @@ class StreamLog:
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
 
-    def advance(self, clock: int) -> None:
+    def advance(self, clock: int, known: int = BEGINNING) -> None:
         """Say that no record before `clock` will follow, durably; nothing happens if that was said already."""
         try:
             with self._directory.writing():
-                self._advance(clock)
+                self._advance(clock, known)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
 
-    def finish(self) -> None:
-        """Say that no record will follow at all; later appends raise StreamFinished."""
-        self.advance(END)
+    def finish(self, known: int = BEGINNING) -> None:
+        """Say that no record will follow at all; later appends raise StreamFinished.
+
+        A stage's output is `known` up to the greatest event time of what the stage read, which may lie behind its own.
+        """
+        self.advance(END, known)
 
     def read(self, first: int, next: int) -> Iterator[Piece]:
         """The records [first, next), mapped, not copied, in pieces of at most one batch of a segment."""
@@ -302,13 +305,14 @@ class StreamLog:
             self._drop_clocks(tail.clocks)
         return Appended(first, end)
 
-    def _advance(self, clock: int) -> None:
+    def _advance(self, clock: int, known: int = BEGINNING) -> None:
         tail = self._directory.tail
         if clock <= tail.clock:
             return
-        name = segment_name(tail.next, tail.next, tail.running_max, clock)
+        running_max = max(tail.running_max, known)
+        name = segment_name(tail.next, tail.next, running_max, clock)
         durable.create_empty(self.path / name)
-        self._directory.tail = Tail(tail.next, tail.running_max, clock, (*tail.clocks, name))
+        self._directory.tail = Tail(tail.next, running_max, clock, (*tail.clocks, name))
         self._drop_clocks(tail.clocks)
 
     def _drop_clocks(self, names: tuple[str, ...]) -> None:

@@ -1,0 +1,139 @@
+"""Peers: four windowed queries over a CSV of 1,000,000 events, beside Flink SQL, from the file to the made result rows.
+
+range   average per key over the last 10 seconds          rows   average and maximum per key over the last 100 rows
+whole   average over the last 10,000 rows of the stream   join   equi-join of two streams over windows of 10 seconds
+
+Events are 1 ms apart and have 1,000 keys. Both sides use two cores and read the same files; start-up is excluded: Flink's
+by taking off what the same job takes over a few lines, ours by appending to a pipeline that already runs. Flink discards
+its rows; ours are in a stream, durable. Flink gives a row per event; ours a row whenever the answer changes, so also when
+events leave a window. Flink runs in an environment of its own, `.flink`, which is made if need be.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from hayase import Pipeline
+from hayase.engine.running import running
+from hayase.engine.session import local_master, open_session
+from hayase.streams import StreamLog
+
+SEED, KEYS = 11, 1000
+FLINK = "apache-flink>=2.3,<3"
+SCHEMA = "ts bigint, k bigint, x double"
+QUERIES = {
+    "range": "select k, avg(x) as a from l [Range 10 seconds] group by k",
+    "rows": "select k, avg(x) as a, max(x) as m from l [Partition By k Rows 100] group by k",
+    "whole": "select avg(x) as a from l [Rows 10000]",
+    "join": "select l.k, l.x, r.x as y from l [Range 10 seconds], r [Range 10 seconds] where l.k = r.k",
+}
+DEADLINE = 900.0
+
+
+def run(*, quick: bool, out: Path) -> dict[str, Any]:
+    """Both sides over the same files, one after the other; `quick` has a twentieth of the events."""
+    events = 50_000 if quick else 1_000_000
+    with tempfile.TemporaryDirectory(prefix="hayase-bench-") as folder:
+        directory = Path(folder)
+        _write(directory, events)
+        flink = _flink(directory)
+        ours = _ours(directory)
+    taken = {name: events * (2 if name == "join" else 1) for name in QUERIES}
+    rates = {name: {"hayase": taken[name] / ours[name]["seconds"]} for name in QUERIES}
+    for name, seconds in flink.items():
+        rates[name]["flink"] = taken[name] / (seconds["whole"] - seconds["start_up"])
+    return {
+        "events": events,
+        "hayase": ours,
+        "flink_seconds": flink,
+        "events_per_second": rates,
+        "ratios": {
+            f"{name}: events per second, to Flink (at least 5)": each["hayase"] / each["flink"]
+            for name, each in rates.items()
+        },
+    }
+
+
+def _write(directory: Path, events: int) -> None:
+    random = np.random.default_rng(SEED)
+    options = pa.csv.WriteOptions(include_header=False)
+    for side in ("left", "right"):
+        columns = {"ts": np.arange(events), "k": random.integers(0, KEYS, events), "x": random.random(events).round(6)}
+        table = pa.table(columns)
+        pa.csv.write_csv(table, directory / f"{side}.csv", options)
+        pa.csv.write_csv(table.slice(0, 100), directory / f"{side}-few.csv", options)
+        pa.csv.write_csv(table, directory / f"{side}-named.csv")
+
+
+def _flink(directory: Path) -> dict[str, dict[str, float]]:
+    here = Path(__file__).resolve().parent
+    python = here.parent / ".flink" / "bin" / "python"
+    if not python.exists():
+        print("setting up Flink in .flink ...", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", FLINK], check=True)
+    command = [python, here / "flink_queries.py", directory, "2", *QUERIES]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _ours(directory: Path) -> dict[str, dict[str, float]]:
+    session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
+    try:
+        found = {}
+        for name, text in QUERIES.items():
+            _one(session, directory, text, "-few")  # compiles and warms up, as the few lines do for Flink
+            found[name] = _one(session, directory, text, "-named")
+        return found
+    finally:
+        session.stop()
+
+
+def _one(session: Any, directory: Path, text: str, files: str) -> dict[str, float]:
+    """Seconds from the file to the last result row, and how many rows there were."""
+    with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
+        p = Pipeline("peers", home=home)
+        for stream in ("l", "r"):
+            p.stream(stream, SCHEMA, time="ts", time_unit="ms")
+        p.query("q", text)
+        p.apply()
+        used = ("l", "r") if " r [" in text else ("l",)
+        with running(p.home, session=session) as lane:
+            _until_idle(lane)
+            began = time.perf_counter()
+            for stream in used:
+                p.append(stream, _named(directory, "left" if stream == "l" else "right", files))
+                p.finish(stream)
+            _until_idle(lane)
+            seconds = time.perf_counter() - began
+        return {"seconds": seconds, "rows": float(StreamLog.open(p.home.path, "q").index().next)}
+
+
+def _named(directory: Path, side: str, files: str) -> Path:
+    """A file with a header, which our reader wants; of the few lines it is made here."""
+    path = directory / f"{side}{files}.csv"
+    if files == "-few":
+        named = directory / f"{side}-few-named.csv"
+        named.write_text("ts,k,x\n" + path.read_text())
+        return named
+    return path
+
+
+def _until_idle(lane: Any) -> None:
+    until = time.monotonic() + DEADLINE
+    while not lane.is_idle():
+        lane.check()
+        if time.monotonic() > until:
+            raise TimeoutError("the lane did not become idle")
+        time.sleep(0.005)

@@ -1,0 +1,87 @@
+"""The command explain: how a query is understood and carried out, of a pipeline file or of a text over files."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hayase.cli.files import SchemaOption, SlackOption, StreamOption, TimeOption, TimeUnitOption, declared, given, here
+from hayase.cli.query import showing_mistakes
+from hayase.core.errors import HayaseError, UnknownName
+
+__all__ = ["explain"]
+
+
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|QUERY", help="A pipeline file, or the text of a query with --stream.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A query of the file; without it, all of them.", show_default=False),
+    ] = None,
+    stream: StreamOption = None,
+    time: TimeOption = None,
+    time_unit: TimeUnitOption = None,
+    slack: SlackOption = None,
+    schema: SchemaOption = None,
+) -> None:
+    """Show how a query is understood: its syntax, its logical plan, and its stages.
+
+    Examples:
+
+    [cyan]hayase explain pipeline.yaml totals[/]
+
+    [cyan]hayase explain "select count(*) as n from o \\[Rows 10]" --schema o="time timestamp, amount double"[/]
+    """
+    if stream or schema:
+        if name is not None:
+            raise typer.BadParameter("the text is the only query there is", param_hint="NAME")
+        _explain_text(what, stream, time, time_unit, slack, schema)
+    elif Path(what).is_file() or Path(what).suffix in (".yaml", ".yml"):
+        _explain_file(Path(what), name)
+    else:
+        raise HayaseError(
+            f'"{what}" is no pipeline file; if it is a query, say what it reads with --stream NAME=FILE, or with '
+            f'--schema NAME="time timestamp, ..."'
+        )
+
+
+def _explain_file(file: Path, name: str | None) -> None:
+    from hayase.core.pipeline_file import read_pipeline
+    from hayase.cql.explain import explain as explained
+    from hayase.engine.checking import check_file
+
+    read = read_pipeline(file)
+    check_file(read)
+    names = [each.name for each in read.declaration.queries]
+    if name is not None and name not in names:
+        raise UnknownName("query", name, names, f" in {file}")
+    typer.echo("\n\n".join(explained(read.declaration, each).rstrip() for each in ([name] if name else names)))
+
+
+def _explain_text(
+    text: str,
+    stream: list[str] | None,
+    time: list[str] | None,
+    time_unit: list[str] | None,
+    slack: list[str] | None,
+    schema: list[str] | None,
+) -> None:
+    from hayase.core.declarations import PipelineDeclaration, QueryDeclaration
+    from hayase.cql.explain import explain as explained
+    from hayase.engine.checking import check
+
+    with tempfile.TemporaryDirectory(prefix="hayase-explain-") as directory:
+        streams = given(stream, time, time_unit, slack, schema)
+        declarations = tuple(declared(each, here(each, Path(directory))) for each in streams)
+    name = "result"
+    while name in {each.name.lower() for each in declarations}:
+        name += "_"
+    declaration = PipelineDeclaration("query", declarations, (QueryDeclaration(name, text),))
+    with showing_mistakes(text):
+        check(declaration)
+    typer.echo(explained(declaration, name).rstrip())

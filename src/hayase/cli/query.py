@@ -1,0 +1,285 @@
+"""The command query: a continuous query over files, from the first record to the last, without a pipeline."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hayase.cli.files import (
+    STDIN,
+    Described,
+    SchemaOption,
+    SlackOption,
+    StreamOption,
+    TimeOption,
+    TimeUnitOption,
+    declared,
+    given,
+    here,
+)
+from hayase.cli.terminal import errors, is_verbose
+from hayase.core.clock import now_us
+from hayase.core.errors import DeclarationError, HayaseError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hayase.core.declarations import StreamDeclaration
+    from hayase.pipeline import Pipeline, Results
+
+__all__ = ["query", "showing_mistakes"]
+
+SHOWN = 5
+"""Dead letters that are shown; the others are counted."""
+
+
+class Emit(StrEnum):
+    """What is told of the results."""
+
+    INTERVALS = "intervals"
+    CHANGES = "changes"
+    FINAL = "final"
+
+
+class Form(StrEnum):
+    """How results are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+_SUFFIXES = {
+    ".txt": Form.TABLE, ".json": Form.JSON, ".ndjson": Form.JSON, ".jsonl": Form.JSON, ".csv": Form.CSV,
+    ".parquet": Form.PARQUET, ".pq": Form.PARQUET,
+}  # fmt: skip
+
+
+def query(
+    text: Annotated[str, typer.Argument(metavar="QUERY", help="The query, in CQL; - reads it from stdin.")],
+    stream: StreamOption = None,
+    time: TimeOption = None,
+    time_unit: TimeUnitOption = None,
+    slack: SlackOption = None,
+    schema: SchemaOption = None,
+    emit: Annotated[
+        Emit | None,
+        typer.Option(
+            help="intervals: each row with the time from which and until which it is valid (the default for relations). "
+            "changes: rows as they appear (+) and go (-). final: the rows that are valid at the end. By default, a "
+            "query whose result is a stream gives its records.",
+            show_default=False,
+        ),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The rows that are valid at this time.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Form | None,
+        typer.Option(help="By default a table on a terminal, and JSON lines elsewhere.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write there; its suffix can say the format.", show_default=False
+        ),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Run it on Spark, for large files.")] = False,
+) -> None:
+    """Answer a query over files, from the first record to the last, without a pipeline.
+
+    Rows come from CSV, NDJSON or Parquet; columns and their types are found by looking, unless you say them.
+
+    Examples:
+
+    [cyan]hayase query "select user, sum(amount) as spend from o \\[Range 10 minutes] group by user" -s o=orders.csv[/]
+
+    [cyan]hayase query "select * from o where amount > 100" -s o=orders.ndjson.gz --time placed --format csv[/]
+
+    [cyan]hayase query "select count(*) as n from s" -s s=- --time ts --time-unit ms --emit final < log.csv[/]
+    """
+    if emit is not None and at is not None:
+        raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--at")
+    form = _form(format, output)
+    streams = given(stream, time, time_unit, slack, schema)
+    if text == STDIN:
+        if any(STDIN in each.files for each in streams):
+            raise HayaseError("stdin can be read once only; give the query as text, or the records as a file")
+        text = sys.stdin.read()
+    if not any(each.files for each in streams):
+        raise typer.BadParameter("say what the query reads, like --stream orders=orders.csv", param_hint="--stream")
+    if not spark and "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas())  # this process is about to end
+    with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory:
+        pipeline, name = _answered(text, streams, Path(directory), spark)
+        _write(_told(pipeline.results(name), emit, at), form, output)
+        _tell_dead(pipeline)
+
+
+class _NoPandas:
+    """Says that there is no pandas, to those who look for it first thing and can do without: DuckDB and Arrow load it as
+    soon as they see a table or a list, which takes longer than the answer."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not needed here", name=name)
+
+
+def _form(given: Form | None, output: Path | None) -> Form:
+    if output is None:
+        if given is Form.PARQUET:
+            raise typer.BadParameter("Parquet goes into a file; name it with --output", param_hint="--format")
+        return given or (Form.TABLE if sys.stdout.isatty() else Form.JSON)
+    if given is None and output.suffix.lower() not in _SUFFIXES:
+        raise typer.BadParameter(
+            f'the name "{output}" does not say what to write; give --format, or a name ending in {", ".join(_SUFFIXES)}',
+            param_hint="--output",
+        )
+    return given or _SUFFIXES[output.suffix.lower()]
+
+
+def _answered(text: str, streams: Sequence[Described], directory: Path, spark: bool) -> tuple[Pipeline, str]:
+    """A pipeline that has run the query over all of the files, and the name of its results."""
+    from hayase.pipeline import Pipeline
+
+    pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
+    files = {each.name: here(each, directory) for each in streams}
+    for each in streams:
+        declaration = declared(each, files[each.name])
+        pipeline.declaration = replace(pipeline.declaration, streams=(*pipeline.declaration.streams, declaration))
+    name = "result"
+    while name in {each.name.lower() for each in streams}:
+        name += "_"
+    with showing_mistakes(text):
+        pipeline.query(name, text)
+    for each in streams:
+        declaration = pipeline.declaration.stream(each.name)
+        _append(pipeline, declaration, files[each.name])
+        if each.slack is None:
+            _let_disorder(pipeline, declaration)
+        pipeline.finish(each.name)
+    pipeline.run_until_idle(spark=spark)
+    return pipeline, name
+
+
+@contextmanager
+def showing_mistakes(text: str) -> Iterator[None]:
+    """Mistakes in a query are shown in its text, and end the command."""
+    try:
+        yield
+    except DeclarationError as error:
+        if is_verbose():
+            raise
+        from hayase.console.results_view import marked
+
+        for line in marked(text, error.mistakes):
+            errors().print(line, markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[Path]) -> None:
+    from hayase.streams.appending import append_source
+    from hayase.streams.inference import format_in
+
+    for path in paths:
+        for _ in append_source(pipeline.home.path, declaration, path, format_in(path), now_us):
+            pass
+
+
+def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
+    """Give a stream as much slack as its records need: a file is there as a whole, and its order says little."""
+    import numpy as np
+
+    from hayase.streams import StreamLog, event_times
+
+    log = StreamLog.ensure(pipeline.home.path, declaration)
+    slack = 0
+    for piece in log.read(log.index().start, log.index().next):
+        times = event_times(piece.rows, declaration)
+        peaks = np.maximum(np.maximum.accumulate(times), piece.running_max_before)
+        slack = max(slack, int((peaks - times).max()))
+    if slack:
+        changed = replace(declaration, slack=slack)
+        streams = tuple(changed if each == declaration else each for each in pipeline.declaration.streams)
+        pipeline.declaration = replace(pipeline.declaration, streams=streams)
+
+
+def _told(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
+    """What was asked for, as a table."""
+    import pyarrow.compute as pc
+
+    if at is not None:
+        return results.at_table(at)
+    match emit:
+        case Emit.CHANGES:
+            return results.changes_table()
+        case Emit.FINAL:
+            return results.at_table()
+        case Emit.INTERVALS:
+            return results.intervals_table()
+    if results.log.declaration.lifetimes:
+        return results.intervals_table()
+    table = results.table()
+    return table.take(pc.sort_indices(table.column(results.log.declaration.time)))
+
+
+def _write(table: pa.Table, form: Form, output: Path | None) -> None:
+    from hayase.console.results_view import write_csv, write_json, write_table
+
+    if output is None:
+        if form is Form.CSV:
+            write_csv(table, sys.stdout.buffer)
+        elif form is Form.JSON:
+            write_json(table, sys.stdout)
+        else:
+            write_table(table, sys.stdout, _width())
+        sys.stdout.flush()
+        return
+    draft = output.with_name(f".{output.name}.part")
+    try:
+        if form is Form.PARQUET:
+            import pyarrow.parquet as pq
+
+            pq.write_table(table, draft, compression="zstd")
+        elif form is Form.CSV:
+            with draft.open("wb") as binary:
+                write_csv(table, binary)
+        else:
+            with draft.open("w", encoding="utf-8") as sink:
+                write_json(table, sink) if form is Form.JSON else write_table(table, sink)
+        draft.replace(output)
+    except OSError as error:
+        raise HayaseError(f'"{output}" cannot be written: {error.strerror}; choose another place') from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _width() -> int | None:
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _tell_dead(pipeline: Pipeline) -> None:
+    """Say on stderr what could not be taken."""
+    from hayase.streams.dead import DEAD
+
+    letters: Any = pipeline.results(DEAD.name).table()
+    if not letters.num_rows:
+        return
+    from hayase.console.results_view import dead_lines
+
+    for line in dead_lines(letters.slice(0, SHOWN).to_pylist(), letters.num_rows):
+        errors().print(line, markup=False, soft_wrap=True, style="yellow")

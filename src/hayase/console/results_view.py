@@ -1,0 +1,106 @@
+"""Results as people and programs read them: an aligned table, JSON lines, CSV; and a query with its mistakes marked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TextIO
+
+import pyarrow as pa
+from rich.cells import cell_len, set_cell_size
+
+from hayase.console.records import cell_text
+from hayase.core.errors import HayaseError, Mistake
+from hayase.streams.record_text import record_text
+
+__all__ = ["dead_lines", "marked", "write_csv", "write_json", "write_table"]
+
+TOGETHER = 10_000
+"""Rows that become Python objects at once."""
+_WIDEST = 60
+
+
+def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None:
+    """An aligned table, numbers to the right; with a width, columns are cut to fit it.
+
+    >>> import sys
+    >>> write_table(pa.table({"user": ["taro", "hana"], "n": [1, 20]}), sys.stdout)
+    user   n
+    ----  --
+    taro   1
+    hana  20
+    """
+    columns = [[cell_text(value) for value in column.to_pylist()] for column in table.columns]
+    wanted = [max(map(cell_len, [name, *texts])) for name, texts in zip(table.column_names, columns)]
+    widths = wanted if width is None else _fitted(wanted, width - 2 * (len(wanted) - 1))
+    right = [
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        for kind in table.schema.types
+    ]
+    head = [table.column_names, ["-" * each for each in widths]]
+    for texts in itertools.chain(head, zip(*columns)):
+        cells = (_placed(text, size, end) for text, size, end in zip(texts, widths, right))
+        sink.write("  ".join(cells).rstrip() + "\n")
+
+
+def _fitted(wanted: Sequence[int], room: int) -> list[int]:
+    """Widths within the room, if it is no smaller than a few characters each: the widest give way first.
+
+    >>> _fitted([4, 30, 10], 30)
+    [4, 16, 10]
+    """
+    widths = [min(each, max(_WIDEST, room // max(len(wanted), 1))) for each in wanted]
+    while sum(widths) > room and max(widths) > 6:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _placed(text: str, size: int, right: bool) -> str:
+    room = size - cell_len(text)
+    if room < 0:
+        return set_cell_size(text, size - 1) + "…"
+    return " " * room + text if right else text + " " * room
+
+
+def write_json(table: pa.Table, sink: TextIO) -> None:
+    """A JSON object to a line."""
+    for batch in table.to_batches(max_chunksize=TOGETHER):
+        sink.writelines(record_text(record) + "\n" for record in batch.to_pylist())
+
+
+def write_csv(table: pa.Table, sink: BinaryIO) -> None:
+    """CSV with a header."""
+    import pyarrow.csv as pv
+
+    nested = [each.name for each in table.schema if pa.types.is_nested(each.type)]
+    if nested:
+        raise HayaseError(f'column "{nested[0]}" has parts, which CSV cannot hold; use --format json')
+    pv.write_csv(table, sink)
+
+
+def marked(text: str, mistakes: Iterable[Mistake]) -> Iterator[str]:
+    """The lines that show mistakes: what is wrong, and below it the line of the query with a caret at the place.
+
+    >>> print(*marked("select prise from trades", [Mistake('unknown column "prise"', line=1, column=8)]), sep="\\n")
+    1:8: unknown column "prise"
+      select prise from trades
+             ^
+    """
+    lines = text.splitlines()
+    for each in mistakes:
+        yield str(each)
+        if each.line is not None and each.column is not None and 1 <= each.line <= len(lines):
+            line = lines[each.line - 1].replace("\t", " ")
+            yield f"  {line}"
+            yield "  " + " " * cell_len(line[: each.column - 1]) + "^"
+
+
+def dead_lines(letters: Sequence[Mapping[str, Any]], count: int) -> Iterator[str]:
+    """What is said about records that were refused: how many, and of the first ones what and why."""
+    yield f"{count:,} record{'' if count == 1 else 's'} could not be taken:"
+    for each in letters:
+        record = each["record"] if len(each["record"]) <= 100 else each["record"][:99] + "…"
+        yield f"  {each['stream']}: {each['reason']}"
+        yield f"    {record}"
+    if count > len(letters):
+        yield f"  and {count - len(letters):,} more"

@@ -1,0 +1,51 @@
+"""A stage and of what it was made, for those who look through it (`views`) or tell of it (`explain`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from hayase.core.stages import Stage
+from hayase.cql.columns import plain
+from hayase.cql.logical import Column, Expression
+from hayase.lifetimes import plans
+
+__all__ = ["Draft", "Reading", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One selection and projection of a leaf or in a kernel."""
+
+    columns: tuple[Column, ...]
+    where: Expression | None = None
+
+    @property
+    def only_chooses(self) -> bool:
+        return self.where is None and all(plain(each.value) is not None for each in self.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(each.name, each.value.kind) for each in self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
+
+    role: Literal["rows", "ticks", "earliest"] = "rows"
+    steps: tuple[Step, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Columns of the stream (or view) that it reads."""
+    views: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A stage, and of what it was made: a reading per input, and the operators of its kernel."""
+
+    stage: Stage
+    readings: tuple[Reading, ...]
+    plan: plans.Node | None = None

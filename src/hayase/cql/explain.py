@@ -1,0 +1,167 @@
+"""What becomes of a query, as text: its logical plan, and its stages with map sides, keys and operators. Stable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hayase.core.declarations import PipelineDeclaration
+from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.stages import OFFSET, Input
+from hayase.core.times import duration_text
+from hayase.cql.columns import plain, quoted
+from hayase.cql.drafts import Draft, Reading, Step
+from hayase.cql.logical import describe
+from hayase.cql.planner import PlannedQuery, plan
+from hayase.lifetimes import plans
+
+__all__ = ["explain"]
+
+
+def explain(declaration: PipelineDeclaration, query: str) -> str:
+    """How a query of a pipeline is run; DeclarationError if it has mistakes.
+
+    >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
+    >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
+    >>> big = QueryDeclaration("big", "select user_id from events where amount > 100")
+    >>> print(explain(PipelineDeclaration("shop", (events,), (big,)), "big"))
+    Query big
+      select user_id from events where amount > 100
+    <BLANKLINE>
+    Logical plan
+      Project user_id = "events.user_id"
+        Filter "events.amount" > 100
+          Source events as events [Unbounded]
+    <BLANKLINE>
+    Stage big: record by record, in the order of the log
+      input 0: stream events
+        reads time, user_id, amount
+        where "events.amount" > 100
+        gives user_id = "events.user_id", time = "events.time"
+      output: stream big (user_id string, time timestamp)
+    """
+    planned = plan(declaration)
+    found = {each.name.lower(): each for each in planned.queries}.get(query.lower())
+    if found is None:
+        mistakes = [mistake for name, mistake in planned.mistakes if name.lower() == query.lower()]
+        if mistakes or any(each.name.lower() == query.lower() for each in declaration.queries):
+            raise DeclarationError(mistakes or [mistake for _, mistake in planned.mistakes])
+        raise UnknownName("query", query, [each.name for each in declaration.queries])
+    return "\n".join(_query(found))
+
+
+def _query(query: PlannedQuery) -> list[str]:
+    text = [f"Query {query.name}", *_in(query.text.strip().splitlines())]
+    meaning = ["", "Logical plan", *_in(describe(query.logical))]
+    return [*text, *meaning, *(line for draft in query.drafts for line in ["", *_stage(draft)])]
+
+
+def _in(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}".rstrip() for line in lines]
+
+
+def _stage(draft: Draft) -> list[str]:
+    stage = draft.stage
+    lines: list[str] = []
+    for number, (given, reading) in enumerate(zip(stage.inputs, draft.readings)):
+        views = "".join(f", through view {name}" for name in reversed(reading.views))
+        lines += [f"input {number}: stream {given.stream}{views}", *_in(_input(given, reading, stage.kernel is None))]
+    if draft.plan is not None:
+        lines += ["operators", *_in(_operators(draft.plan))]
+    output = stage.output
+    kind = "relation" if output.lifetimes else "stream"
+    lines.append(f"output: {kind} {output.name} ({output.schema})")
+    return [f"Stage {stage.name}: {_where(draft)}", *_in(lines)]
+
+
+def _where(draft: Draft) -> str:
+    if draft.stage.kernel is None:
+        return "record by record, in the order of the log"
+    keys = [each.key for each, reading in zip(draft.stage.inputs, draft.readings) if reading.role == "rows"]
+    return "in all buckets" if all(keys) else "in one bucket" if not any(keys) else "partly in one bucket"
+
+
+def _input(given: Input, reading: Reading, is_whole: bool) -> list[str]:
+    if reading.role == "ticks":
+        return ["the time of every record, to all buckets"]
+    if reading.role == "earliest":
+        return ["when the first record came"]
+    lines = [f"reads {', '.join(reading.columns)}"]
+    for step in reading.steps:
+        lines += _step(step)
+    if not is_whole:
+        lines.append(_key(given.key))
+    return lines
+
+
+def _step(step: Step) -> list[str]:
+    where = [f"where {_flat(step.where.sql)}"] if step.where else []
+    given = ", ".join(
+        each.name if plain(each.value) == each.name else f"{each.name} = {_flat(each.value.sql)}"
+        for each in step.columns
+    )
+    return [*where, f"gives {given}"]
+
+
+def _key(key: tuple[str, ...]) -> str:
+    if key == (OFFSET,):
+        return "to any bucket, by offset"
+    if key == (plans.ROW_ID,):
+        return "to any bucket, by row"
+    return f"to the bucket of {', '.join(key)}" if key else "to one bucket"
+
+
+def _operators(node: plans.Node) -> list[str]:
+    """An operator, and below it, further in, those that it reads."""
+    return [_operator(node), *(line for child in plans.children(node) for line in _in(_operators(child)))]
+
+
+def _operator(node: plans.Node) -> str:
+    match node:
+        case plans.Windowed():
+            ticks = f", by the times of input {node.window.ticks}" if isinstance(node.window, plans.Rows) else ""
+            where = f", of which those with {node.where}" if node.where else ""
+            return f"Window {_window(node.window)} of input {node.input}{ticks}{where}"
+        case plans.Lifetimes():
+            return f"Lifetimes of input {node.input}"
+        case plans.Changes():
+            return f"Changes of input {node.input}"
+        case plans.Scalar():
+            given = ", ".join(name if sql == quoted(name) else f"{name} = {_flat(sql)}" for name, sql in node.columns)
+            return f"Scalar {given}" + (f" where {_flat(node.where)}" if node.where else "")
+        case plans.Join():
+            keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
+            residual = f" where {_flat(node.residual)}" if node.residual else ""
+            return f"Join {node.kind}" + (f" by {keys}" if keys else "") + residual
+        case plans.UnionAll():
+            return "Union all"
+        case plans.Multiset():
+            return node.rule.capitalize()
+        case plans.Aggregate():
+            names = node.schema.names[len(node.keys) :]
+            calls = ", ".join(f"{name} = {_call(call)}" for name, call in zip(names, node.calls))
+            return "Aggregate" + (f" by {', '.join(node.keys)}" if node.keys else "") + (f": {calls}" if calls else "")
+        case plans.ToStream():
+            return node.kind.capitalize() + (f" every {duration_text(node.every)}" if node.every else "")
+
+
+def _call(call: plans.Call) -> str:
+    return f"{call.function}({'distinct ' if call.distinct else ''}{call.argument or '*'})"
+
+
+def _window(window: plans.Window) -> str:
+    match window:
+        case plans.Range():
+            slide = f" Slide {duration_text(window.slide)}" if window.slide is not None else ""
+            return f"[Range {duration_text(window.length)}{slide}]"
+        case plans.Rows():
+            slide = f" Slide {window.slide}" if window.slide != 1 else ""
+            return f"[Rows {window.count}{slide}]"
+        case plans.Partition():
+            slide = f" Slide {window.slide}" if window.slide != 1 else ""
+            return f"[Partition By {', '.join(window.keys)} Rows {window.count}{slide}]"
+        case plans.Unbounded():
+            return "[Unbounded]"
+
+
+def _flat(sql: str) -> str:
+    return " ".join(sql.split())

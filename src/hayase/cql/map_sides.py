@@ -1,0 +1,143 @@
+"""Map sides of queries: how a batch of a stream becomes the rows of a plan's leaf. All can be pickled.
+
+Columns that are only chosen and renamed are not copied. What is computed goes through DuckDB
+(`hayase.core.expressions`); a row that it refuses is told the words of the query, not the names that the planner uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.expressions import Projection
+from hayase.core.stages import Mapped, MapSide, Refusals
+
+__all__ = ["Changed", "Chosen", "Composed", "Computed", "Earliest", "Lived"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Columns of the batch, under the names of `schema`."""
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Choose and rename."""
+        return Mapped(_renamed(batch, self.columns, self.schema), np.arange(batch.num_rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A projection, and how the query words its condition and its columns."""
+
+    projection: Projection
+    where: str | None
+    columns: tuple[str, ...]
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Project; say what could not be computed in the words of the query."""
+        mapped = self.projection(batch)
+        if not len(mapped.refused):
+            return mapped
+        words = [(f"where {self.projection.where}", f"where {self.where}")]
+        words += [(sql, text) for (_, sql), text in zip(self.projection.columns, self.columns)]
+        reasons = [_worded(reason, words) for reason in mapped.refused.reasons]
+        return Mapped(mapped.rows, mapped.origin, Refusals(mapped.refused.rows, reasons))
+
+
+def _worded(reason: str, words: list[tuple[str, str]]) -> str:
+    for sql, text in words:
+        found = f'cannot compute "{sql}"'
+        if reason.startswith(found):
+            return f'cannot compute "{text}"' + reason[len(found) :]
+    return reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """Columns of a stream of lifetimes, then `row_id`, `valid_from` and `valid_to` in microseconds.
+
+    `scale` is how many microseconds one unit of the stream's times has.
+    """
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    scale: int
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Choose, rename and bring the times to microseconds."""
+        own = [batch.column(name) for name in self.columns]
+        times = [_microseconds(batch.column(name), self.scale) for name in ("valid_from", "valid_to")]
+        rows = pa.RecordBatch.from_arrays([*own, batch.column("row_id"), *times], schema=self.schema)
+        return Mapped(rows, np.arange(batch.num_rows))
+
+
+def _microseconds(times: pa.Array, scale: int) -> pa.Array:
+    units = times.cast(pa.int64())
+    return units if scale == 1 else pc.multiply_checked(units, pa.scalar(scale, pa.int64()))
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Columns of a stream of changes, then whether the row is added; `sign` is the column that says + or -."""
+
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    sign: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Choose and rename; refuse what is neither + nor -."""
+        signs = batch.column(self.sign)
+        added = pc.fill_null(pc.equal(signs, "+"), False)
+        good = pc.or_(added, pc.fill_null(pc.equal(signs, "-"), False)).to_numpy(zero_copy_only=False)
+        own = [batch.column(name) for name in self.columns]
+        rows = pa.RecordBatch.from_arrays([*own, added], schema=self.schema)
+        if good.all():
+            return Mapped(rows, np.arange(batch.num_rows))
+        bad = np.flatnonzero(~good)
+        shown = ["null" if each is None else f'"{each}"' for each in signs.take(pa.array(bad)).to_pylist()]
+        reasons = [f'a change is + or -, and column "{self.sign}" is {each}' for each in shown]
+        return Mapped(rows.filter(pa.array(good)), np.flatnonzero(good), Refusals(bad, reasons))
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """Of a batch only its earliest record, without its columns: when it came is all that is asked."""
+
+    time: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Find the earliest record."""
+        rows = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
+        if not batch.num_rows:
+            return Mapped(rows, np.empty(0, np.int64))
+        times = batch.column(self.time).cast(pa.int64()).to_numpy()
+        return Mapped(rows, np.array([np.argmin(times)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Two map sides, one after the other; a row that the first refuses is refused."""
+
+    first: MapSide
+    second: MapSide
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Map twice."""
+        inner = self.first(batch)
+        outer = self.second(inner.rows)
+        if not len(inner.refused) and not len(outer.refused):
+            return Mapped(outer.rows, inner.origin[outer.origin])
+        rows = np.concatenate([inner.refused.rows, inner.origin[outer.refused.rows]])
+        order = np.argsort(rows, kind="stable")
+        reasons = [*inner.refused.reasons, *outer.refused.reasons]
+        refused = Refusals(rows[order], [reasons[at] for at in order])
+        return Mapped(outer.rows, inner.origin[outer.origin], refused)
+
+
+def _renamed(batch: pa.RecordBatch, columns: tuple[str, ...], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(name) for name in columns], schema=schema)

@@ -1,0 +1,113 @@
+"""The columns that a select list gives, and their names.
+
+An alias is taken as it is written, a column as the stream spells it; `count(*)` is "count", `sum(x)` and `count(x)` of a
+column are "sum_x" and "count_x"; any other expression is "column_N", N its place in the list. Where stars give two
+columns of one name, because two relations have it, the later ones become "name_1", "name_2".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hayase.core.declarations import LIFETIME_COLUMNS
+from hayase.cql.grouping import FUNCTIONS, argument_of
+from hayase.cql.phrases import Phrases, canonical
+from hayase.cql.scopes import Found, Scope, quoted
+from hayase.cql.syntax import Item, Part
+
+__all__ = ["Output", "SelectList"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column: its name, and the expression that it is or, for one of a star, its SQL over the plan."""
+
+    name: str
+    part: Part
+    sql: str | None = None
+    starred: bool = False
+
+
+class SelectList:
+    """Writes out stars and names columns; mistakes go to the phrases."""
+
+    def __init__(self, phrases: Phrases):
+        self._phrases = phrases
+
+    def outputs(self, items: Sequence[Item], scope: Scope, result: bool) -> list[Output]:
+        """The columns of a select list; of the `result` of a query some names are reserved."""
+        found: list[Output] = []
+        for place, item in enumerate(items, 1):
+            if item.star:
+                found += self._starred(item, scope)
+            else:
+                found.append(Output(item.alias or self._name(item, place, scope), item.part))
+        taken: dict[str, Output] = {}
+        outputs: list[Output] = []
+        for each in found:
+            name, number = each.name, 1
+            while each.starred and name.lower() in taken and taken[name.lower()].starred:
+                name, number = f"{each.name}_{number}", number + 1
+            if name.lower() in taken:
+                message = f'two columns of the result are called "{each.name}"'
+                self._phrases.wrong(each.part, message, "name one of them differently with AS")
+            elif result:
+                self._reserved(name, each.part)
+            outputs.append(replace(each, name=name))
+            taken.setdefault(name.lower(), each)
+        return outputs
+
+    def _reserved(self, name: str, part: Part) -> None:
+        if name.startswith("__"):
+            message = f'the name "{name}" begins with "__", which is reserved'
+            self._phrases.wrong(part, message, "choose another name with AS")
+        elif name.lower() in LIFETIME_COLUMNS:
+            message = f'the name "{name}" is reserved: it tells the lifetime of a row'
+            self._phrases.wrong(part, message, "choose another name with AS")
+
+    def _starred(self, item: Item, scope: Scope) -> list[Output]:
+        if item.of is None:
+            return [Output(name, item.part, sql, starred=True) for name, sql in scope.star()]
+        relation = scope.relation(item.of)
+        if relation is None:
+            missing = scope.unknown_relation(item.of)
+            self._phrases.wrong(item.part, missing.message, missing.hint)
+            return []
+        return [Output(name, item.part, quoted(relation.flat(name)), starred=True) for name in relation.columns]
+
+    def _name(self, item: Item, place: int, scope: Scope) -> str:
+        """The name of a column without an alias."""
+        noted = len(self._phrases.mistakes)
+        found = self._phrases.read(item.part)
+        del self._phrases.mistakes[noted:]
+        if found is None:
+            return f"column_{place}"
+        text = item.part.text
+        if len(found.columns) == 1 and not found.calls:
+            return self._column_name(text, scope) or f"column_{place}"
+        if len(found.calls) == 1 and not found.columns:
+            call = found.calls[0]
+            if canonical(text, ()) == canonical(text[call.start : call.end], ()) and call.function in FUNCTIONS:
+                argument = argument_of(item.part, call).argument
+                if argument is None:
+                    return "count"
+                inner = self._column_name(argument.text, scope)
+                distinct = "distinct_" if call.distinct else ""
+                return f"{call.function}_{distinct}{inner}" if inner else f"column_{place}"
+        return f"column_{place}"
+
+    def _column_name(self, text: str, scope: Scope) -> str | None:
+        """The name of a column, or of a field of it, if the text is nothing else."""
+        noted = len(self._phrases.mistakes)
+        found = self._phrases.read(Part(text, 1, 1))
+        del self._phrases.mistakes[noted:]
+        if found is None or len(found.columns) != 1 or found.calls:
+            return None
+        reference = found.columns[0]
+        if canonical(text, ()) != canonical(text[reference.start : reference.end], ()):
+            return None
+        known = scope.find(reference.parts)
+        if isinstance(known, Found) and known.parts == len(reference.parts):
+            return known.name
+        return reference.parts[-1]

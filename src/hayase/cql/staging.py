@@ -1,0 +1,278 @@
+"""From a fragment of a query to a stage: the map sides of its leaves, their keys, the operators of the kernel, the output.
+
+A leaf's filters and projections run on the map side, and so do the keys and arguments of what stands above it. Above a
+window by partition, whose tuples must all come to be counted, and above a stream of changes, they stay in the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.stages import OFFSET, Input, MapSide, Stage
+from hayase.cql.columns import both, plain
+from hayase.cql.drafts import Draft, Reading, Step
+from hayase.cql.identity import digest, shape_of, source_facts
+from hayase.cql.keying import Fragment, LeafKey, differs, is_leaf, leaves, source_of
+from hayase.cql.logical import (
+    Aggregate,
+    Column,
+    Distinct,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Project,
+    SetOperation,
+    Source,
+    ToStream,
+)
+from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
+from hayase.cql.outputs import Times, nullable
+from hayase.cql.steps import (
+    chain,
+    choosing,
+    chosen_first,
+    in_steps,
+    map_side,
+    only_keeps,
+    read_by,
+    same,
+    stream_columns,
+    told,
+)
+from hayase.lifetimes import plans
+from hayase.lifetimes.kernel import KernelConfig, QueryKernel
+from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
+
+__all__ = ["QueryFacts", "staged"]
+
+_LET_THROUGH = "__let_through"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What all stages of a query know of it.
+
+    `times` is the type of the result's times, `slide` by how much its windows move, if all do so together; `bases` are, for
+    every stream that it reads, the declared streams behind that one.
+    """
+
+    canon: str
+    times: Times
+    slide: int | None
+    bases: Mapping[str, Sequence[StreamDeclaration]]
+
+    @classmethod
+    def of(cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]]) -> QueryFacts:
+        """The facts of a whole query."""
+        sources = [source_of(each) for each in leaves(root)]
+        slides = {each.window.slide if each.window.kind == "range" else None for each in sources}
+        slide = slides.pop() if len(slides) == 1 else None
+        return cls(canon, Times.of(each.declaration for each in sources), slide, bases)
+
+
+def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
+    """The stage of a fragment of a query."""
+    work = _Assembly(facts, iter(fragment.keys))
+    plan = work.node(fragment.root)
+    sources = [source_of(each) for each in leaves(fragment.root)]
+    earliest: list[int] = []
+    if _has_global(plan):
+        behind = {base.name: base for each in sources for base in facts.bases[each.declaration.name]}
+        earliest = [work.earliest(base) for base in behind.values()]
+    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest))
+    known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
+    keys = repr([None if key is None else len(key) for key in fragment.keys])
+    fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
+    stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, partial(QueryKernel, config))
+    return Draft(stage, tuple(work.readings), plan)
+
+
+@dataclass
+class _Assembly:
+    """A stage on its way: its inputs so far, and the keys of the leaves that are still to come."""
+
+    facts: QueryFacts
+    keys: Iterator[LeafKey]
+    inputs: list[Input] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    read: list[set[str]] = field(default_factory=list)
+    """Of each leaf the columns of its stream that it reads."""
+
+    @property
+    def grain(self) -> int:
+        return self.facts.times.scale
+
+    def add(self, taken: Input, reading: Reading) -> int:
+        self.inputs.append(taken)
+        self.readings.append(reading)
+        return len(self.inputs) - 1
+
+    def ticks(self, stream: str) -> int:
+        """The input that brings the times of all tuples of a stream to every bucket."""
+        for number, each in enumerate(self.inputs):
+            if each.stream == stream and self.readings[number].role == "ticks":
+                return number
+        nothing = pa.schema([])
+        return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), Reading("ticks"))
+
+    def earliest(self, stream: StreamDeclaration) -> int:
+        """The input that tells the one bucket when the first record of a stream came."""
+        return self.add(Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True), Reading("earliest"))
+
+    # ------------------------------------------------------------------------------------------------ leaves
+
+    def leaf(self, node: Node) -> plans.Node:
+        key = next(self.keys)
+        nodes = chain(node)
+        source = nodes[0]
+        assert isinstance(source, Source)
+        if source.declaration.lifetimes:
+            return self._lifetimes(source, nodes[1:], key)
+        if source.declaration.changes is not None:
+            return self._changes(source, nodes[1:], key)
+        if source.window.partition:
+            return self._partition(source, nodes[1:], key)
+        read, steps = chosen_first(source, in_steps(nodes[1:], source.schema))
+        first = choosing(source, read)
+        schema = steps[-1].schema if steps else first.schema
+        side = map_side(first, steps, pa.schema([]))
+        hashed = (OFFSET,) if key is None else key
+        number = self._reading(source, side, schema, hashed, read, steps)
+        window: plans.Window
+        if source.window.kind == "range":
+            window = plans.Range(source.window.length or self.grain, source.window.slide, self.grain)
+        elif source.window.kind == "rows":
+            window = plans.Rows(source.window.length, self.ticks(source.declaration.name), source.window.slide or 1)
+        else:
+            window = plans.Unbounded()
+        return plans.Windowed(number, window, schema)
+
+    def _reading(
+        self, source: Source, side: MapSide, schema: pa.Schema, key: tuple[str, ...], read: Mapping[str, str],
+        steps: Sequence[Step],
+    ) -> int:  # fmt: skip
+        self.read.append(set(read.values()))
+        shown = tuple(told(read, steps, source))
+        return self.add(Input(source.declaration.name, side, schema, key), Reading("rows", shown, tuple(read.values())))
+
+    def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        read, steps = chosen_first(source, in_steps(above, source.schema))
+        carried = pa.schema([(ROW_ID, pa.int64()), (VALID_FROM, pa.int64()), (VALID_TO, pa.int64())])
+        chosen = choosing(source, read)
+        first = Lived(chosen.columns, pa.schema([*chosen.schema, *carried]), source.declaration.time_scale)
+        schema = steps[-1].schema if steps else chosen.schema
+        side = map_side(first, steps, carried)
+        hashed = (ROW_ID,) if key is None else key
+        number = self._reading(source, side, pa.schema([*schema, *carried]), hashed, read, steps)
+        return plans.Lifetimes(number, schema)
+
+    def _changes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        own = stream_columns(source)
+        chosen = choosing(source, own)
+        schema = pa.schema([*chosen.schema, pa.field(ADDED, pa.bool_())])
+        sign = source.declaration.changes
+        assert sign is not None
+        side = Changed(chosen.columns, schema, sign)
+        number = self._reading(source, side, schema, key or (), {**own, ADDED: sign}, ())
+        return _scalars(plans.Changes(number, chosen.schema), in_steps(above, source.schema))
+
+    def _partition(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        """All tuples come, and those that the filters let through are marked."""
+        own = stream_columns(source)
+        rest = list(above)
+        conditions: list[Expression] = []
+        while rest and (isinstance(rest[0], Filter) or only_keeps(rest[0])):
+            lowest = rest.pop(0)
+            if isinstance(lowest, Filter):
+                conditions.append(lowest.predicate)
+        shown = above[len(above) - len(rest) - 1].schema.names if len(rest) < len(above) else source.schema.names
+        steps = in_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
+        needed = read_by(steps[0]) if steps else set(shown)
+        keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
+        where = both(conditions)
+        names = [name for name in own if name in needed or name in keys]
+        read = {name: own[name] for name in own if name in names or (where and name in where.columns)}
+        first = choosing(source, read)
+        schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
+        schema = nullable(schema)
+        window = plans.Partition(keys, source.window.length, source.window.slide or 1)
+        if where is None:
+            number = self._reading(source, first, schema, key or (), read, ())
+            return _scalars(plans.Windowed(number, window, schema), steps)
+        flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
+        marked = Step((*same(schema), Column(_LET_THROUGH, flag)))
+        side = map_side(first, [marked], pa.schema([]))
+        number = self._reading(source, side, marked.schema, key or (), read, [marked])
+        return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    def node(self, node: Node) -> plans.Node:
+        """The operators of a node and of all below it."""
+        if is_leaf(node):
+            return self.leaf(node)
+        match node:
+            case Filter() | Project():
+                nodes: list[Node] = []
+                inner: Node = node
+                while isinstance(inner, Filter | Project):
+                    nodes.insert(0, inner)
+                    inner = inner.child
+                return _scalars(self.node(inner), in_steps(nodes, inner.schema))
+            case Join():
+                return self._join(node)
+            case Aggregate():
+                child = self.node(node.child)
+                calls = tuple(
+                    plans.Call(each.function, plain(each.argument) if each.argument else None, each.distinct, each.text)
+                    for each in node.calls
+                )
+                return plans.Aggregate(child, tuple(each.name for each in node.keys), calls, nullable(node.schema))
+            case Distinct():
+                child = self.node(node.child)
+                return plans.Multiset("distinct", (child,), child.schema)
+            case SetOperation():
+                return self._set_operation(node)
+            case ToStream():
+                child = self.node(node.child)
+                if node.kind != "rstream" and differs(node.child):
+                    child = plans.Multiset("coalesce", (child,), child.schema)
+                every = self.facts.slide if node.kind == "rstream" else None
+                return plans.ToStream(node.kind, child, child.schema, every)
+            case _:
+                raise AssertionError(f"{type(node).__name__} is a leaf")
+
+    def _join(self, node: Join) -> plans.Node:
+        left, right = self.node(node.left), self.node(node.right)
+        keys = tuple((plain(one) or "", plain(other) or "") for one, other in node.equal)
+        schema = left.schema if node.kind in ("semi", "anti") else pa.schema([*left.schema, *right.schema])
+        return plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
+
+    def _set_operation(self, node: SetOperation) -> plans.Node:
+        sides = self.node(node.left), self.node(node.right)
+        schema = sides[0].schema
+        if node.kind == "union":
+            union = plans.UnionAll(sides, schema)
+            return union if node.all else plans.Multiset("distinct", (union,), schema)
+        if node.kind == "except":
+            return plans.Multiset("except all" if node.all else "except", sides, schema)
+        return plans.Multiset("intersect all" if node.all else "intersect", sides, schema)
+
+
+def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:
+    for step in steps:
+        columns = tuple((each.name, each.value.sql) for each in step.columns)
+        child = plans.Scalar(child, columns, step.where.sql if step.where else None, step.schema)
+    return child
+
+
+def _has_global(node: plans.Node) -> bool:
+    """Whether some aggregate has a row also over nothing."""
+    own = isinstance(node, plans.Aggregate) and not node.keys
+    return own or any(_has_global(child) for child in plans.children(node))

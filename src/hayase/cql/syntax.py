@@ -1,0 +1,177 @@
+"""The syntax of a query as frozen data: what was written, and where. Nothing is resolved yet.
+
+Expressions stay the text that was written; conditions are split at their ANDs, so that what is equal to what, and which
+sub-queries stand among them, can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from hayase.core.errors import Mistake
+from hayase.lifetimes.plans import JoinKind
+
+__all__ = [
+    "Combined", "Condition", "Item", "Joined", "Membership", "Named", "Nested", "Part", "Plain", "Query", "Relation",
+    "Select", "WindowText", "named", "plain",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the query as it was written, and where it begins.
+
+    Of an expression, `inner` are the first and last offsets (within `text`) of the expressions that it is made of.
+    """
+
+    text: str
+    line: int
+    column: int
+    inner: tuple[tuple[int, int], ...] = ()
+
+    def mistake(self, message: str, hint: str | None = None) -> Mistake:
+        """Something wrong that begins here."""
+        return Mistake(message, hint, line=self.line, column=self.column)
+
+    def piece(self, start: int, end: int) -> Part:
+        """A part of the part."""
+        line = self.text.count("\n", 0, start)
+        column = start - self.text.rfind("\n", 0, start) if line else self.column + start
+        return Part(self.text[start:end], self.line + line, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of the select list. A star is `*`, or `relation.*` if `of` names the relation."""
+
+    part: Part
+    alias: str | None = None
+    star: bool = False
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A condition; `sides` if it looks like `one = another`."""
+
+    part: Part
+    sides: tuple[Part, Part] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """`[NOT] EXISTS (query)` or, with a value, `value [NOT] IN (query)`."""
+
+    part: Part
+    negated: bool
+    value: Part | None
+    query: Query
+
+
+Condition = Plain | Membership
+
+
+@dataclass(frozen=True, slots=True)
+class WindowText:
+    """A window as it is written, understood but for the names in it; `part` are the brackets with what is in them.
+
+    `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`.
+    """
+
+    part: Part
+    kind: Literal["range", "rows", "unbounded"]
+    length: int = 0
+    slide: int | None = None
+    partition: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A stream or query by its name."""
+
+    part: Part
+    alias: str | None = None
+    window: WindowText | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A sub-query in FROM."""
+
+    part: Part
+    query: Query
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Two relations; a comma and CROSS JOIN are inner joins without a condition."""
+
+    part: Part
+    kind: JoinKind
+    left: Relation
+    right: Relation
+    on: tuple[Condition, ...] = ()
+    using: tuple[Part, ...] = ()
+
+
+Relation = Named | Nested | Joined
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`select [distinct] items from relation [where ...] [group by ...] [having ...]`."""
+
+    part: Part
+    items: tuple[Item, ...]
+    source: Relation
+    where: tuple[Condition, ...] = ()
+    group: tuple[Part, ...] = ()
+    having: tuple[Plain, ...] = ()
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """`left UNION | EXCEPT | INTERSECT [ALL] right`."""
+
+    part: Part
+    kind: Literal["union", "except", "intersect"]
+    all: bool
+    left: Query
+    right: Query
+
+
+Query = Select | Combined
+
+
+def named(node: Query | Relation | Condition) -> Iterator[Named]:
+    """Every stream or query that is read, in the order of the text."""
+    match node:
+        case Named():
+            yield node
+        case Nested():
+            yield from named(node.query)
+        case Joined():
+            yield from named(node.left)
+            yield from named(node.right)
+        case Combined():
+            yield from named(node.left)
+            yield from named(node.right)
+        case Membership():
+            yield from named(node.query)
+        case Select():
+            yield from named(node.source)
+            for each in node.where:
+                yield from named(each)
+
+
+def plain(token: str) -> str:
+    """A token without case and layout, except where it is quoted in one way or another and they mean something.
+
+    >>> plain("GROUP   BY"), plain("'A'")
+    ('group by', "'A'")
+    """
+    return token if any(mark in token for mark in "'\"$") else " ".join(token.lower().split())

@@ -1,0 +1,149 @@
+"""Windows as they are written behind a stream.
+
+[Range 10 seconds]    [Range 1 minute Slide 10 seconds]    [Rows 5]    [Rows 5 Slide 2]    [Now]
+[Partition By a, b Rows 3]    [Partition By a Rows 3 Slide 3]    [Unbounded]    [Range Unbounded]
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import tokenize
+
+from hayase.core.errors import DeclarationError, HayaseError
+from hayase.core.times import duration
+from hayase.cql.syntax import Part, WindowText
+
+__all__ = ["read_window"]
+
+_WAYS = "[Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length"
+_WORDS = ("range", "rows", "partition", "by", "slide", "now", "unbounded")
+_NUMBER = re.compile(r"-?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A token of a window: as it is written, and in lower case where case says nothing."""
+
+    part: Part
+    word: str
+
+
+def read_window(brackets: Part) -> WindowText:
+    """The window between two brackets, or DeclarationError with what is wrong.
+
+    >>> found = read_window(Part("[Range 1 minute Slide 10 seconds]", 1, 1))
+    >>> found.kind, found.length, found.slide
+    ('range', 60000000, 10000000)
+    >>> read_window(Part("[Row 5]", 1, 17))
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: 1:18: "Row" does not begin a window; did you mean "Rows"?
+    """
+    words = _words(brackets)[1:-1]
+    if not words:
+        raise _wrong(brackets, "a window is missing between the brackets", f"write {_WAYS}")
+    first, rest = words[0], words[1:]
+    if first.word in ("now", "unbounded") and not rest:
+        return WindowText(brackets, "range" if first.word == "now" else "unbounded")
+    if first.word == "range" and [each.word for each in rest] == ["unbounded"]:
+        return WindowText(brackets, "unbounded")
+    if first.word in ("now", "unbounded"):
+        raise _wrong(rest[0].part, f'"{rest[0].part.text}" cannot follow {first.word.capitalize()}', f"write {_WAYS}")
+    if first.word == "range":
+        return _range(brackets, first, rest)
+    if first.word == "rows":
+        return _rows(brackets, (), first, rest)
+    if first.word == "partition":
+        return _partition(brackets, rest)
+    close = difflib.get_close_matches(first.word, _WORDS, n=1)
+    hint = f'did you mean "{close[0].capitalize()}"?' if close else f"write {_WAYS}"
+    raise _wrong(first.part, f'"{first.part.text}" does not begin a window', hint)
+
+
+def _words(brackets: Part) -> list[_Word]:
+    words = []
+    for token in tokenize(brackets.text, dialect="duckdb"):
+        written = brackets.text[token.start : token.end + 1]
+        pieces = [written] if written[0] == '"' else written.split()  # "partition by" is one token
+        at = token.start
+        for each in pieces:
+            at = brackets.text.index(each, at)
+            words.append(_Word(brackets.piece(at, at + len(each)), each.lower()))
+    return words
+
+
+def _split(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Sequence[_Word]]:
+    """What stands before and after the word Slide."""
+    for at, each in enumerate(words):
+        if each.word == "slide":
+            return words[:at], each, words[at + 1 :]
+    return words, None, ()
+
+
+def _range(brackets: Part, first: _Word, rest: Sequence[_Word]) -> WindowText:
+    size, slide, step = _split(rest)
+    length = _duration(first, size)
+    return WindowText(brackets, "range", length, _duration(slide, step) if slide else None)
+
+
+def _duration(opening: _Word, words: Sequence[_Word]) -> int:
+    after = f"after {opening.word.capitalize()}"
+    if not words:
+        raise _wrong(opening.part, f"a duration is missing {after}", "write it like 10 seconds")
+    if words[0].word == "-":
+        raise _wrong(words[0].part, f"the duration {after} is negative", "it must be longer than 0")
+    text = " ".join(each.part.text for each in words)
+    try:
+        found = duration(text)
+    except HayaseError as error:
+        message, _, hint = str(error).partition("; ")
+        raise _wrong(words[0].part, message, hint or None) from None
+    if found <= 0:
+        raise _wrong(words[0].part, f"the duration {after} is 0", "it must be longer; [Now] is as short as can be")
+    return found
+
+
+def _rows(brackets: Part, partition: tuple[Part, ...], first: _Word, rest: Sequence[_Word]) -> WindowText:
+    size, slide, step = _split(rest)
+    count = _count(first, size)
+    return WindowText(brackets, "rows", count, _count(slide, step) if slide else None, partition)
+
+
+def _count(opening: _Word, words: Sequence[_Word]) -> int:
+    after = f"after {opening.word.capitalize()}"
+    if not words:
+        raise _wrong(opening.part, f"a number of rows is missing {after}", "write it like Rows 5")
+    text = "".join(each.part.text for each in words)
+    if not _NUMBER.fullmatch(text):
+        written = " ".join(each.part.text for each in words)
+        raise _wrong(words[0].part, f'"{written}" is not a number of rows', "write it like Rows 5 or Rows 5 Slide 2")
+    if not 1 <= int(text) < 2**31:
+        raise _wrong(words[0].part, f"{text} is no number of rows {after}", "give 1 or more, below 2147483648")
+    return int(text)
+
+
+def _partition(brackets: Part, rest: Sequence[_Word]) -> WindowText:
+    if not rest or rest[0].word != "by":
+        place = rest[0].part if rest else brackets
+        raise _wrong(place, "Partition must be followed by By", "write it like [Partition By k Rows 5]")
+    at = next((at for at, each in enumerate(rest) if each.word == "rows" and at > 1), None)
+    if at is None:
+        raise _wrong(
+            rest[0].part, "Partition By needs Rows behind its columns", "write it like [Partition By k Rows 5]"
+        )
+    names = rest[1:at]
+    columns = [each.part for each in names[::2]]
+    if len(names) % 2 == 0 or any(each.word != "," for each in names[1::2]) or not all(map(_is_name, columns)):
+        raise _wrong(names[0].part, "Partition By takes columns", "name them with commas: [Partition By a, b Rows 5]")
+    return _rows(brackets, tuple(columns), rest[at], rest[at + 1 :])
+
+
+def _is_name(part: Part) -> bool:
+    return bool(re.fullmatch(r'[^\W\d]\w*|"([^"]|"")+"', part.text))
+
+
+def _wrong(part: Part, message: str, hint: str | None = None) -> DeclarationError:
+    return DeclarationError([part.mistake(message, hint)])

@@ -1,0 +1,179 @@
+"""The expiry queue: the known ends of tuples, given out in the order of (end, id) as the clock passes them.
+
+Paper 1, 3.2, deferred sort: ends that come in no order are only collected, with the earliest of them; they are sorted
+when the clock passes that one. Here there are a few such runs of growing size instead of one, so that no single step
+sorts all there is. Ends that come in order (a time window's) are appended to a sorted run and cost next to nothing.
+
+Order: any.   Per tuple: O(1) in order; else one sort, and merges in number logarithmic.   Space: 24 bytes a tuple.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["ExpiryQueue", "end_order"]
+
+_SMALLEST = 65_536
+"""Tuples of a collected run that are worth being sorted together."""
+_SHARE = 8
+"""A collected run takes up to this share of all tuples before the next one is begun."""
+_MOST_RUNS = 12
+"""Sorted runs; the smaller half of more are merged into one."""
+
+
+def end_order(end: np.ndarray, id: np.ndarray) -> np.ndarray:
+    """The order of (end, id). Only where ends are equal the ids are sorted."""
+    order = np.argsort(end)
+    ends, ids = end[order], id[order]
+    tie = ends[1:] == ends[:-1]
+    if tie.any() and bool((tie & (ids[1:] < ids[:-1])).any()):
+        tied = np.zeros(len(end), np.bool_)
+        tied[1:] = tie
+        tied[:-1] |= tie
+        order[tied] = order[tied][np.lexsort((ids[tied], ends[tied]))]
+    return order
+
+
+def _is_ordered(end: np.ndarray, id: np.ndarray) -> bool:
+    later = end[1:] > end[:-1]
+    if later.all():
+        return True
+    return bool(np.all(later | ((end[1:] == end[:-1]) & (id[1:] > id[:-1]))))
+
+
+class _Run:
+    """Lines of (end, id, slot) between `first` and `stop`; `earliest` is the least end of a run, sorted or not."""
+
+    __slots__ = ("earliest", "first", "lines", "ordered", "stop")
+
+    def __init__(self, ordered: bool) -> None:
+        self.lines = np.empty((3, 16), np.int64)
+        self.first = self.stop = 0
+        self.ordered = ordered
+        self.earliest = np.iinfo(np.int64).max
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def held(self) -> np.ndarray:
+        return self.lines[:, self.first : self.stop]
+
+    @property
+    def last(self) -> tuple[int, int]:
+        return int(self.lines[0, self.stop - 1]), int(self.lines[1, self.stop - 1])
+
+    def append(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray, earliest: int) -> None:
+        count = len(end)
+        if self.stop + count > self.lines.shape[1]:
+            held = self.held
+            if 2 * (len(self) + count) > self.lines.shape[1]:
+                self.lines = np.empty((3, max(2 * (len(self) + count), 1024)), np.int64)
+            self.lines[:, : held.shape[1]] = held
+            self.first, self.stop = 0, held.shape[1]
+        target = self.lines[:, self.stop : self.stop + count]
+        target[0], target[1], target[2] = end, id, slot
+        self.stop += count
+        self.earliest = min(self.earliest, earliest)
+
+    def sort(self) -> None:
+        """Put the lines in order, if nobody did."""
+        if not self.ordered:
+            held = self.held
+            self.lines = held[:, end_order(held[0], held[1])]
+            self.first, self.stop = 0, self.lines.shape[1]
+            self.ordered = True
+
+    def before(self, clock: int) -> np.ndarray:
+        """Take out the lines whose end is before the clock; the run is sorted."""
+        count = int(np.searchsorted(self.held[0], clock))
+        lines = self.lines[:, self.first : self.first + count]
+        self.first += count
+        if len(self):
+            self.earliest = int(self.lines[0, self.first])
+        return lines
+
+
+class ExpiryQueue:
+    """Ends, ids and slots, to be popped by the clock. Nothing is taken out in any other way."""
+
+    __slots__ = ("_count", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def push(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray) -> None:
+        """Put tuples in."""
+        if not len(end):
+            return
+        self._count += len(end)
+        if _is_ordered(end, id):
+            first = int(end[0]), int(id[0])
+            fitting = [each for each in self._runs if each.ordered and each.last < first]
+            run = max(fitting, key=lambda each: each.last) if fitting else self._begun(ordered=True)
+            run.append(end, id, slot, first[0])
+        else:
+            limit = max(_SMALLEST, self._count // _SHARE)
+            collecting = [each for each in self._runs if not each.ordered and len(each) < limit]
+            run = collecting[-1] if collecting else self._begun(ordered=False)
+            run.append(end, id, slot, int(end.min()))
+        self._merge()
+
+    def pop(self, clock: int) -> np.ndarray:
+        """Take out all whose end is before the clock; their slots in the order of (end, id)."""
+        parts = []
+        for run in self._runs:
+            if run.earliest < clock:
+                run.sort()
+                parts.append(run.before(clock))
+        if not parts:
+            return np.empty(0, np.int64)
+        self._runs = [each for each in self._runs if len(each)]
+        self._merge()
+        if len(parts) == 1:
+            slots = parts[0][2].copy()
+        else:
+            lines = np.concatenate(parts, axis=1)
+            slots = lines[2][end_order(lines[0], lines[1])]
+        self._count -= len(slots)
+        return slots
+
+    def has(self, end: np.ndarray, id: np.ndarray) -> np.ndarray:
+        """Which of these tuples are in the queue; collected runs are sorted for it."""
+        found = np.zeros(len(end), np.bool_)
+        for run in self._runs:
+            run.sort()
+            ends, ids = run.held[0], run.held[1]
+            low = np.searchsorted(ends, end, "left")
+            stop = np.searchsorted(ends, end, "right")
+            high = stop.copy()
+            while (open_ := low < high).any():
+                middle = (low + high) >> 1
+                less = open_ & (ids[np.minimum(middle, len(ids) - 1)] < id)
+                low = np.where(less, middle + 1, low)
+                high = np.where(open_ & ~less, middle, high)
+            there = low < stop
+            found |= there & (ids[np.where(there, low, 0)] == id)
+        return found
+
+    def _begun(self, *, ordered: bool) -> _Run:
+        run = _Run(ordered)
+        self._runs.append(run)
+        return run
+
+    def _merge(self) -> None:
+        """Of too many sorted runs make the smaller half one: a tuple takes part as often as the number has digits."""
+        ordered = [each for each in self._runs if each.ordered]
+        if len(ordered) <= _MOST_RUNS:
+            return
+        small = sorted(ordered, key=len)[: _MOST_RUNS // 2]
+        lines = np.concatenate([each.held for each in small], axis=1)
+        merged = _Run(ordered=True)
+        merged.lines = lines[:, end_order(lines[0], lines[1])]
+        merged.stop = lines.shape[1]
+        merged.earliest = int(merged.lines[0, 0])
+        self._runs = [each for each in self._runs if not any(each is other for other in small)] + [merged]

@@ -1,0 +1,107 @@
+"""The groups of an aggregate: an index of keys, a row of words for each, and the log of state they are written to.
+
+A group whose row is open is alive. One that is not is written as a tombstone, and goes from the index once such groups
+are in the majority. The words of a group lie in one piece, so that one that is not in the cache costs one miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import KeyIndex, decode, encode, hashes
+from hayase.lifetimes.accumulators import GROUP_WORDS, ROW
+
+__all__ = ["Groups"]
+
+_SPARE = 1024
+
+
+class Groups:
+    """Numbered groups of equal keys. `anchors` say where their lists and heaps begin, -1 if nowhere."""
+
+    def __init__(self, kinds: Sequence[pa.DataType], width: int, anchors: int) -> None:
+        assert width >= GROUP_WORDS
+        self._kinds = list(kinds)
+        self._index = KeyIndex()
+        self._decoded: list[pa.Array] = []
+        self.words = np.zeros((_SPARE, width), np.int64)
+        self.anchors = np.empty((_SPARE, anchors), np.int32)
+        self.alive = 0
+        self._known = 0
+
+    def __len__(self) -> int:
+        """How many there are, with those that are not alive."""
+        return len(self._index)
+
+    def slots(self, keys: Sequence[pa.Array], rows: int, *, insert: bool = True) -> np.ndarray:
+        """The number of each key's group; a new group is made, or with `insert` false -1 is given."""
+        encoded = encode(keys, rows)
+        slots = self._index.slots(encoded, hashes(encoded), insert)
+        self._make_room()
+        return slots
+
+    def keys(self, slots: np.ndarray) -> list[pa.Array]:
+        """The key columns of groups. If more are asked for than there are, all are decoded once."""
+        if not self._kinds:
+            return []
+        if len(slots) < len(self):
+            return decode(self._index.encoded(slots), self._kinds)
+        if not self._decoded or len(self._decoded[0]) < len(self):
+            self._decoded = decode(self._index.encoded(np.arange(len(self))), self._kinds)
+        chosen = pa.array(slots)
+        return [column.take(chosen) for column in self._decoded]
+
+    def put(self, slots: np.ndarray, values: np.ndarray, places: np.ndarray, version: int) -> None:
+        """Set the words at `places` (int64[places, n]) as written at `version`, but never over what was written later."""
+        from hayase.lifetimes import aggregates_loops
+
+        self.alive += aggregates_loops.put(self.words, slots, values, places, version)
+
+    def gather(self, slots: np.ndarray, places: np.ndarray, version: int) -> np.ndarray:
+        """The words at `places` of distinct groups, which count as written at `version` from now on."""
+        from hayase.lifetimes import aggregates_loops
+
+        values = np.empty((len(places), len(slots)), np.int64)
+        aggregates_loops.gather(self.words, slots, places, version, values)
+        return values
+
+    def unchanged(self, slots: np.ndarray, version: int) -> np.ndarray:
+        """Positions in `slots` of living groups last written at or before `version`, each once; `gather` must follow."""
+        from hayase.lifetimes import aggregates_loops
+
+        positions = np.empty(len(slots), np.int64)
+        return positions[: aggregates_loops.unchanged(self.words, slots, version, positions)]
+
+    def shed(self, spare: int) -> np.ndarray | None:
+        """Forget the groups that are not alive, if they are more than those that are and `spare` besides.
+
+        Returns the new number of each old one, -1 for those forgotten, or None if nothing changed.
+        """
+        if len(self) <= 2 * self.alive + spare + _SPARE:
+            return None
+        kept = np.flatnonzero(self.words[: len(self), ROW] >= 0)
+        numbers = np.full(len(self), -1, np.int64)
+        numbers[kept] = np.arange(len(kept))
+        encoded = self._index.encoded(kept)
+        self._index = KeyIndex()
+        self._index.slots(encoded, hashes(encoded))
+        self._decoded = []
+        self.words, self.anchors = self.words[kept], self.anchors[kept]
+        self._known = len(kept)
+        return numbers
+
+    def _make_room(self) -> None:
+        """Words for all groups of the index: noughts, and no row, list or heap for those that are new."""
+        known, groups = self._known, len(self._index)
+        if groups > len(self.words):
+            words = np.zeros((max(2 * len(self.words), groups), self.words.shape[1]), np.int64)
+            words[:known] = self.words[:known]
+            anchors = np.empty((len(words), self.anchors.shape[1]), np.int32)
+            anchors[:known] = self.anchors[:known]
+            self.words, self.anchors = words, anchors
+        self.words[known:groups, ROW] = -1
+        self.anchors[known:groups] = -1
+        self._known = groups

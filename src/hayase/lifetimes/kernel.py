@@ -1,0 +1,285 @@
+"""A query's kernel: the operators of a plan, one after the other, and the result as rows that carry their lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
+from hayase.core.times import BEGINNING
+from hayase.lifetimes.aggregates import AggregateOperator
+from hayase.lifetimes.joins import JoinOperator
+from hayase.lifetimes.multisets import MultisetOperator
+from hayase.lifetimes.plans import (
+    Aggregate,
+    Changes,
+    Join,
+    Lifetimes,
+    Multiset,
+    Node,
+    Range,
+    Scalar,
+    ToStream,
+    Unbounded,
+    UnionAll,
+    Windowed,
+    children,
+)
+from hayase.lifetimes.registers import Registers
+from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
+from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
+from hayase.lifetimes.tostream import ToStreamOperator
+from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.windows import LeafOperator, leaf
+
+__all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConfig:
+    """A plan and the columns of its output stream.
+
+    `scale` is how many microseconds one unit of the output's times has. `earliest` are inputs that only tell when the
+    first record came: a global aggregate has its row from then on.
+    """
+
+    plan: Node
+    output: pa.Schema
+    scale: int = 1
+    earliest: tuple[int, ...] = ()
+
+
+def compile_ahead() -> None:
+    """Make sure that the loops of all operators and of the keys are compiled."""
+    import importlib
+    import pkgutil
+
+    from hayase import lifetimes
+    from hayase.core import keys
+
+    keys.compile_ahead()
+    for each in pkgutil.iter_modules(lifetimes.__path__):
+        if each.name.endswith("_loops") and not each.name.startswith("negative"):
+            importlib.import_module(f"{lifetimes.__name__}.{each.name}")  # importing compiles; see the modules
+
+
+class QueryKernel:
+    """The kernel of one bucket (`hayase.core.stages.Kernel`): a section of its state is an operator's number and section."""
+
+    def __init__(self, config: KernelConfig, bucket: int = 0, buckets: int = 1) -> None:
+        self._config = config
+        self._nodes = in_order(config.plan)
+        self._operators: list[Operator | LeafOperator] = [_operator(node) for node in self._nodes]
+        numbers = {id(node): number for number, node in enumerate(self._nodes)}
+        self._children = [tuple(numbers[id(child)] for child in children(node)) for node in self._nodes]
+        self._emission = _Emission(config, bucket, buckets)
+        self._began = Registers(("began",), (BEGINNING,))
+        self._earliest = config.earliest if bucket == 0 else ()  # where everything without a key goes
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """The rows that appear and end at the instants of this step."""
+        span = Span(since, clock, version, self._beginning(inputs))
+        state = [_numbered(_BEGAN, each) for each in self._began.changes(version)]
+        spoiled: list[Spoiled] = []
+        refused: dict[int, list[Spoiled]] = {}
+        deltas: list[Delta] = []
+        for number, (node, operator) in enumerate(zip(self._nodes, self._operators)):
+            if isinstance(node, Windowed | Lifetimes | Changes):
+                step = operator.advance(inputs, span)
+            else:
+                step = operator.advance([deltas[child] for child in self._children[number]], span)
+            deltas.append(step.delta)
+            state += [_numbered(str(number), each) for each in step.state]
+            for lost in step.spoiled:
+                origin = _record_of(node) if lost.ids is not None else None
+                (spoiled if origin is None else refused.setdefault(origin, [])).append(lost)
+        rows, kept = self._emission.rows(deltas[-1], span)
+        state += [_numbered(_RESULT, each) for each in kept]
+        refusals = [_refusals(batch, refused.get(number, ())) for number, batch in enumerate(inputs)]
+        return Outcome(rows, refusals if refused else (), state, spoiled)
+
+    def _beginning(self, inputs: Sequence[pa.RecordBatch]) -> int:
+        """When the first record came, as far as is known; the first step that has one knows it for ever."""
+        if self._began["began"] == BEGINNING:
+            firsts = [inputs[number].column(TIME)[0].as_py() for number in self._earliest if inputs[number].num_rows]
+            if firsts:
+                self._began["began"] = min(firsts)
+        return self._began["began"]
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Hand tuples to the operator they belong to."""
+        owner, inner = section.split(".", 1)
+        self._owner(owner).restore(inner, rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Ask the operator."""
+        owner, inner = section.split(".", 1)
+        return self._owner(owner).live(inner, rows, version)
+
+    def size(self, section: str) -> int:
+        """Ask the operator."""
+        owner, inner = section.split(".", 1)
+        return self._owner(owner).size(inner)
+
+    def _owner(self, owner: str) -> Operator | LeafOperator | _Emission | Registers:
+        if owner == _RESULT:
+            return self._emission
+        return self._began if owner == _BEGAN else self._operators[int(owner)]
+
+
+_RESULT, _BEGAN = "result", "began"
+
+
+def _numbered(owner: str, tuples: Tuples) -> Tuples:
+    return Tuples(f"{owner}.{tuples.section}", tuples.rows, tuples.until)
+
+
+def in_order(plan: Node) -> list[Node]:
+    """The nodes of a plan, each once, children before parents."""
+    found: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        if id(node) not in found:
+            for child in children(node):
+                visit(child)
+            found[id(node)] = node
+
+    visit(plan)
+    return list(found.values())
+
+
+def _operator(node: Node) -> Operator | LeafOperator:
+    match node:
+        case Windowed() | Lifetimes() | Changes():
+            return leaf(node)
+        case Scalar():
+            return ScalarOperator(node)
+        case UnionAll():
+            return UnionOperator(node)
+        case Join():
+            return JoinOperator(node)
+        case Multiset():
+            return MultisetOperator(node)
+        case Aggregate():
+            return AggregateOperator(node, endless(node.child))
+        case ToStream():
+            return ToStreamOperator(node)
+
+
+def endless(node: Node) -> bool:
+    """Whether no tuple of a relation ever ends."""
+    match node:
+        case Windowed():
+            return isinstance(node.window, Unbounded)
+        case Join():
+            return node.kind in ("inner", "semi") and endless(node.left) and endless(node.right)
+        case Multiset():
+            return not node.rule.startswith("except") and all(endless(child) for child in node.children)
+        case Scalar() | UnionAll():
+            return all(endless(child) for child in children(node))
+        case _:
+            return False
+
+
+def _record_of(node: Node) -> int | None:
+    """The input whose records a node's child's tuples are, one each and of the same step, named by their offsets."""
+    below = children(node)
+    while len(below) == 1 and isinstance(below[0], Scalar):
+        below = children(below[0])
+    if len(below) == 1 and isinstance(below[0], Windowed):
+        window = below[0].window
+        if isinstance(window, Unbounded) or (isinstance(window, Range) and window.slide is None):
+            return below[0].input
+    return None
+
+
+def _refusals(batch: pa.RecordBatch, lost: Sequence[Spoiled]) -> Refusals:
+    """Spoiled tuples as the records they are, in the order of the batch."""
+    reasons = {offset: reason for each in lost for offset, reason in zip(each.ids, each.reasons)}  # type: ignore[arg-type]
+    if not reasons:
+        return Refusals()
+    offsets = batch.column(OFFSET).to_numpy()
+    rows = np.flatnonzero(np.isin(offsets, list(reasons)))
+    return Refusals(rows, [reasons[offsets[row]] for row in rows])
+
+
+# ---------------------------------------------------------------------------------------------------- the result
+
+
+class _Emission:
+    """The result of a plan as rows of the output stream: a row when a tuple appears, and a second one if its end was not
+    known then. The values of open tuples are kept for that."""
+
+    def __init__(self, config: KernelConfig, bucket: int, buckets: int) -> None:
+        self._config, self._bucket, self._buckets = config, bucket, buckets
+        self._is_stream = isinstance(config.plan, ToStream)
+        ends = not self._is_stream and not endless(config.plan)
+        self._open = TupleStore(config.plan.schema, "open") if ends else None
+
+    def rows(self, delta: Delta, span: Span) -> tuple[pa.RecordBatch, Sequence[Tuples]]:
+        """The output of a step, in time order, and the change of what is open."""
+        if self._is_stream:
+            return stream_rows(self._config, delta), ()
+        ids = delta.id * self._buckets + self._bucket
+        if self._open is None:
+            return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), ()
+        removed = self._open.settle(span.since)[1]
+        self._open.release(removed)
+        closed = self._open.close(delta.closed, delta.closed_end)
+        rows, start, end = self._open.take(closed), self._open.start[closed], self._open.end[closed]
+        closed_ids = self._open.id[closed] * self._buckets + self._bucket
+        self._open.release(self._open.expire(span.clock))
+        still = np.flatnonzero(delta.end == OPEN)
+        if len(still):
+            some = delta.rows if len(still) == len(delta) else delta.rows.take(pa.array(still))
+            self._open.add(some, delta.start[still], delta.end[still], delta.id[still])
+        kept = self._open.changes()
+        if not len(closed):
+            return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), kept
+        changed = np.concatenate([end, delta.start])
+        order = np.argsort(changed, kind="stable")
+        both = pa.concat_batches([rows, delta.rows]).take(pa.array(order))
+        every_id, every_start, every_end = (
+            np.concatenate(pair)[order] for pair in ((closed_ids, ids), (start, delta.start), (end, delta.end))
+        )
+        return lifetime_rows(self._config, both, every_id, every_start, every_end, changed[order]), kept
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        if self._open is not None:
+            self._open.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        return rows.slice(0, 0) if self._open is None else self._open.live(rows, version)
+
+    def size(self, section: str) -> int:
+        return 0 if self._open is None else self._open.size()
+
+
+def lifetime_rows(
+    config: KernelConfig, rows: pa.RecordBatch, ids: np.ndarray, start: np.ndarray, end: np.ndarray, changed: np.ndarray
+) -> pa.RecordBatch:
+    """Rows of an output stream of lifetimes (`core.declarations.LIFETIME_COLUMNS`)."""
+    kind = config.output.field("valid_from").type
+    times = [
+        _times(start, config.scale, kind),
+        _times(end, config.scale, kind, mask=end == OPEN),
+        _times(changed, config.scale, kind),
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ids), *times], schema=config.output)
+
+
+def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
+    """Rows of an output stream of records: the values and when they came."""
+    kind = config.output.field("changed_at").type
+    return pa.RecordBatch.from_arrays(
+        [*delta.rows.columns, _times(delta.start, config.scale, kind)], schema=config.output
+    )
+
+
+def _times(instants: np.ndarray, scale: int, kind: pa.DataType, mask: np.ndarray | None = None) -> pa.Array:
+    """Instants in the unit of the output; it is as fine as all the instants are."""
+    units = instants if scale == 1 else instants // scale
+    return pa.array(units, mask=mask).cast(kind)

@@ -1,0 +1,339 @@
+"""Set operations: how often each row is there, by one sweep over the starts and ends of equal rows.
+
+- Cost: constant per start and end, plus finding the row's number. Memory follows what is alive.
+- At one instant all ends and starts count before the result is compared: what is there before and after is not split.
+- Of equal copies the newest goes first. The end of a copy is open when it appears, for a later row may prolong it.
+
+In memory a row is kept once, as a numbered value, and a tuple has the number. On disk every tuple has its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.errors import DamagedState, DeclarationError
+from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
+from hayase.core.stages import Tuples
+from hayase.lifetimes.plans import Multiset, Rule
+from hayase.lifetimes.registers import Registers
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.tuples import END, ID, START, TupleStore
+
+__all__ = ["Alive", "MultisetOperator", "Swept"]
+
+DISTINCT, COALESCE, EXCEPT, EXCEPT_ALL, INTERSECT, INTERSECT_ALL = range(6)
+LEFT, RIGHT, OPENED, HEAD = range(4)
+"""The words of a value: alive on the left and on the right, copies open in the result, the newest of these."""
+NONE = -1
+
+_RULES: dict[Rule, int] = {
+    "distinct": DISTINCT,
+    "coalesce": COALESCE,
+    "except": EXCEPT,
+    "except all": EXCEPT_ALL,
+    "intersect": INTERSECT,
+    "intersect all": INTERSECT_ALL,
+}
+_COPIES, _NEXT = "copies", "next"
+_SPARE = 4096
+"""So few values that are alive no more are not worth building the index anew."""
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Copies that are alive: the numbers of their values, since when, and their ids."""
+
+    values: np.ndarray
+    start: np.ndarray
+    id: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a step did to the copies, and the numbers of the values that appeared, which hold until the next step."""
+
+    delta: Delta
+    opened: np.ndarray
+    state: list[Tuples]
+
+
+class MultisetOperator:
+    """A `plans.Multiset` (`relations.Operator`). Rows are equal if all their columns are, NULL being equal to NULL."""
+
+    def __init__(self, node: Multiset) -> None:
+        for field in node.schema:
+            _check_comparable(field)
+        self.schema = node.schema
+        self._rule = _RULES[node.rule]
+        self._values = _Values(node.schema)
+        self._sides = [_Numbered(self._values, side) for side, _ in zip(("left", "right"), node.children)]
+        self._copies = _Numbered(self._values, _COPIES)
+        self._below = _NOTHING
+        self._registers = Registers((_NEXT,), (0,))
+
+    def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
+        """The copies that appear and go."""
+        swept = self.sweep(inputs, span)
+        return Step(swept.delta, swept.state)
+
+    def settle(self, since: int) -> None:
+        """Begin a step: take up what was restored, let go of what ended meanwhile, and of values that nobody has."""
+        from hayase.lifetimes import multisets_loops
+
+        for number, side in enumerate(self._sides):
+            added, removed = side.settle(since)
+            multisets_loops.count(self._values.words, side.values[added], number, 1)
+            multisets_loops.count(self._values.words, side.values[removed], number, -1)
+            side.release(removed)
+        added, removed = self._copies.settle(since)
+        self._make_room()
+        if len(removed):
+            gone = np.zeros(len(self._below), np.bool_)
+            gone[removed] = True
+            multisets_loops.unlink(self._values.words, self._below, self._copies.values[removed], gone)
+            self._copies.release(removed)
+        if len(added):
+            added = added[np.argsort(self._copies.store.id[added])]
+            multisets_loops.push(self._values.words, self._below, self._copies.values[added], added)
+        known = self._values.shed(sum(len(side.store) for side in self._sides))
+        if known is not None:
+            for each in (*self._sides, self._copies):
+                each.renumber(known)
+
+    def sweep(self, inputs: Sequence[Delta], span: Span) -> Swept:
+        """Go on by a step."""
+        from hayase.lifetimes import multisets_loops
+
+        self.settle(span.since)
+        started = [self._values.numbers(each.rows) for each in inputs]
+        ended = [side.advance(each, numbers, span.clock) for side, each, numbers in zip(self._sides, inputs, started)]
+        starts = [(each.start, numbers) for each, numbers in zip(inputs, started)]
+        ends = [(side.store.end[slots], side.values[slots]) for side, slots in zip(self._sides, ended)]
+        if len(inputs) == 1:
+            starts.append((_NOTHING, _NOTHING))
+            ends.append((_NOTHING, _NOTHING))
+        events = sum(len(times) for times, _ in (*starts, *ends))
+        touched, opened, start, end, below, closed, closed_end = np.empty((7, events), np.int64)
+        opening, closing = multisets_loops.sweep(
+            self._rule, self._values.words, self._below, *starts[0], *starts[1], *ends[0], *ends[1],
+            touched, opened, start, end, below, closed, closed_end,
+        )  # fmt: skip
+        for side, slots in zip(self._sides, ended):
+            side.release(slots)
+        first = self._registers[_NEXT]
+        self._registers[_NEXT] = first + opening
+        opened, closed = opened[:opening], closed[:closing]
+        rows, ids = self._values.take(opened), np.arange(first, first + opening)
+        delta = Delta(rows, start[:opening], end[:opening], ids, self._copies.store.id[closed], closed_end[:closing])
+        self._keep(delta, opened, below[:opening], span.clock)
+        state = [tuples for each in (*self._sides, self._copies) for tuples in each.changes()]
+        return Swept(delta, opened, [*state, *self._registers.changes(span.version)])
+
+    def alive(self) -> Alive:
+        """The copies that are open, in the order in which they appeared; after `settle`."""
+        slots = self._copies.slots()
+        return self._copies.alive(slots[np.argsort(self._copies.store.id[slots])])
+
+    def rows(self, numbers: np.ndarray) -> pa.RecordBatch:
+        """The rows of values."""
+        return self._values.take(numbers)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples; they count from the next step on."""
+        if section == self._registers.section:
+            self._registers.restore(section, rows, version)
+        else:
+            self._section(section).restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples, those that are alive."""
+        if section == self._registers.section:
+            return self._registers.live(section, rows, version)
+        return self._section(section).live(rows, version)
+
+    def size(self, section: str) -> int:
+        """How many tuples of a section are alive."""
+        if section == self._registers.section:
+            return self._registers.size(section)
+        return self._section(section).store.size()
+
+    def _section(self, section: str) -> _Numbered:
+        return next(each for each in (*self._sides, self._copies) if each.store.section == section)
+
+    def _keep(self, delta: Delta, opened: np.ndarray, below: np.ndarray, clock: int) -> None:
+        """Let go of the copies that a step closed, and keep those that it left open."""
+        from hayase.lifetimes import multisets_loops
+
+        earlier = len(self._below)
+        self._copies.close(delta, clock)
+        still = np.flatnonzero(delta.end == OPEN)
+        slots = np.full(len(delta), NONE)
+        slots[still] = self._copies.add(opened[still], delta.start[still], delta.end[still], delta.id[still])
+        self._make_room()
+        multisets_loops.keep(self._values.words, self._below, opened, below, slots, earlier)
+
+    def _make_room(self) -> None:
+        """As many links as there are slots for copies."""
+        self._below = _grown(self._below, self._copies.store.capacity)
+
+
+class _Numbered:
+    """Live tuples, each with the number of its value in place of its row. In the log they have the row."""
+
+    def __init__(self, known: _Values, section: str) -> None:
+        self.store = TupleStore(_NUMBER, section)
+        self.values = _NOTHING
+        self._known = known
+        self._written = [*known.schema.names, START, END, ID]
+
+    def advance(self, delta: Delta, numbers: np.ndarray, clock: int) -> np.ndarray:
+        """Take up a step's tuples; the slots of all that end in it, in that order, to be released."""
+        self.add(numbers, delta.start, delta.end, delta.id)
+        self.store.close(delta.closed, delta.closed_end)
+        return self.store.expire(clock)
+
+    def add(self, numbers: np.ndarray, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
+        """Take up tuples; their slots."""
+        slots = self.store.add(_numbered(numbers), start, end, id)
+        self._place(slots, numbers)
+        return slots
+
+    def close(self, delta: Delta, clock: int) -> None:
+        """Let go of the tuples that a step closed."""
+        self.store.close(delta.closed, delta.closed_end)
+        self.release(self.store.expire(clock))
+
+    def release(self, slots: np.ndarray) -> None:
+        """Let go of tuples."""
+        self.values[slots] = NONE
+        self.store.release(slots)
+
+    def slots(self) -> np.ndarray:
+        """The slots of all tuples."""
+        return np.flatnonzero(self.values != NONE)
+
+    def alive(self, slots: np.ndarray) -> Alive:
+        """The tuples of some slots."""
+        return Alive(self.values[slots], self.store.start[slots], self.store.id[slots])
+
+    def renumber(self, numbers: np.ndarray) -> None:
+        """Values have other numbers now."""
+        slots = self.slots()
+        self.values[slots] = numbers[self.values[slots]]
+
+    def settle(self, since: int) -> tuple[np.ndarray, np.ndarray]:
+        """As the store does; the removed tuples have their values until they are released."""
+        added, removed = self.store.settle(since)
+        self._place(added, values(self.store.take(added).column(0), np.int64))
+        return added, removed
+
+    def changes(self) -> list[Tuples]:
+        """What the step has changed, with rows in place of numbers; a tombstone has none."""
+        return [Tuples(each.section, self._widened(each.rows), each.until) for each in self.store.changes()]
+
+    def restore(self, rows: pa.RecordBatch, version: int) -> None:
+        """Number the rows of tuples and hand them on."""
+        if rows.schema.names != self._written or rows.schema.types[:-3] != self._known.schema.types:
+            raise DamagedState(
+                f'the state section "{self.store.section}" has the columns {", ".join(rows.schema.names)} '
+                f"instead of {', '.join(self._written)}; reset the stage"
+            )
+        times = [rows.column(name) for name in (START, END, ID)]
+        there = pc.not_equal(times[0], times[1])
+        numbers = np.full(rows.num_rows, NONE)
+        own = rows.select(self._known.schema.names).filter(there)
+        numbers[there.to_numpy(zero_copy_only=False)] = self._known.numbers(own)
+        self.store.restore(pa.RecordBatch.from_arrays([pa.array(numbers), *times], [_VALUE, START, END, ID]), version)
+
+    def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples of the log, those that are alive."""
+        places = [pa.array(np.arange(rows.num_rows)), *(rows.column(name) for name in (START, END, ID))]
+        alive = self.store.live(pa.RecordBatch.from_arrays(places, [_VALUE, START, END, ID]), version)
+        return rows.take(alive.column(0))
+
+    def _place(self, slots: np.ndarray, numbers: np.ndarray) -> None:
+        before = len(self.values)
+        self.values = _grown(self.values, self.store.capacity)
+        self.values[before:] = NONE
+        self.values[slots] = numbers
+
+    def _widened(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = rows.column(0)
+        own = self._known.take(values(numbers.drop_null(), np.int64))
+        if numbers.null_count:
+            there = numbers.is_valid().to_numpy(zero_copy_only=False)
+            own = own.take(pa.array(np.cumsum(there) - 1, mask=~there))
+        return pa.RecordBatch.from_arrays([*own.columns, *rows.columns[1:]], self._written)
+
+
+_VALUE = "__value"
+_NUMBER = pa.schema([pa.field(_VALUE, pa.int64())])
+
+
+def _numbered(numbers: np.ndarray) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(numbers)], schema=_NUMBER)
+
+
+class _Values:
+    """Distinct rows, numbered as they first came, with four words each. A row is its key: -0.0 is 0.0, NaNs are one."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.words = np.empty((0, 4), np.int64)
+        self._index = KeyIndex()
+        self._looked = _SPARE
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def numbers(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The numbers of rows; what is new gets the next."""
+        before = len(self)
+        encoded = encode(rows.columns, rows.num_rows)
+        numbers = self._index.slots(encoded, hashes(encoded))
+        self.words = _grown(self.words, len(self))
+        self.words[before : len(self)] = (0, 0, 0, NONE)
+        return numbers
+
+    def take(self, numbers: np.ndarray) -> pa.RecordBatch:
+        """The rows of values, in any order, as often as they are named."""
+        return pa.RecordBatch.from_arrays(decode(self._index.encoded(numbers), self.schema.types), schema=self.schema)
+
+    def shed(self, tuples: int) -> np.ndarray | None:
+        """Forget values that nobody has, when they are many; then the new numbers by the old. `tuples` are alive."""
+        count = len(self)
+        if count <= _SPARE or (count <= 2 * tuples and count < self._looked):
+            return None
+        alive = np.flatnonzero(self.words[:count, :OPENED].any(axis=1))
+        self._looked = 2 * count
+        if 4 * len(alive) > 3 * count:
+            return None
+        self._looked = max(2 * len(alive), _SPARE)
+        self._index.keep(alive)
+        self.words = self.words[alive]
+        numbers = np.full(count, NONE)
+        numbers[alive] = np.arange(len(alive))
+        return numbers
+
+
+def _grown(array: np.ndarray, size: int) -> np.ndarray:
+    """An array of at least that length, at its front the same."""
+    if size <= len(array):
+        return array
+    larger = np.empty((max(size, len(array) + (len(array) >> 1)), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+def _check_comparable(field: pa.Field) -> None:
+    try:
+        check_key_type(field.type)
+    except DeclarationError as error:
+        message = f'rows with the column "{field.name}", a {field.type}, cannot be compared'
+        raise DeclarationError(message, "leave it out, or select its atomic parts") from error

@@ -1,0 +1,155 @@
+"""The compiled loops of `hayase.lifetimes.multisets`; compiled on import, like `hayase.core.key_loops`.
+
+A value is a row of four words: how often it is alive on the left and on the right, how many copies of it are open in the
+result, and the newest of these. A copy names the one below it, so that the copies of a value form a stack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from hayase.core.key_loops import compiled, prefetch
+from hayase.core.times import END
+from hayase.lifetimes.multisets import (
+    COALESCE,
+    DISTINCT,
+    EXCEPT,
+    EXCEPT_ALL,
+    HEAD,
+    INTERSECT,
+    LEFT,
+    NONE,
+    OPENED,
+    RIGHT,
+)
+
+__all__ = ["count", "keep", "push", "sweep", "unlink"]
+
+_AHEAD = 16
+_i64 = types.int64
+_line, _grid = _i64[::1], _i64[:, ::1]
+_given = types.Array(_i64, 1, "C", readonly=True)
+
+
+@njit(inline="always")
+def _wanted(rule: Any, left: Any, right: Any) -> Any:
+    """How many copies of a row there are in the result."""
+    if rule == COALESCE:
+        return left
+    if rule == DISTINCT:
+        return min(left, 1)
+    if rule == EXCEPT:
+        return 1 if left > 0 and right == 0 else 0
+    if rule == EXCEPT_ALL:
+        return max(left - right, 0)
+    if rule == INTERSECT:
+        return 1 if left > 0 and right > 0 else 0
+    return min(left, right)
+
+
+@njit(inline="always")
+def _apply(
+    words: Any, side: Any, by: Any, times: Any, values: Any, at: Any, now: Any, touched: Any, touching: Any
+) -> Any:
+    """Count what happens at `now` on one side; returns where its events go on and how many values were touched."""
+    while at < len(times) and times[at] == now:
+        prefetch(words, values[min(at + _AHEAD, len(values) - 1)])
+        words[values[at], side] += by
+        touched[touching] = values[at]
+        touching += 1
+        at += 1
+    return at, touching
+
+
+@compiled(types.UniTuple(_i64, 2), _i64, _grid, _line, *(_given,) * 8, *(_line,) * 7)
+def sweep(
+    rule: Any, words: Any, below: Any,
+    left_start: Any, left_value: Any, right_start: Any, right_value: Any,
+    left_end: Any, left_ended: Any, right_end: Any, right_ended: Any,
+    touched: Any, opened: Any, opened_start: Any, opened_end: Any, opened_below: Any, closed: Any, closed_end: Any,
+) -> Any:  # fmt: skip
+    """Go through the instants of a step in their order; returns how many copies were opened, and closed of older ones.
+
+    At each instant all ends and starts are counted first; then the copies of every value touched are brought to the
+    number wanted, the newest going first. A copy below `len(below)` is one of an earlier step, by its slot; the others
+    are those opened now, in order. `touched` has room for all events.
+    """
+    earlier = len(below)
+    a = b = c = d = opening = closing = 0
+    while True:
+        now = END
+        if a < len(left_end):
+            now = min(now, left_end[a])
+        if b < len(right_end):
+            now = min(now, right_end[b])
+        if c < len(left_start):
+            now = min(now, left_start[c])
+        if d < len(right_start):
+            now = min(now, right_start[d])
+        if now == END:
+            return opening, closing
+        touching = 0
+        a, touching = _apply(words, LEFT, -1, left_end, left_ended, a, now, touched, touching)
+        b, touching = _apply(words, RIGHT, -1, right_end, right_ended, b, now, touched, touching)
+        c, touching = _apply(words, LEFT, 1, left_start, left_value, c, now, touched, touching)
+        d, touching = _apply(words, RIGHT, 1, right_start, right_value, d, now, touched, touching)
+        for at in range(touching):
+            value = touched[at]
+            wanted = _wanted(rule, words[value, LEFT], words[value, RIGHT])
+            while words[value, OPENED] > wanted:
+                copy = words[value, HEAD]
+                if copy < earlier:
+                    words[value, HEAD] = below[copy]
+                    closed[closing] = copy
+                    closed_end[closing] = now
+                    closing += 1
+                else:
+                    words[value, HEAD] = opened_below[copy - earlier]
+                    opened_end[copy - earlier] = now
+                words[value, OPENED] -= 1
+            while words[value, OPENED] < wanted:
+                opened[opening] = value
+                opened_start[opening] = now
+                opened_end[opening] = END
+                opened_below[opening] = words[value, HEAD]
+                words[value, HEAD] = earlier + opening
+                words[value, OPENED] += 1
+                opening += 1
+
+
+@compiled(types.void, _grid, _given, _i64, _i64)
+def count(words: Any, values: Any, side: Any, by: Any) -> None:
+    """Add `by` to a side's count of every value named."""
+    for value in values:
+        words[value, side] += by
+
+
+@compiled(types.void, _grid, _line, *(_given,) * 3, _i64)
+def keep(words: Any, below: Any, opened: Any, opened_below: Any, slots: Any, earlier: Any) -> None:
+    """Give the copies that a sweep opened their slots (-1 if it closed them too); what is below an open one is open."""
+    for at in range(len(opened)):
+        if slots[at] >= 0:
+            under = opened_below[at]
+            below[slots[at]] = under if under < earlier else slots[under - earlier]
+            words[opened[at], HEAD] = slots[at]
+
+
+@compiled(types.void, _grid, _line, _given, _given)
+def push(words: Any, below: Any, values: Any, slots: Any) -> None:
+    """Put copies, oldest first, upon the stacks of their values."""
+    for at in range(len(slots)):
+        value = values[at]
+        below[slots[at]] = words[value, HEAD]
+        words[value, HEAD] = slots[at]
+        words[value, OPENED] += 1
+
+
+@compiled(types.void, _grid, _line, _given, types.Array(types.boolean, 1, "C", readonly=True))
+def unlink(words: Any, below: Any, values: Any, gone: Any) -> None:
+    """Take copies that are gone, by slot, off their stacks: they are always the newest of those known."""
+    for value in values:
+        while words[value, HEAD] != NONE and gone[words[value, HEAD]]:
+            words[value, HEAD] = below[words[value, HEAD]]
+            words[value, OPENED] -= 1

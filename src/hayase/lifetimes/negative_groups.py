@@ -1,0 +1,274 @@
+"""Multiset rules and aggregates of the negative-tuple method: tuples are counted and summed by group, in and out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import encode, flags, hashes, values
+from hayase.core.times import BEGINNING
+from hayase.lifetimes.plans import Aggregate, Call, Multiset, Rule
+from hayase.lifetimes.relations import Span
+from hayase.lifetimes.signed import Signed, gathered, row_bytes
+
+__all__ = ["Groups", "SignedMultiset", "signed_aggregate"]
+
+
+class Groups:
+    """The groups that are not empty, by the hash of their key, each with some words (see `negative_loops`)."""
+
+    def __init__(self, words: int) -> None:
+        self.table = np.zeros(1024, np.int64)
+        self.hashes = np.empty(512, np.uint64)
+        self.words = np.empty((512, words), np.int64)
+        self.free = np.empty(512, np.int64)
+        self.meta = np.zeros(3, np.int64)
+
+    def make_room(self, more: int) -> None:
+        """For so many new groups."""
+        from hayase.lifetimes import negative_loops
+
+        used, freed, _ = self.meta.tolist()
+        if used - freed + more <= len(self.free):
+            return
+        size = 2 * len(self.free)
+        while size < used - freed + more:
+            size *= 2
+        self.hashes, self.words, self.free = (_larger(each, size) for each in (self.hashes, self.words, self.free))
+        groups = self.table[self.table > 0]
+        self.table = np.zeros(2 * size, np.int64)
+        negative_loops.fill(self.table, groups, self.hashes)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """As the loops take them."""
+        return self.table, self.hashes, self.words, self.free, self.meta
+
+
+def _larger(array: np.ndarray, size: int) -> np.ndarray:
+    larger = np.empty((size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class SignedMultiset:
+    """Counts of every row left and right decide how many copies there are."""
+
+    def __init__(self, node: Multiset) -> None:
+        self._schema = node.schema
+        self._rule = get_args(Rule).index(node.rule)
+        self._groups = Groups(3)
+
+    def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
+        """The copies that come and go."""
+        from hayase.lifetimes import negative_loops
+
+        sides = [inputs[0], inputs[1] if len(inputs) > 1 else Signed.none(self._schema)]
+        count = sum(map(len, sides))
+        self._groups.make_room(count)
+        events, plus, tags = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
+        given = [part for each in sides for part in (each.time, each.plus, _hashed(each.rows, each.rows.schema.names))]
+        found = negative_loops.multiset(self._rule, *self._groups.arrays, *given, events, plus, tags)
+        events = events[:found]
+        rows = gathered([each.rows for each in sides], self._schema, events)
+        return Signed(rows, np.concatenate([each.time for each in sides])[events], plus[:found], tags[:found])
+
+
+def _hashed(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
+    return hashes(encode([rows.column(name) for name in names], rows.num_rows))
+
+
+# ---------------------------------------------------------------------------------------------------- aggregates
+
+
+def signed_aggregate(node: Aggregate) -> _Sums | _Recomputed:
+    """Sums that are kept up, if the calls are counts, sums and means of integers by key; else the slow way."""
+    kinds = {each.name: each.type for each in node.child.schema}
+    simple = all(
+        not call.distinct
+        and call.function in ("count", "sum", "avg")
+        and (call.argument is None or call.function == "count" or pa.types.is_signed_integer(kinds[call.argument]))
+        for call in node.calls
+    )
+    return _Sums(node) if simple and node.keys else _Recomputed(node)
+
+
+class _Sums:
+    """Counts and sums per group."""
+
+    def __init__(self, node: Aggregate) -> None:
+        from hayase.lifetimes.negative_loops import COUNT, MEAN, ROWS, SUM
+
+        self._node = node
+        self._arguments = sorted({call.argument for call in node.calls if call.argument is not None})
+        kinds = {"count": COUNT, "sum": SUM, "avg": MEAN}
+        self._program = np.array(
+            [
+                (ROWS, 0) if call.argument is None else (kinds[call.function], self._arguments.index(call.argument))
+                for call in node.calls
+            ],
+            np.int64,
+        ).reshape(-1, 2)
+        self._groups = Groups(2 + 2 * len(self._arguments))
+
+    def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
+        """Old rows that go and new ones that come."""
+        from hayase.lifetimes import negative_loops
+
+        (given,) = inputs
+        count, calls = len(given), len(self._program)
+        self._groups.make_room(count)
+        arguments, valid = (
+            np.empty((len(self._arguments), count), np.int64),
+            np.ones((len(self._arguments), count), np.bool_),
+        )
+        for line, name in enumerate(self._arguments):
+            column = given.rows.column(name)
+            if pa.types.is_signed_integer(column.type):
+                arguments[line] = values(column.cast(pa.int64()), np.int64)
+            else:
+                arguments[line] = 0
+            if column.null_count:
+                valid[line] = flags(column)
+        events, plus, tags = np.empty(2 * count, np.int64), np.empty(2 * count, np.bool_), np.empty(2 * count, np.int64)
+        results, there = np.empty((calls, 2 * count), np.int64), np.empty((calls, 2 * count), np.bool_)
+        found, overflows = negative_loops.aggregate(
+            self._program, *self._groups.arrays,
+            given.plus, _hashed(given.rows, self._node.keys), arguments, valid,
+            events, plus, tags, results, results.view(np.float64), there,
+        )  # fmt: skip
+        if overflows:
+            raise OverflowError("a sum of the negative-tuple method left 64 bits")
+        events = events[:found]
+        keys = given.rows.select(list(self._node.keys)).take(pa.array(events))
+        columns = list(keys.columns)
+        for line, call, field in zip(range(calls), self._node.calls, list(self._node.schema)[len(columns) :]):
+            numbers = results[line, :found]
+            missing = None if there[line, :found].all() else ~there[line, :found]
+            array = pa.array(numbers.view(np.float64) if call.function == "avg" else numbers, mask=missing)
+            columns.append(array if array.type == field.type else array.cast(field.type))
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._node.schema)
+        return Signed(rows, given.time[events], plus[:found], tags[:found])
+
+
+class _Recomputed:
+    """Every group keeps its tuples' arguments; after an instant that touched it its row is computed from scratch."""
+
+    def __init__(self, node: Aggregate) -> None:
+        self._node = node
+        self._keys: dict[bytes, tuple[Any, ...]] = {}
+        self._members: dict[bytes, dict[int, tuple[Any, ...]]] = {}
+        self._shown: dict[bytes, tuple[tuple[Any, ...], int]] = {}
+        self._next = 0
+
+    def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
+        """Old rows that go and new ones that come."""
+        (given,) = inputs
+        keys = [given.rows.column(name) for name in self._node.keys]
+        names = [call.argument for call in self._node.calls if call.argument is not None]
+        lines = [given.rows.column(name).to_pylist() for name in names]
+        key_values = list(zip(*(column.to_pylist() for column in keys))) if keys else [()] * len(given)
+        encoded = row_bytes(encode(keys, len(given)))
+        found: list[tuple[tuple[Any, ...], int, bool, int]] = []
+        if not keys and b"" not in self._keys and span.began != BEGINNING:
+            self._keys[b""], self._members[b""] = (), {}
+            self._show(b"", span.began, found)
+        touched: dict[bytes, None] = {}
+        times = given.time.tolist()
+        for row, key in enumerate(encoded):
+            if row and times[row] != times[row - 1]:
+                for each in touched:
+                    self._show(each, times[row - 1], found)
+                touched = {}
+            touched[key] = None
+            self._keys.setdefault(key, key_values[row])
+            members = self._members.setdefault(key, {})
+            if given.plus[row]:
+                members[int(given.tag[row])] = tuple(line[row] for line in lines)
+            else:
+                del members[int(given.tag[row])]
+        for each in touched:
+            self._show(each, times[-1], found)
+        columns = [
+            pa.array([row[at] for row, _, _, _ in found], field.type) for at, field in enumerate(self._node.schema)
+        ]
+        return Signed(
+            pa.RecordBatch.from_arrays(columns, schema=self._node.schema),
+            np.array([time for _, time, _, _ in found], np.int64),
+            np.array([plus for _, _, plus, _ in found], np.bool_),
+            np.array([tag for _, _, _, tag in found], np.int64),
+        )
+
+    def _show(self, key: bytes, time: int, found: list[tuple[tuple[Any, ...], int, bool, int]]) -> None:
+        """Bring the row of a group up to date."""
+        members = list(self._members[key].values())
+        new = None
+        if members or not self._node.keys:
+            at, results = 0, []
+            for call, field in zip(self._node.calls, list(self._node.schema)[len(self._node.keys) :]):
+                results.append(_call(call, [each[at] for each in members] if call.argument else members, field.type))
+                at += call.argument is not None
+            new = (*self._keys[key], *results)
+        shown = self._shown.pop(key, None)
+        if shown is not None and new is not None and repr(shown[0]) == repr(new):
+            self._shown[key] = shown
+            return
+        if shown is not None:
+            found.append((shown[0], time, False, shown[1]))
+        if new is not None:
+            found.append((new, time, True, self._next))
+            self._shown[key] = (new, self._next)
+            self._next += 1
+        else:
+            del self._keys[key], self._members[key]
+
+
+def _call(call: Call, given: Sequence[Any], kind: pa.DataType) -> Any:
+    """The value of an aggregate over some arguments, as SQL has it."""
+    if call.argument is None:
+        return len(given)
+    numbers = [each for each in given if each is not None]
+    if call.distinct:
+        numbers = list({_canonical(each): each for each in numbers}.values())
+    if call.function == "count":
+        return len(numbers)
+    if not numbers:
+        return None
+    if call.function in ("min", "max"):
+        choose: Callable[..., Any] = min if call.function == "min" else max
+        return choose(numbers, key=lambda each: (1, 0) if each != each else (0, each))
+    if call.function == "sum":
+        return float(_total(numbers)) if pa.types.is_floating(kind) else sum(numbers)
+    if call.function == "avg":
+        return float(_total(numbers) / len(numbers))
+    return _spread(call.function, numbers)
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else value + 0.0
+    return value
+
+
+def _total(numbers: Sequence[Any]) -> Any:
+    """The exact sum; NaN and infinity as floats add them."""
+    special = [each for each in numbers if isinstance(each, float) and not math.isfinite(each)]
+    return sum(special) if special else sum(map(Fraction, numbers))
+
+
+def _spread(function: str, numbers: Sequence[Any]) -> float | None:
+    """Variance or standard deviation."""
+    sample = function.endswith("samp")
+    if len(numbers) == 1 and sample:
+        return None
+    if any(isinstance(each, float) and not math.isfinite(each) for each in numbers):
+        return math.nan
+    exact = [Fraction(each) for each in numbers]
+    variance = float(statistics.variance(exact) if sample else statistics.pvariance(exact))
+    return math.sqrt(variance) if function.startswith("stddev") else variance

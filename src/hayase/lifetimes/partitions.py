@@ -1,0 +1,170 @@
+"""The partitioned row window: a tuple is alive until so many later tuples with the same keys have come.
+
+Order: (time, offset).   Per tuple: O(1), one pass over the step.   State: the tuples that are alive or waiting to appear:
+their keys, id and number within the partition; the newest of a partition are always alive, so they tell its count. Values
+are kept only while a slide holds a tuple back. A partition costs about 64 bytes and the bytes of its keys, a tuple 32:
+what is alive, not the window's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, values
+from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.lifetimes.plans import Partition, Windowed
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.slotted import grown
+from hayase.lifetimes.tuples import ID, TupleStore
+from hayase.lifetimes.windows import chosen
+
+__all__ = ["PartitionWindow"]
+
+_MEMBERS, _NUMBER = "members", "__number"
+
+
+class PartitionWindow:
+    """`Partition By ... Rows N Slide S`; its tuples are named by offset. The id of one that only counts is below zero."""
+
+    def __init__(self, node: Windowed, window: Partition) -> None:
+        self.schema = node.schema
+        for name in window.keys:
+            if name in node.schema.names:
+                check_key_type(node.schema.field(name).type)
+        self._node, self._window = node, window
+        self._index = KeyIndex()
+        self._keys = np.zeros((0, 4), np.int64)
+        self._members = np.empty((0, 4), np.int64)
+        self._free = -1
+        self._held = 0
+        self._rows_before = self._places_before = 0
+        self._restored: list[pa.RecordBatch] = []
+        self._waiting = TupleStore(node.schema, "waiting")
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """Every tuple of the step joins its partition and lets the oldest go."""
+        from hayase.lifetimes import windows_loops
+
+        self._take_up()
+        self._waiting.release(self._waiting.settle(span.since)[1])
+        batch, window = batches[self._node.input], self._window
+        count = batch.num_rows
+        time, ids = values(batch.column(TIME), np.int64), self._ids(batch)
+        keys = [batch.column(name) for name in window.keys]
+        slots = self._slots(keys, count)
+        self._make_room(count)
+        most = min(self._held + count, count * window.slide)
+        numbers, settled = np.empty(count, np.int64), np.zeros(count, np.uint8)
+        appeared, closed, withdrawn = (np.empty((most, width), np.int64) for width in (4, 2, 1))
+        appearing, closing, withdrawing, self._free, self._held = windows_loops.move_partitions(
+            self._keys, self._members, self._free, self._held, self._rows_before, self._places_before,
+            window.count, window.slide, slots, time, ids, numbers, appeared, closed, withdrawn[:, 0], settled,
+        )  # fmt: skip
+        self._rows_before += count
+        self._places_before += appearing
+        appeared, closed = appeared[:appearing], closed[:closing]
+        rows, positions = batch.select(self.schema.names), appeared[:, 0]
+        if window.slide > 1:
+            still = np.flatnonzero((settled == 0) & (ids >= 0))
+            rows, positions = self._with_waiting(rows, appeared, withdrawn[:withdrawing, 0], span)
+            self._hold_back(batch, time, ids, still)
+        real = np.flatnonzero(appeared[:, 2] < appeared[:, 3])
+        id, start, end = (appeared[real, at] for at in (1, 2, 3))
+        delta = Delta(chosen(rows, positions[real]), start, end, id, closed[:, 0].copy(), closed[:, 1].copy())
+        alive = np.flatnonzero(numbers >= self._keys[slots, 0] - self._keys[slots, 1])
+        return Step(delta, [*_written(keys, ids, numbers, alive), *self._waiting.changes()])
+
+    def _with_waiting(
+        self, rows: pa.RecordBatch, appeared: np.ndarray, withdrawn: np.ndarray, span: Span
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """The step's rows behind those that had been held back and appear now, and where each that appears stands there.
+        What will never appear is forgotten."""
+        waiting, waited = self._waiting, np.flatnonzero(appeared[:, 0] < 0)
+        slots = waiting.close(appeared[waited, 1], appeared[waited, 2])
+        rows = pa.concat_batches([waiting.take(slots), rows])
+        positions = appeared[:, 0] + len(slots)
+        positions[waited] = np.arange(len(slots))
+        waiting.close(withdrawn.copy(), np.full(len(withdrawn), span.since))
+        waiting.release(waiting.expire(span.clock))
+        return rows, positions
+
+    def _hold_back(self, batch: pa.RecordBatch, time: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
+        if len(rows):
+            some = chosen(batch.select(self.schema.names), rows)
+            self._waiting.add(some, time[rows], np.full(len(rows), OPEN), ids[rows])
+
+    def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Offsets, below zero for tuples that only count."""
+        offset = values(batch.column(OFFSET), np.int64)
+        if self._node.where is None:
+            return offset
+        through = pc.fill_null(batch.column(self._node.where), False).to_numpy(zero_copy_only=False)
+        return np.where(through, offset, -1 - offset)
+
+    def _slots(self, keys: Sequence[pa.Array], count: int) -> np.ndarray:
+        """The partition of every row; there is a line for each of them."""
+        encoded = encode(keys, count)
+        slots = self._index.slots(encoded, hashes(encoded))
+        known = len(self._keys)
+        if len(self._index) > known:
+            self._keys = grown(self._keys, len(self._index))
+            self._keys[known:] = 0
+        return slots
+
+    def _make_room(self, count: int) -> None:
+        """Have lines for as many more members."""
+        known = len(self._members)
+        if self._held + count > known:
+            self._members = grown(self._members, self._held + count)
+            self._members[known:, 1] = np.arange(known + 1, len(self._members) + 1)
+            self._members[-1, 1] = self._free
+            self._free = known
+
+    def _take_up(self) -> None:
+        """Put restored tuples into their partitions, in order, those that are not there."""
+        if not self._restored:
+            return
+        from hayase.lifetimes import windows_loops
+
+        rows = pa.Table.from_batches(self._restored).combine_chunks().to_batches()[0]
+        self._restored = []
+        slots = self._slots(rows.columns[:-2], rows.num_rows)
+        ids, numbers = (values(rows.column(name), np.int64) for name in (ID, _NUMBER))
+        order = np.lexsort((numbers, slots))
+        self._make_room(len(order))
+        self._free, self._held = windows_loops.put_back(
+            self._keys, self._members, self._free, self._held, self._window.count, self._window.slide,
+            slots[order], ids[order], numbers[order],
+        )  # fmt: skip
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up members of partitions, or tuples that wait."""
+        if section == self._waiting.section:
+            self._waiting.restore(rows, version)
+        elif rows.num_rows:
+            self._restored.append(rows)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """The members that did not leave, or the tuples that still wait."""
+        if section == self._waiting.section:
+            return self._waiting.live(rows, version)
+        self._take_up()
+        slots = self._slots(rows.columns[:-2], rows.num_rows)
+        numbers = values(rows.column(_NUMBER), np.int64)
+        return rows.filter(pa.array(numbers >= self._keys[slots, 0] - self._keys[slots, 1]))
+
+    def size(self, section: str) -> int:
+        """How many are members, or wait."""
+        return self._waiting.size() if section == self._waiting.section else self._held
+
+
+def _written(keys: Sequence[pa.Array], ids: np.ndarray, numbers: np.ndarray, alive: np.ndarray) -> list[Tuples]:
+    """New members that are still there at the end of the step, as the log has them."""
+    if not len(alive):
+        return []
+    named = {f"key_{at}": column for at, column in enumerate(keys)}
+    return [Tuples(_MEMBERS, chosen(pa.record_batch(named | {ID: ids, _NUMBER: numbers}), alive))]

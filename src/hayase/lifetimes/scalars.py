@@ -1,0 +1,95 @@
+"""Selection, projection and union: lifetimes pass through untouched, and so do holders. No state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.expressions import Projection
+from hayase.core.stages import Spoiled
+from hayase.lifetimes.plans import Scalar, UnionAll
+from hayase.lifetimes.relations import Delta, Span, Step
+
+__all__ = ["ScalarOperator", "UnionOperator"]
+
+
+class _Stateless:
+    """The part of an operator that has no state."""
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        raise LookupError(f"there is no section {section!r}")
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        raise LookupError(f"there is no section {section!r}")
+
+    def size(self, section: str) -> int:
+        raise LookupError(f"there is no section {section!r}")
+
+
+class ScalarOperator(_Stateless):
+    """Rows that satisfy a condition, as expressions. A row that raises is spoiled; its end, if it comes, is nobody's."""
+
+    def __init__(self, node: Scalar) -> None:
+        self.schema = node.schema
+        self._projection = Projection(node.columns, node.where, node.schema)
+        plain = [_plain(sql) for _, sql in node.columns] if node.where is None else [None]
+        self._chosen = [each for each in plain if each is not None] if None not in plain else None
+
+    def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
+        """The child's delta, selected and projected."""
+        (given,) = inputs
+        if self._chosen is not None:  # other names for the same columns
+            columns = [given.rows.column(each) for each in self._chosen]
+            if [each.type for each in columns] == self.schema.types:
+                return Step(replace(given, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)))
+        mapped = self._projection(given.rows)
+        origin, refused = mapped.origin, mapped.refused
+        if len(origin) == len(given):
+            delta = Delta(mapped.rows, given.start, given.end, given.id, given.closed, given.closed_end)
+        else:
+            delta = Delta(
+                mapped.rows, given.start[origin], given.end[origin], given.id[origin], given.closed, given.closed_end
+            )
+        if not len(refused):
+            return Step(delta)
+        lost = Spoiled(given.rows.take(pa.array(refused.rows)), refused.reasons, given.id[refused.rows])
+        return Step(delta, (), (lost,))
+
+
+class UnionOperator(_Stateless):
+    """All rows of all children. Of n children the i-th's tuple k is named n * k + i."""
+
+    def __init__(self, node: UnionAll) -> None:
+        self.schema = node.schema
+
+    def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
+        """The children's deltas, merged by time."""
+        count = len(inputs)
+        if count == 1:
+            return Step(inputs[0])
+        start = np.concatenate([each.start for each in inputs])
+        end = np.concatenate([each.end for each in inputs])
+        ids = np.concatenate([each.id * count + number for number, each in enumerate(inputs)])
+        closed = np.concatenate([each.closed * count + number for number, each in enumerate(inputs)])
+        closed_end = np.concatenate([each.closed_end for each in inputs])
+        rows = pa.concat_batches([each.rows.rename_columns(self.schema.names) for each in inputs])
+        if not _ascending(start):
+            order = np.argsort(start, kind="stable")
+            rows, start, end, ids = rows.take(pa.array(order)), start[order], end[order], ids[order]
+        if not _ascending(closed_end):
+            order = np.argsort(closed_end, kind="stable")
+            closed, closed_end = closed[order], closed_end[order]
+        return Step(Delta(rows, start, end, ids, closed, closed_end))
+
+
+def _plain(sql: str) -> str | None:
+    """The column's name, if an expression is nothing but a quoted one."""
+    return sql[1:-1].replace('""', '"') if re.fullmatch(r'"(?:[^"]|"")+"', sql) else None
+
+
+def _ascending(times: np.ndarray) -> bool:
+    return bool(np.all(times[1:] >= times[:-1]))

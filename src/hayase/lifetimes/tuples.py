@@ -1,0 +1,313 @@
+"""The tuple store: the live tuples of an interval relation, by slot, with their ends and as a log of state.
+
+A slot is a number that a tuple keeps while it is in the store, and that another gets afterwards; slots are dense, so
+that an operator can keep arrays of its own by slot. Which slot a tuple has is no part of its meaning: after a restore it
+may be another, and a result must not depend on it.
+
+A tuple whose end is known waits in an expiry queue; one whose end is open is found by its id when it is closed (the id
+is paper 1's expiry holder). In the log a tuple is written once, at the end of the step in which it came, if it is still
+alive; when an open one has ended, a tombstone follows. A tuple with a known end needs none: the clock removes it.
+
+A step of an operator with a store goes like this:
+
+    added, removed = store.settle(span.since)      # after a restore: index the one, unindex the other, then release it
+    slots = store.add(delta.rows, delta.start, delta.end, delta.id)
+    store.close(delta.closed, delta.closed_end)
+    gone = store.expire(span.clock)                # in the order of (end, id); still readable
+    store.release(gone)
+    return Step(..., store.changes())
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.errors import DamagedState
+from hayase.core.keys import values
+from hayase.core.stages import Tuples
+from hayase.core.times import BEGINNING
+from hayase.lifetimes.expiry import ExpiryQueue
+from hayase.lifetimes.relations import OPEN
+from hayase.lifetimes.slotted import grown, slotted_column
+
+__all__ = ["END", "ID", "START", "IdMap", "TupleStore"]
+
+START, END, ID = "__start", "__end", "__id"
+"""Columns of a store's section behind those of its schema, int64. A tombstone's start is its end."""
+
+_NONE = np.empty(0, np.int64)
+
+
+class IdMap:
+    """A map from ids to slots, int64 both; slots are not negative. About 32 bytes an id."""
+
+    __slots__ = ("_count", "_table")
+
+    def __init__(self) -> None:
+        self._table = np.zeros((64, 2), np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, ids: np.ndarray, slots: np.ndarray) -> None:
+        """Put ids in; one that is there gets the new slot."""
+        if not len(ids):
+            return
+        from hayase.lifetimes import tuples_loops
+
+        wanted = 2 * (self._count + len(ids))
+        if wanted > len(self._table):
+            held = self._table[self._table[:, 1] != 0]
+            self._table = np.zeros((1 << (wanted - 1).bit_length(), 2), np.int64)
+            tuples_loops.enter(self._table, held[:, 0].copy(), held[:, 1] - 1)
+        self._count += tuples_loops.enter(self._table, ids, slots)
+
+    def look_up(self, ids: np.ndarray) -> np.ndarray:
+        """The slots of ids; -1 for one that is not there."""
+        if not self._count or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        from hayase.lifetimes import tuples_loops
+
+        slots = np.empty(len(ids), np.int64)
+        tuples_loops.look_up(self._table, ids, slots)
+        return slots
+
+    def take_out(self, ids: np.ndarray) -> np.ndarray:
+        """Remove ids; the slots that they had, -1 for one that is not there."""
+        if not self._count or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        from hayase.lifetimes import tuples_loops
+
+        slots = np.empty(len(ids), np.int64)
+        self._count -= tuples_loops.take_out(self._table, ids, slots)
+        return slots
+
+
+class TupleStore:
+    """Live tuples of one relation in one bucket.
+
+    Order: none needed.   Per tuple: O(1), and a logarithmic number of merges if ends come in no order.
+    Space: 24 bytes and the values; 24 more for a known end, about 32 for an open one.
+    """
+
+    def __init__(self, schema: pa.Schema, section: str = "tuples") -> None:
+        self.schema = schema
+        self.section = section
+        clash = [name for name in (START, END, ID) if name in schema.names]
+        assert not clash, f"{clash} are the store's own"
+        self._written = pa.schema(
+            [*(pa.field(each.name, each.type) for each in schema)]
+            + [pa.field(name, pa.int64()) for name in (START, END, ID)]
+        )
+        self._columns = [slotted_column(each.type) for each in schema]
+        self._start = np.empty(0, np.int64)
+        self._end = np.empty(0, np.int64)
+        self._id = np.empty(0, np.int64)
+        self._logged = np.empty(0, np.bool_)
+        self._free = np.empty(0, np.int64)
+        self._free_count = 0
+        self._top = 0
+        self._count = 0
+        self._open = IdMap()
+        self._queue = ExpiryQueue()
+        self._clock = BEGINNING
+        self._fresh: list[tuple[pa.RecordBatch, np.ndarray, np.ndarray]] = []
+        self._tombs: list[tuple[np.ndarray, np.ndarray]] = []
+        self._restored: list[pa.RecordBatch] = []
+
+    def __len__(self) -> int:
+        """How many tuples are alive: added, and neither expired nor removed by `settle`."""
+        return self._count
+
+    @property
+    def capacity(self) -> int:
+        """All slots are below it."""
+        return self._top
+
+    @property
+    def start(self) -> np.ndarray:
+        """Starts by slot; valid until the next `add` or `settle`."""
+        return self._start[: self._top]
+
+    @property
+    def end(self) -> np.ndarray:
+        """Ends by slot, OPEN where nobody knows; valid until the next `add` or `settle`."""
+        return self._end[: self._top]
+
+    @property
+    def id(self) -> np.ndarray:
+        """Ids by slot; valid until the next `add` or `settle`."""
+        return self._id[: self._top]
+
+    def add(self, rows: pa.RecordBatch, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
+        """Take up tuples that this step has brought; their slots. With a schema of no columns `rows` does not matter."""
+        slots = self._placed(rows, start, end, id, logged=False)
+        if len(slots):
+            self._fresh.append((rows, slots, id))
+        return slots
+
+    def close(self, ids: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Set the ends of open tuples, which `expire` will give out; their slots. Ids that are not there are ignored."""
+        slots = self._open.take_out(ids)
+        there = slots >= 0
+        if not there.all():
+            ids, ends, slots = ids[there], ends[there], slots[there]
+        if not len(slots):
+            return _NONE
+        self._end[slots] = ends
+        self._queue.push(ends, ids, slots)
+        logged = self._logged[slots]
+        if logged.any():
+            self._tombs.append((ids[logged], ends[logged]))
+        return slots
+
+    def expire(self, clock: int) -> np.ndarray:
+        """The slots of all tuples that end before the clock, in the order of (end, id). They are no longer alive, but
+        can be read until they are released."""
+        slots = self._queue.pop(clock)
+        self._count -= len(slots)
+        self._clock = max(self._clock, clock)
+        return slots
+
+    def release(self, slots: np.ndarray) -> None:
+        """Give back slots that `expire` or `settle` has named."""
+        if not len(slots):
+            return
+        for column in self._columns:
+            column.release(slots)
+        self._free = grown(self._free, self._free_count + len(slots))
+        self._free[self._free_count : self._free_count + len(slots)] = slots
+        self._free_count += len(slots)
+
+    def take(self, slots: np.ndarray) -> pa.RecordBatch:
+        """The values of slots, in any order and as often as they are named."""
+        return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self.schema)
+
+    def restore(self, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples of the log; they are in the store after the next `settle`."""
+        if rows.schema.names != self._written.names or rows.schema.types != self._written.types:
+            raise DamagedState(
+                f'the state section "{self.section}" has the columns {", ".join(rows.schema.names)} '
+                f"instead of {', '.join(self._written.names)}; reset the stage"
+            )
+        if rows.num_rows:
+            self._restored.append(rows)
+
+    def settle(self, since: int) -> tuple[np.ndarray, np.ndarray]:
+        """Begin a step: slots of restored tuples, to be indexed, and slots of tuples that ended while another worker
+        went on, to be unindexed and then released. Both are empty when nothing was restored."""
+        removed = [self._queue.pop(since)] if since > self._clock else []
+        self._clock = max(self._clock, since)
+        added = _NONE
+        if self._restored:
+            rows = pa.Table.from_batches(self._restored).combine_chunks().to_batches()[0]
+            self._restored = []
+            start, end, id = (values(rows.column(name), np.int64) for name in (START, END, ID))
+            latest = len(id) - 1 - np.unique(id[::-1], return_index=True)[1]
+            ended = latest[start[latest] == end[latest]]
+            buried = self._open.take_out(id[ended])
+            removed.append(buried[buried >= 0])
+            latest = np.sort(latest[(start[latest] < end[latest]) & (end[latest] >= since)])
+            known = end[latest] != OPEN
+            there = np.empty(len(latest), np.bool_)
+            there[~known] = self._open.look_up(id[latest[~known]]) >= 0
+            there[known] = self._queue.has(end[latest[known]], id[latest[known]])
+            new = latest[~there]
+            own = rows.select(self.schema.names)
+            own = own if len(new) == rows.num_rows else own.take(pa.array(new))
+            added = self._placed(own, start[new], end[new], id[new], logged=True)
+        gone = np.concatenate(removed) if removed else _NONE
+        self._count -= len(gone)
+        return added, gone
+
+    def changes(self) -> list[Tuples]:
+        """What the step has changed; to be called once, at its end. Tuples whose ends are all known, and open ones with
+        tombstones, are apart: the former are dropped by the clock."""
+        known: list[pa.RecordBatch] = []
+        others: list[pa.RecordBatch] = []
+        for rows, slots, id in self._fresh:
+            alive = (self._end[slots] >= self._clock) & (self._id[slots] == id)
+            is_open = self._end[slots] == OPEN
+            self._logged[slots[alive]] = True
+            for chosen, parts in ((alive & ~is_open, known), (alive & is_open, others)):
+                if chosen.any():
+                    parts.append(self._as_written(rows, slots, chosen))
+        self._fresh = []
+        for ids, ends in self._tombs:
+            nothing = [pa.nulls(len(ids), each.type) for each in self.schema]
+            arrays = [*nothing, pa.array(ends), pa.array(ends), pa.array(ids)]
+            others.append(pa.RecordBatch.from_arrays(arrays, schema=self._written))
+        self._tombs = []
+        result = []
+        if known:
+            rows = _joined(known)
+            until = int(pc.max(rows.column(END)).as_py())
+            result.append(Tuples(self.section, rows, until))
+        if others:
+            result.append(Tuples(self.section, _joined(others)))
+        return result
+
+    def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples of the log, asked oldest first, those that are alive; tombstones have done their work."""
+        start, end, id = (values(rows.column(name), np.int64) for name in (START, END, ID))
+        alive = (start < end) & (end >= self._clock)
+        is_open = alive & (end == OPEN)
+        alive[is_open] = self._open.look_up(id[is_open]) >= 0
+        return rows.filter(pa.array(alive))
+
+    def size(self) -> int:
+        """How many tuples are alive."""
+        return self._count
+
+    def _placed(
+        self, rows: pa.RecordBatch, start: np.ndarray, end: np.ndarray, id: np.ndarray, *, logged: bool
+    ) -> np.ndarray:
+        slots = self._allocated(len(id))
+        if not len(slots):
+            return slots
+        self._start[slots] = start
+        self._end[slots] = end
+        self._id[slots] = id
+        self._logged[slots] = logged
+        for column, given in zip(self._columns, rows.columns):
+            column.put(slots, given, self._top)
+        is_open = end == OPEN
+        opens = int(np.count_nonzero(is_open))
+        if opens == 0:
+            self._queue.push(end, id, slots)
+        elif opens == len(id):
+            self._open.enter(id, slots)
+        else:
+            self._queue.push(end[~is_open], id[~is_open], slots[~is_open])
+            self._open.enter(id[is_open], slots[is_open])
+        self._count += len(slots)
+        return slots
+
+    def _allocated(self, count: int) -> np.ndarray:
+        """Slots that were given back, as they came, then new ones."""
+        reused = min(count, self._free_count)
+        self._free_count -= reused
+        slots = self._free[self._free_count : self._free_count + reused].copy()
+        if reused < count:
+            slots = np.concatenate((slots, np.arange(self._top, self._top + count - reused)))
+            self._top += count - reused
+            for name in ("_start", "_end", "_id", "_logged"):
+                setattr(self, name, grown(getattr(self, name), self._top))
+        return slots
+
+    def _as_written(self, rows: pa.RecordBatch, slots: np.ndarray, chosen: np.ndarray) -> pa.RecordBatch:
+        """Some of the tuples that an `add` brought, as the log has them."""
+        columns = rows.columns if self._columns else []
+        if not chosen.all():
+            slots = slots[chosen]
+            mask = pa.array(chosen)
+            columns = [column.filter(mask) for column in columns]
+        times = [pa.array(each[slots]) for each in (self._start, self._end, self._id)]
+        return pa.RecordBatch.from_arrays([*columns, *times], schema=self._written)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

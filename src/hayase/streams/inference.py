@@ -1,0 +1,190 @@
+"""What a file holds, found by looking at it: its format, its columns and their types, as a schema of a stream.
+
+All of a file is looked at, or the first 64 MB of a larger one; what comes later and does not fit is refused when it is
+appended. Text that is a date and a time of day is a timestamp; without a zone it is UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.errors import HayaseError
+from hayase.streams.formats import COMPRESSIONS, FORMATS, Format, format_of
+from hayase.streams.record_text import shown
+
+__all__ = ["format_in", "schema_of"]
+
+LOOKED_AT = 64 << 20
+"""Bytes of a file of text that are looked at, at most."""
+
+_MOMENT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?$"
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_SUFFIXES = {*FORMATS, *COMPRESSIONS}
+
+
+def format_in(path: Path) -> Format:
+    """The format of a file: by its suffix if that says it, else by its first bytes."""
+    suffix = path.suffix.removeprefix(".").lower()
+    if suffix in _SUFFIXES:
+        form = format_of(path.name)
+        if form.name == "ndjson" and _head(path, form, 4096).lstrip()[:1] == b"[":
+            raise HayaseError(
+                f'"{path}" is one JSON array; write one object to a line, for example with `jq -c ".[]"`, and try again'
+            )
+        return form
+    start = _head(path, Format(""), 4096)
+    if start.startswith(b"PAR1"):
+        return Format("parquet")
+    if start.lstrip().startswith(b"{"):
+        return Format("ndjson")
+    line = start.partition(b"\n")[0]
+    if b"," in line and _is_text(start):
+        return Format("csv")
+    raise HayaseError(
+        f'what "{path}" holds is not clear from its name nor from its first line; name it .csv, .ndjson or .parquet'
+    )
+
+
+def schema_of(paths: Sequence[Path]) -> pa.Schema:
+    """The schema of the records in files of any format, columns in the order of their first appearance."""
+    schemas = [_schema(path, format_in(path)) for path in paths]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        names = ", ".join(map(str, paths))
+        raise HayaseError(f"{names} do not have the same columns: {error}; say what they are with --schema") from error
+
+
+def _schema(path: Path, form: Format) -> pa.Schema:
+    try:
+        if form.name == "parquet":
+            import pyarrow.parquet as pq
+
+            found = pq.read_schema(path)
+        else:
+            head = _head(path, form, LOOKED_AT)
+            if len(head) == LOOKED_AT:
+                head = head[: head.rfind(b"\n") + 1]
+            table = _csv(head) if form.name == "csv" else _ndjson(head, path)
+            found = pa.schema(
+                [(name.strip(), _told(column)) for name, column in zip(table.column_names, table.columns)]
+            )
+    except (OSError, pa.ArrowException) as error:
+        raise HayaseError(f'"{path}" cannot be read as {form.name}: {error}') from error
+    if not len(found):
+        raise HayaseError(f'"{path}" is empty; it should begin with its first record, or in CSV with the columns')
+    return pa.schema([pa.field(each.name, _declared(each.type, each.name, path)) for each in found])
+
+
+def _head(path: Path, form: Format, size: int) -> bytes:
+    """The first bytes of a file, unpacked."""
+    try:
+        with path.open("rb") as raw:
+            if form.compression is None:
+                return raw.read(size)
+            return bytes(pa.CompressedInputStream(pa.PythonFile(raw, "r"), form.compression).read(size))
+    except (OSError, pa.ArrowException) as error:
+        raise HayaseError(f'"{path}" cannot be read: {error}') from error
+
+
+def _is_text(start: bytes) -> bool:
+    return start[:4000].decode("utf-8", "ignore").replace("\n", "").replace("\r", "").replace("\t", "").isprintable()
+
+
+def _csv(head: bytes) -> pa.Table:
+    import pyarrow.csv as pv
+
+    if not head.strip():
+        return pa.table({})
+    return pv.read_csv(
+        pa.BufferReader(head),
+        parse_options=pv.ParseOptions(newlines_in_values=b'"' in head, invalid_row_handler=lambda row: "skip"),
+        convert_options=pv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
+
+
+def _ndjson(head: bytes, path: Path) -> pa.Table:
+    import pyarrow.json as pj
+
+    if not head.strip():
+        return pa.table({})
+    try:
+        return pj.read_json(pa.BufferReader(head), read_options=pj.ReadOptions(block_size=len(head) + 1))
+    except pa.ArrowInvalid:
+        pass  # a line that is not JSON, or values of several types: looked at line by line
+    records = [record for line in head.split(b"\n") if isinstance(record := _loaded(line), dict)]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    columns = {name: _column([record.get(name) for record in records], name, path) for name in names}
+    return pa.table(columns)
+
+
+def _loaded(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _column(values: list[Any], name: str, path: Path) -> pa.Array:
+    try:
+        return pa.array(values)
+    except pa.ArrowException as error:
+        first = next(each for each in values if each is not None)
+        other = next((each for each in values if each is not None and type(each) is not type(first)), first)
+        raise HayaseError(
+            f'column "{name}" of "{path}" has values of several types, {shown(first)} and {shown(other)}; say which '
+            f"one it is with --schema, and the others are refused"
+        ) from error
+
+
+def _told(column: pa.ChunkedArray) -> pa.DataType:
+    """The type of a column; text is a timestamp if all of it is."""
+    if not pa.types.is_string(column.type) or column.null_count == len(column):
+        return column.type
+    moments = pc.all(pc.match_substring_regex(column, _MOMENT), skip_nulls=True).as_py()
+    return _TIMESTAMP if moments else column.type
+
+
+def _declared(kind: pa.DataType, name: str, path: Path) -> pa.DataType:
+    """The type of a stream's column that holds everything of an Arrow type."""
+
+    def inner(each: pa.DataType) -> pa.DataType:
+        return _declared(each, name, path)
+
+    if pa.types.is_dictionary(kind):
+        return inner(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return _TIMESTAMP
+    if pa.types.is_date(kind):
+        return pa.date32()
+    if pa.types.is_null(kind) or re.fullmatch(r"(large_)?string(_view)?|time\d+\[s\]", str(kind)):
+        return pa.string()
+    if re.fullmatch(r"(large_)?binary(_view)?|fixed_size_binary\[\d+\]", str(kind)):
+        return pa.binary()
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_map(kind):
+        return pa.map_(inner(kind.key_type), inner(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, inner(each.type)) for each in kind])
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal128(kind)
+    ):
+        return kind
+    raise HayaseError(f'column "{name}" of "{path}" is a {kind}, which no stream can hold; leave it out of the file')

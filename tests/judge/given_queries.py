@@ -1,0 +1,406 @@
+"""The judge's queries: random texts from the whole grammar, each in CQL and in the SQL that SQLite is to answer.
+
+Expressions mean the same to DuckDB and SQLite: no integer division, nothing that compares text with numbers, no
+booleans as values. Numbers have few binary digits, so that sums are exact in any order; what is only nearly equal
+(averages, variances: type `approx`) is selected but neither compared, grouped nor made distinct.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from given_streams import Stream, Window, windows
+from hypothesis import strategies as st
+
+Scope = dict[str, str]
+"""The columns in scope as they are written, and their types."""
+
+_JOINS = [
+    "JOIN",
+    "JOIN",
+    "INNER JOIN",
+    "LEFT JOIN",
+    "LEFT OUTER JOIN",
+    "RIGHT JOIN",
+    "FULL JOIN",
+    "FULL OUTER JOIN",
+    "CROSS JOIN",
+]
+_COMPARISONS = ["=", "<>", "<>", "<", "<=", "<=", ">", ">=", ">="]
+_EXACT = ("int", "float", "text")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A query: its CQL, the SQL over the tables of the snapshots, and its columns with their types."""
+
+    cql: str
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """A named query, to be read by others."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def types(self) -> dict[str, str]:
+        return dict(self.columns)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One place where a query reads something: the name of the table that SQLite is given for it."""
+
+    table: str
+    source: Stream | View
+    window: Window
+
+
+@dataclass
+class Maker:
+    """Draws one query after the other; collects what they read."""
+
+    draw: st.DrawFn
+    sources: list[Stream | View]
+    prefix: str
+    readings: list[Reading] = field(default_factory=list)
+    aliases: int = 0
+
+    def one(self, options: Iterable[str]) -> str:
+        return self.draw(st.sampled_from(list(options)))
+
+    def chance(self, percent: int) -> bool:
+        return self.draw(st.integers(0, 99)) < percent
+
+    # -- expressions ------------------------------------------------------------------------------------------------
+    def expression(self, kind: str, scope: Scope, depth: int = 1) -> str:
+        """An expression of a type over the columns in scope."""
+        columns = [text for text, each in scope.items() if each == kind]
+        if depth == 0 or kind.startswith(("time", "approx")) or self.chance(50):
+            if columns and (kind not in _EXACT or self.chance(85)):
+                return self.one(columns)
+            return self.literal(kind)
+        part = lambda other=kind: self.expression(other, scope, depth - 1)  # noqa: E731
+        match kind, self.draw(st.integers(0, 6)):
+            case ("int", 0):
+                return f"abs({part()})"
+            case ("int", 1):
+                return f"length({part('text')})"
+            case ("int", 2):
+                return f"({part()} % {self.one('23')})"
+            case ("float", 0):
+                return f"({part('int')} + {part()})"
+            case ("float", 1):
+                return f"({part()} / {self.one(['2.0', '4.0'])})"
+            case ("float", 2):
+                return f"abs({part()})"
+            case ("text", 0):
+                return f"substr({part()}, 1, 1)"
+            case ("text", 1):
+                return f"replace({part()}, 'a', 'c')"
+            case ("text", 2 | 3):
+                return f"({part()} || {part()})"
+            case (_, 4):
+                return f"CASE WHEN {self.predicate(scope, 0)} THEN {part()} ELSE {part()} END"
+            case (_, 5):
+                return f"coalesce({part()}, {part()})"
+            case (_, 6):
+                return f"nullif({part()}, {part()})"
+        return f"({part()} {self.one('+-*')} {part()})"
+
+    def literal(self, kind: str) -> str:
+        match kind:
+            case "int":
+                return str(self.draw(st.integers(-1, 3))).replace("-1", "(-1)")
+            case "float":
+                return self.one(["0.5", "1.0", "2.25", "(-1.5)"])
+            case "text":
+                return self.one(["''", "'a'", "'b'", "'ab'"])
+            case "approx":
+                return f"({self.literal('float')} / 3.0)"
+        return f"CAST(NULL AS {'TIMESTAMPTZ' if kind == 'time:timestamp' else 'BIGINT'})"
+
+    def exact(self, scope: Scope) -> str:
+        """The type of something to compare."""
+        return self.one(sorted({each for each in scope.values() if each != "approx"} | {"int"}))
+
+    def predicate(self, scope: Scope, depth: int = 1) -> str:
+        """A condition over the columns in scope."""
+        choice = self.draw(st.integers(0, 11))
+        if depth and choice < 4:
+            pieces = [self.predicate(scope, depth - 1) for _ in range(2)]
+            return f"({pieces[0]} AND {pieces[1]})" if choice < 2 else f"({pieces[0]} OR {pieces[1]})"
+        if depth and choice == 4:
+            return f"NOT ({self.predicate(scope, depth - 1)})"
+        kind = self.exact(scope)
+        first, second = self.expression(kind, scope, depth), self.other(kind, scope)
+        if first == second:
+            return f"{first} IS NOT NULL"
+        match choice:
+            case 5:
+                return f"{first} IS {self.one(['', 'NOT '])}NULL"
+            case 6 if kind in _EXACT:
+                return f"{first} {self.one(['', 'NOT '])}BETWEEN {self.literal(kind)} AND {second}"
+            case 7 if kind in _EXACT:
+                listed = ", ".join(self.literal(kind) for _ in range(self.draw(st.integers(1, 4))))
+                return f"{first} {self.one(['', 'NOT '])}IN ({listed})"
+            case 8:
+                return f"{first} IS {self.one(['', 'NOT '])}DISTINCT FROM {second}"
+        return f"{first} {self.one(_COMPARISONS)} {second}"
+
+    def other(self, kind: str, scope: Scope) -> str:
+        """Something to compare with."""
+        return self.literal(kind) if kind in _EXACT and self.chance(60) else self.expression(kind, scope, 0)
+
+    def meeting(self, left: Scope, right: Scope) -> str:
+        """A join's condition: usually an equality between its sides, sometimes more, sometimes only a comparison."""
+        both = sorted({*left.values()} & {*right.values()} - {"approx"})
+        if not both or self.chance(10):
+            return self.predicate({**left, **right})
+        pieces = []
+        for _ in range(self.draw(st.sampled_from([1, 1, 1, 2]))):
+            kind = self.one(both)
+            one, other = (self.one(t for t, k in scope.items() if k == kind) for scope in (left, right))
+            if self.chance(15) and kind in _EXACT:
+                one = self.expression(kind, left)
+            if self.chance(30):
+                one, other = other, one
+            pieces.append(f"{one} {self.one(_COMPARISONS) if self.chance(25) else '='} {other}")
+        if self.chance(25):
+            pieces.append(self.predicate({**left, **right}))
+        return " AND ".join(pieces)
+
+    # -- sources ----------------------------------------------------------------------------------------------------
+    def source(self, depth: int) -> tuple[str, str, Scope]:
+        """Something to read, with an alias."""
+        self.aliases += 1
+        alias = f"t{self.aliases}"
+        if depth and self.chance(20):
+            inner = self.query(depth - 1)
+            scope = {f"{alias}.{name}": kind for name, kind in inner.columns}
+            return f"({inner.cql}) AS {alias}", f"({inner.sql}) AS {alias}", scope
+        read = self.draw(st.sampled_from(self.sources))
+        plain = isinstance(read, View) or read.signs is not None
+        window = Window("unbounded", "") if plain else self.draw(windows())
+        reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
+        self.readings.append(reading)
+        cql = f"{read.name}{window.text} {self.one(['AS ', ''])}{alias}"
+        return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in read.types.items()}
+
+    def origin(self, depth: int) -> tuple[str, str, Scope, list[str], bool]:
+        """A FROM clause in both languages, its scope, conditions that belong into WHERE, and whether it has commas."""
+        cql, sql, scope = self.source(depth)
+        count = self.draw(st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3]))
+        commas = self.chance(35)
+        conditions: list[str] = []
+        for _ in range(count - 1):
+            more_cql, more_sql, more = self.source(depth)
+            kind = "" if commas else self.one(_JOINS)
+            if commas:
+                cql, sql = f"{cql}, {more_cql}", f"{sql}, {more_sql}"
+                if self.chance(85):
+                    conditions.append(self.meeting(scope, more))
+            elif kind == "CROSS JOIN":
+                cql, sql = f"{cql} {kind} {more_cql}", f"{sql} {kind} {more_sql}"
+            else:
+                on = self.meeting(scope, more)
+                cql, sql = f"{cql} {kind} {more_cql} ON {on}", f"{sql} {kind} {more_sql} ON {on}"
+            scope = {**scope, **more}
+        return cql, sql, scope, conditions, commas and count > 1
+
+    def subquery(self, scope: Scope) -> tuple[str, str]:
+        """A condition with a sub-query, in both languages."""
+        cql, sql, inner = self.source(0)
+        negated = self.one(["", "NOT "])
+        where = ""
+        if self.chance(60):
+            where = f" WHERE {self.meeting(inner, scope) if self.chance(60) else self.predicate(inner)}"
+        both = sorted({*scope.values()} & {*inner.values()} & {*_EXACT})
+        if not both or self.chance(50):
+            if not where:
+                where = f" WHERE {self.meeting(inner, scope)}"
+            item = self.one(["1", "*", next(iter(inner))])
+            return tuple(f"{negated}EXISTS (SELECT {item} FROM {text}{where})" for text in (cql, sql))  # type: ignore[return-value]
+        kind = self.one(both)
+        value, chosen = self.expression(kind, scope), self.expression(kind, inner)
+        return tuple(f"{value} {negated}IN (SELECT {chosen} FROM {text}{where})" for text in (cql, sql))  # type: ignore[return-value]
+
+    # -- queries ----------------------------------------------------------------------------------------------------
+    def select(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
+        """One SELECT; `wanted` are the types that its columns must have."""
+        cql, sql, scope, conditions, commas = self.origin(depth)
+        own: list[tuple[str, str]] = [(each, each) for each in conditions]
+        single = len({text.split(".")[0] for text in scope}) == 1
+        if single and self.chance(30):
+            scope = {text.split(".")[1]: kind for text, kind in scope.items()}
+        elif self.chance(8):
+            more_cql, more_sql, more = self.source(0)
+            on, kind = self.meeting(scope, more), self.one(["SEMI", "ANTI"])
+            if not commas:  # a comma binds weaker than a join
+                cql = f"{cql} {kind} JOIN {more_cql} ON {on}"
+                own.append(("", f"{'NOT ' if kind == 'ANTI' else ''}EXISTS (SELECT 1 FROM {more_sql} WHERE {on})"))
+        if self.chance(40):
+            text = self.predicate(scope)
+            own.append((text, text))
+        if self.chance(15):
+            own.append(self.subquery(scope))
+        where_cql, where_sql = (" AND ".join(each[n] for each in own if each[n]) for n in (0, 1))
+        tails = tuple(f" WHERE {text}" if text else "" for text in (where_cql, where_sql))
+        aggregated = self.chance(35)
+        items, tail = self.aggregates(scope, wanted) if aggregated else (self.items(scope, wanted), "")
+        exact = all(kind != "approx" for _, kind in items)
+        distinct = "DISTINCT " if exact and self.chance(10) else ""
+        if single and not aggregated and wanted is None and not distinct and self.chance(10):
+            columns = tuple((text.split(".")[-1], kind) for text, kind in scope.items())
+            return Made(f"SELECT * FROM {cql}{tails[0]}", f"SELECT * FROM {sql}{tails[1]}", columns)
+        listed = ", ".join(f"{text} AS c{number}" for number, (text, _) in enumerate(items))
+        columns = tuple((f"c{number}", kind) for number, (_, kind) in enumerate(items))
+        cql, sql = (
+            f"SELECT {distinct}{listed} FROM {source}{where}{tail}"
+            for source, where in ((cql, tails[0]), (sql, tails[1]))
+        )
+        return Made(cql, sql, columns)
+
+    def items(self, scope: Scope, wanted: tuple[str, ...] | None) -> list[tuple[str, str]]:
+        kinds = wanted or [self.one(sorted({*scope.values(), *_EXACT})) for _ in range(self.draw(st.integers(1, 3)))]
+        return [(self.expression(kind, scope), kind) for kind in kinds]
+
+    def aggregates(self, scope: Scope, wanted: tuple[str, ...] | None) -> tuple[list[tuple[str, str]], str]:
+        """The items of a grouped SELECT, and its GROUP BY and HAVING."""
+        columns = [text for text, kind in scope.items() if kind != "approx"]
+        keys: Scope = {}
+        for _ in range(self.draw(st.sampled_from([0, 1, 1, 1, 2])) if columns else 0):
+            text = self.one(columns)
+            if scope[text] == "int" and self.chance(20):
+                keys[f"({text} + {self.literal('int')})"] = "int"
+            else:
+                keys[text] = scope[text]
+        items = []
+        for kind in wanted or [None] * self.draw(st.integers(1, 4)):
+            known = [text for text, each in keys.items() if kind in (None, each)]
+            if known and self.chance(35):
+                chosen = self.one(known)
+                items.append((chosen, keys[chosen]))
+            else:
+                items.append(self.aggregate(scope, kind))
+        if not keys and not any("(" in text for text, _ in items):
+            items[0] = self.aggregate(scope, items[0][1])
+        tail = f" GROUP BY {', '.join(keys)}" if keys else ""
+        if self.chance(25):
+            calls = dict(self.aggregate(scope, self.one(_EXACT)) for _ in range(2))
+            tail += f" HAVING {self.predicate({**keys, **calls})}"
+        return items, tail
+
+    def aggregate(self, scope: Scope, kind: str | None) -> tuple[str, str]:
+        """A call of an aggregate that has a type, and the type."""
+        kind = kind or self.one([*_EXACT, "approx", "int"])
+        if kind == "approx":
+            argument = self.expression(self.one(["int", "float"]), scope)
+            name = self.one(["avg", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "variance", "stddev"])
+            return f"{name}({argument})", kind
+        if kind == "int" and self.chance(60):
+            some = self.expression(self.exact(scope), scope)
+            return self.one(["count(*)", f"count({some})", f"count(DISTINCT {some})"]), kind
+        argument = self.expression(kind, scope)
+        name = self.one(["min", "max"]) if kind not in ("int", "float") else self.one(["min", "max", "sum"])
+        call = f"{name}({argument})"
+        if kind in ("int", "float") and self.chance(15):
+            return f"({call} + {self.literal(kind)})", kind
+        return call, kind
+
+    def query(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
+        """A SELECT, or several by set operations."""
+        made = self.select(depth, wanted)
+        kinds = tuple(kind for _, kind in made.columns)
+        if not self.chance(18):
+            return made
+        for _ in range(self.draw(st.sampled_from([1, 1, 2]))):
+            operation = self.one(["UNION ALL"] if "approx" in kinds else
+                                 ["UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"])  # fmt: skip
+            other = self.select(max(depth - 1, 0), kinds)
+            made = Made(
+                f"({made.cql}) {operation} ({other.cql})" if self.chance(50) or " ALL (" in made.cql or self._set(made)
+                else f"{made.cql} {operation} {other.cql}",
+                _combined(made, other, operation),
+                made.columns,
+            )  # fmt: skip
+        return made
+
+    @staticmethod
+    def _set(made: Made) -> bool:
+        return re.search(r"\b(UNION|EXCEPT|INTERSECT)\b", made.cql) is not None
+
+
+def _combined(left: Made, right: Made, operation: str) -> str:
+    """A set operation as SQLite can do it: where it has no ALL, equal rows are numbered, and so made distinct."""
+    names = ", ".join(name for name, _ in left.columns)
+    one, other = f"SELECT * FROM ({left.sql})", f"SELECT * FROM ({_renamed(left, right)})"
+    if operation in ("EXCEPT ALL", "INTERSECT ALL"):
+        counted = f"SELECT *, row_number() OVER (PARTITION BY {names}) AS copy FROM"
+        return f"SELECT {names} FROM ({counted} ({one}) {operation.removesuffix(' ALL')} {counted} ({other}))"
+    return f"{one} {operation} {other}"
+
+
+def _renamed(left: Made, right: Made) -> str:
+    pairs = zip(right.columns, left.columns)
+    return f"SELECT {', '.join(f'{mine[0]} AS {theirs[0]}' for mine, theirs in pairs)} FROM ({right.sql})"
+
+
+_KEYWORDS = frozenset(
+    {
+        *(
+            "SELECT",
+            "DISTINCT",
+            "FROM",
+            "WHERE",
+            "GROUP",
+            "BY",
+            "HAVING",
+            "AS",
+            "ON",
+            "IN",
+            "EXISTS",
+            "NOT",
+            "AND",
+            "OR",
+        ),
+        *(
+            "JOIN",
+            "INNER",
+            "LEFT",
+            "RIGHT",
+            "FULL",
+            "OUTER",
+            "CROSS",
+            "SEMI",
+            "ANTI",
+            "UNION",
+            "ALL",
+            "EXCEPT",
+            "INTERSECT",
+        ),
+        *("IS", "NULL", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END"),
+        *("RANGE", "SLIDE", "ROWS", "PARTITION", "NOW", "UNBOUNDED", "ISTREAM", "DSTREAM", "RSTREAM"),
+    }
+)
+
+
+def spelled(text: str, style: str) -> str:
+    """Keywords in another case."""
+    change: Mapping[str, object] = {"lower": str.lower, "upper": str.upper, "title": str.title, "odd": _odd}
+    pieces = re.split(r"('[^']*')", text)
+    return "".join(
+        piece if piece.startswith("'") else
+        re.sub(r"[A-Z]+", lambda word: change[style](word[0]) if word[0] in _KEYWORDS else word[0], piece)  # type: ignore[operator]
+        for piece in pieces
+    )  # fmt: skip
+
+
+def _odd(word: str) -> str:
+    return "".join(letter.upper() if at % 2 else letter.lower() for at, letter in enumerate(word))

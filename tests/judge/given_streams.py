@@ -1,0 +1,211 @@
+"""The judge's streams and windows: small random streams, and the snapshot of a window at an instant by its definition.
+
+Nothing here knows how Hayase computes; times are microseconds. The definitions are those of the design: a tuple is alive
+on [start, end); time windows with a slide round both ends up to its multiples; a row window of N tuples loses a tuple
+when the N-th later one comes, and with a slide moves at every S-th tuple only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+ALWAYS = 2**61
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+TYPES = {"a": "int", "b": "int", "x": "float", "s": "text"}
+COLUMNS = tuple(TYPES)
+SCHEMA = "a bigint, b int, x double, s string"
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream with the columns of `COLUMNS` and a time; a stream of changes tells `+` or `-` beside.
+
+    `rows` are in time order, ties as they come; `times` go with them, in microseconds.
+    """
+
+    name: str
+    unit: str | None
+    """Of the integer time column; None if it is a timestamp."""
+    times: tuple[int, ...]
+    rows: tuple[Row, ...]
+    signs: tuple[str, ...] | None = None
+
+    @property
+    def grain(self) -> int:
+        return grain_of(self.unit)
+
+    @property
+    def schema(self) -> str:
+        return f"time {'timestamp' if self.unit is None else 'bigint'}, {SCHEMA}" + (
+            ", op string" if self.signs is not None else ""
+        )
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns that a query can name, and their types; a relation has no time."""
+        return TYPES if self.signs is not None else {"time": f"time:{self.unit or 'timestamp'}", **TYPES}
+
+    def records(self) -> list[dict[str, Any]]:
+        """What is appended to the stream."""
+        signs = self.signs or [None] * len(self.rows)
+        return [
+            {"time": time_value(at, self.unit), **dict(zip(COLUMNS, row)), **({"op": sign} if sign else {})}
+            for at, row, sign in zip(self.times, self.rows, signs)
+        ]
+
+    def values(self) -> list[Row]:
+        """The rows as SQLite gets them: a timestamp is its microseconds."""
+        if self.signs is not None:
+            return list(self.rows)
+        return [(at // self.grain, *row) for at, row in zip(self.times, self.rows)]
+
+
+def grain_of(unit: str | None) -> int:
+    """The microseconds of a unit; None is that of timestamps."""
+    return {None: 1, "us": 1, "ms": 1000, "s": SECOND}[unit]
+
+
+def time_value(at: int, unit: str | None) -> datetime | int:
+    """A time as a time column has it."""
+    return EPOCH + timedelta(microseconds=at) if unit is None else at // grain_of(unit)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window and how it is written. `length` and `slide` are microseconds or tuples."""
+
+    kind: str
+    text: str
+    length: int = 0
+    slide: int = 1
+    keys: tuple[str, ...] = ()
+
+    def lifetimes(self, stream: Stream, grain: int) -> list[tuple[int, int, Row]]:
+        """Every row of a stream with its start and end; `grain` is the resolution of the result's times."""
+        if stream.signs is not None:
+            return _relation(stream)
+        values = stream.values()
+        match self.kind:
+            case "unbounded":
+                return [(at, ALWAYS, row) for at, row in zip(stream.times, values)]
+            case "now":
+                return [(at, at + grain, row) for at, row in zip(stream.times, values)]
+            case "range":
+                step = max(self.slide, 1)
+                return [
+                    (_up(_up(at, step), grain), _up(_up(at + self.length, step), grain), row)
+                    for at, row in zip(stream.times, values)
+                ]
+        found: list[tuple[int, int, Row]] = []
+        groups: dict[Row, list[int]] = {}
+        for number, row in enumerate(stream.rows):
+            groups.setdefault(tuple(row[COLUMNS.index(key)] for key in self.keys), []).append(number)
+        for numbers in groups.values():
+            times = [stream.times[number] for number in numbers]
+            for place, number in enumerate(numbers, 1):
+                start, end = (_up(place + more, self.slide) for more in (0, self.length))
+                found.append((_time(times, start), _time(times, end), values[number]))
+        return found
+
+
+def snapshot(lifetimes: Sequence[tuple[int, int, Row]], at: int) -> list[Row]:
+    """The rows alive at an instant."""
+    return [row for start, end, row in lifetimes if start <= at < end]
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _time(times: Sequence[int], place: int) -> int:
+    """When the tuple of that number (from 1) comes; never, if there are not so many."""
+    return times[place - 1] if place <= len(times) else ALWAYS
+
+
+def _relation(stream: Stream) -> list[tuple[int, int, Row]]:
+    """The lifetimes of a relation that is told as changes; a `-` ends the newest equal row."""
+    found: list[list[Any]] = []
+    for at, row, sign in zip(stream.times, stream.rows, stream.signs or ()):
+        if sign == "+":
+            found.append([at, ALWAYS, row])
+        else:
+            next(each for each in reversed(found) if each[1] == ALWAYS and each[2] == row)[1] = at
+    return [(start, end, row) for start, end, row in found]
+
+
+# ---------------------------------------------------------------------------------------------------- strategies
+
+_INTEGERS = st.one_of(st.none(), st.integers(-1, 3))
+_FLOATS = st.one_of(st.none(), st.sampled_from([-1.5, -0.25, 0.0, 0.5, 1.0, 2.75]))
+_TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab", "é"]))
+ROWS = st.tuples(_INTEGERS, _INTEGERS, _FLOATS, _TEXTS)
+BASE = 1_767_225_600 * SECOND
+"""2026-01-01, and a multiple of every slide."""
+
+
+@st.composite
+def streams(draw: st.DrawFn, name: str, *, unit: str | None, most: int = 12, relation: bool = False) -> Stream:
+    """A stream of up to `most` tuples; half of the steps in time are zero."""
+    count = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, most))
+    tick = 500_000 if unit != "s" else SECOND
+    gaps = draw(st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 7]), min_size=count, max_size=count))
+    times, now = [], BASE + draw(st.integers(0, 4)) * tick
+    for gap in gaps:
+        now += gap * tick
+        times.append(now)
+    rows = draw(st.lists(ROWS, min_size=count, max_size=count))
+    if not relation:
+        return Stream(name, unit, tuple(times), tuple(rows))
+    signs: list[str] = []
+    alive: list[Row] = []
+    for number in range(count):
+        if alive and draw(st.integers(0, 2)) == 0:
+            rows[number] = alive.pop(draw(st.integers(0, len(alive) - 1)))
+            signs.append("-")
+        else:
+            alive.append(rows[number])
+            signs.append("+")
+    return Stream(name, unit, tuple(times), tuple(rows), tuple(signs))
+
+
+_LENGTHS = [
+    (SECOND, "1 second"), (1_500_000, "1500 ms"), (2 * SECOND, "2 seconds"), (5 * SECOND, "5 sec"),
+    (500_000, "500 milliseconds"), (60 * SECOND, "1 minute"), (250_000, "250 ms"),
+]  # fmt: skip
+_SLIDES = [
+    (SECOND, "1 second"), (2 * SECOND, "2 seconds"), (500_000, "500 ms"), (3 * SECOND, "3 s"), (10 * SECOND, "10 s"),
+    (1_500_000, "1500 ms"),
+]  # fmt: skip
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    """A window of any kind."""
+    kind = draw(st.sampled_from(["range", "range", "range slide", "rows", "rows", "rows slide", "partition", "partition",
+                                 "partition slide", "now", "unbounded", "none"]))  # fmt: skip
+    if kind.startswith("range"):
+        length, text = draw(st.sampled_from(_LENGTHS))
+        if kind == "range":
+            return Window("range", f" [RANGE {text}]", length)
+        slide, slide_text = draw(st.sampled_from(_SLIDES))
+        return Window("range", f" [RANGE {text} SLIDE {slide_text}]", length, slide)
+    if kind.startswith(("rows", "partition")):
+        count, keys, front = draw(st.integers(1, 4)), (), ""
+        if kind.startswith("partition"):
+            keys = tuple(draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=2, unique=True)))
+            front = f"PARTITION BY {', '.join(keys)} "
+        slide = draw(st.integers(1, 5)) if kind.endswith("slide") else 1
+        return Window(
+            "rows", f" [{front}ROWS {count}{f' SLIDE {slide}' if kind.endswith('slide') else ''}]", count, slide, keys
+        )
+    if kind == "now":
+        return Window("now", " [NOW]")
+    return Window("unbounded", " [UNBOUNDED]" if kind == "unbounded" else "")

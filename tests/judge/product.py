@@ -1,0 +1,142 @@
+"""The other side of the trial: a case run by Hayase, in this process, cut and shuffled as a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from given_cases import Case, Query
+from given_streams import ALWAYS, EPOCH, SECOND, Row, Stream, grain_of, time_value
+from hypothesis import strategies as st
+
+from hayase.testing import Trial, trial
+
+__all__ = ["WHOLE", "Plan", "Verdict", "plans", "running"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a case is run: pieces of streams (by number) in the order in which they are appended, with a run after those
+    that say so; records are moved about within the slack."""
+
+    pieces: tuple[tuple[int, int, bool], ...] = ()
+    buckets: int = 1
+    slack: int = 0
+    moved: tuple[int, ...] = ()
+    batch_rows: int | None = None
+    forget: bool = False
+
+
+WHOLE = Plan()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What Hayase says about a query: its rows with their lifetimes in microseconds, and up to when that is final."""
+
+    lifetimes: list[tuple[int, int, Row]]
+    final: int | None
+
+    def at(self, instant: int) -> list[Row]:
+        return [row for start, end, row in self.lifetimes if start <= instant < end]
+
+
+@contextmanager
+def running(case: Case, plan: Plan = WHOLE) -> Iterator[Product]:
+    """The pipeline of a case after everything was appended, finished and processed."""
+    with trial() as t:
+        t.declaration = replace(t.declaration, buckets=plan.buckets)
+        for stream in case.streams:
+            t.stream(
+                stream.name, stream.schema, time_unit=stream.unit, slack=plan.slack,
+                changes="op" if stream.signs is not None else None,
+            )  # fmt: skip
+        for query in case.queries:
+            t.query(query.name, query.text)
+        waiting = [_moved(stream, plan) for stream in case.streams]
+        for number, count, run in plan.pieces:
+            if number < len(waiting):
+                _append(t, case.streams[number], waiting[number][:count])
+                del waiting[number][:count]
+            if run:
+                t.run(batch_rows=plan.batch_rows)
+                if plan.forget:
+                    t.restart()
+        for stream, rest in zip(case.streams, waiting):
+            _append(t, stream, rest)
+            t.finish(stream.name)
+        t.run(batch_rows=plan.batch_rows)
+        yield Product(t, case)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A pipeline that has run."""
+
+    trial: Trial
+    case: Case
+
+    def verdict(self, query: Query) -> Verdict:
+        results, unit = self.trial.query(query.name), self.case.unit(query)
+        found = [
+            (_micros(start, unit), ALWAYS if end is None else _micros(end, unit), _plain(row))
+            for row, start, end in results.intervals()
+        ]
+        final = results.final()
+        return Verdict(found, None if final is None else _micros(final, unit))
+
+    def at(self, query: Query, instant: int) -> list[Row]:
+        """The snapshot as the pipeline gives it."""
+        time = time_value(instant, self.case.unit(query))
+        return [_plain(row) for row in self.trial.query(query.name).at(time)]
+
+    def dead(self) -> list[Any]:
+        return self.trial.dead_letters()
+
+
+def _append(t: Trial, stream: Stream, records: list[dict[str, Any]]) -> None:
+    if records:
+        t.append(stream.name, records)
+
+
+def _moved(stream: Stream, plan: Plan) -> list[dict[str, Any]]:
+    """The records in an order that the slack allows: each goes behind others that are at most that much later, but ties
+    stay in order."""
+    delays = [plan.moved[at % len(plan.moved)] if plan.moved else 0 for at in range(len(stream.times))]
+    together: dict[int, int] = {}
+    for at, delay in zip(stream.times, delays):
+        together.setdefault(at, delay)
+    order = sorted(range(len(stream.times)), key=lambda at: (stream.times[at] + together[stream.times[at]], at))
+    records = stream.records()
+    return [records[at] for at in order]
+
+
+def _micros(time: Any, unit: str | None) -> int:
+    assert isinstance(time, datetime) == (unit is None), time
+    return (time - EPOCH) // timedelta(microseconds=1) if isinstance(time, datetime) else time * grain_of(unit)
+
+
+def _plain(row: dict[str, Any]) -> Row:
+    return tuple(_value(each) for each in row.values())
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - EPOCH) // timedelta(microseconds=1)
+    return float(value) if isinstance(value, Decimal) else value
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any way to run a case."""
+    pieces = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=12))
+    slack = draw(st.sampled_from([0, 0, 2 * SECOND]))
+    moved = tuple(draw(st.lists(st.integers(0, slack), min_size=1, max_size=7))) if slack else ()
+    return Plan(
+        tuple(pieces), draw(st.integers(1, 4)), slack, moved,
+        draw(st.sampled_from([None, None, 1, 2, 5])), draw(st.booleans()),
+    )  # fmt: skip

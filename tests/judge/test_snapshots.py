@@ -1,0 +1,118 @@
+"""Hayase against an independent engine: at every instant a query says what SQLite says about the snapshots of its windows.
+
+`HAYASE_EXAMPLES=2000` tries more than the usual number of cases.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from given_cases import Case, Query, cases
+from given_queries import Made, Reading
+from given_streams import Stream, Window, grain_of, streams
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
+from product import Plan, Product, Verdict, plans, running
+from sqlite import Judge, difference
+
+SOME = settings(
+    max_examples=int(os.environ.get("HAYASE_EXAMPLES", 100)),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def told(case: Case) -> str:
+    """A case as one would write it down."""
+    lines = []
+    for stream in case.streams:
+        lines.append(f"{stream.name}: {stream.schema} (unit {stream.unit})")
+        lines += [f"    {record}" for record in stream.records()]
+    lines += [f"{query.name}: {query.text}" for query in case.queries]
+    return "\n".join(lines)
+
+
+def check(judge: Judge, case: Case, query: Query, verdict: Verdict) -> None:
+    """A verdict is right at every instant from the first event to the last."""
+    first, last = case.extent(query)
+    if first > last:
+        assert not verdict.lifetimes
+        return
+    assert verdict.final is not None, query.name
+    assert verdict.final >= last, query.name
+    for at in judge.instants(query):
+        surplus, missing = difference(verdict.at(at), judge.answer(query, at))
+        assert (surplus, missing) == ([], []), f"{query.name} at {at}: (surplus, missing); {query.made.sql}"
+
+
+def check_all(case: Case, product: Product) -> None:
+    judge = Judge(case)
+    try:
+        for query in case.queries:
+            check(judge, case, query, product.verdict(query))
+    finally:
+        judge.close()
+
+
+@SOME
+@given(cases(), st.data())
+def test_a_query_is_its_sql_over_the_snapshots(case: Case, data: st.DataObject) -> None:
+    note(told(case))
+    with running(case) as product:
+        check_all(case, product)
+        assert not product.dead()
+        query = data.draw(st.sampled_from(case.queries))
+        first, last = case.extent(query)
+        if first <= last:  # the pipeline's own snapshots are those of its lifetimes
+            at = data.draw(st.integers(first, last)) // (grain := grain_of(case.unit(query))) * grain
+            assert difference(product.at(query, at), product.verdict(query).at(at)) == ([], [])
+
+
+@SOME
+@given(cases(most=20, queries=2), plans())
+def test_no_plan_makes_a_difference(case: Case, plan: Plan) -> None:
+    """Batches, buckets, the interleaving of appends, disorder within the slack, lost memory."""
+    note(told(case))
+    with running(case, plan) as product:
+        check_all(case, product)
+        assert not product.dead()
+
+
+@SOME
+@given(streams("s0", unit="ms", most=40), st.integers(1, 12), st.integers(1, 5), plans())
+def test_rows_of_the_whole_stream_are_counted_in_every_bucket(
+    stream: Stream, count: int, slide: int, plan: Plan
+) -> None:
+    """`[Rows N]` without Partition By under GROUP BY: each bucket has some of the groups, but all of the order."""
+    window = Window("rows", f" [Rows {count} Slide {slide}]" if slide > 1 else f" [Rows {count}]", count, slide)
+    reading = Reading("t", stream, window)
+    sql = "SELECT s AS c0, count(*) AS c1, sum(a) AS c2, max(x) AS c3 FROM {} GROUP BY s"
+    columns = (("c0", "text"), ("c1", "int"), ("c2", "int"), ("c3", "float"))
+    made = Made(sql.format(f"s0{window.text}"), sql.format("t"), columns)
+    case = Case((stream,), (Query("q", made.cql, made, (reading,)),))
+    note(told(case))
+    with running(case, replace(plan, buckets=max(plan.buckets, 2))) as product:
+        check_all(case, product)
+
+
+@SOME
+@given(cases(queries=1, views=False), st.sampled_from(["istream", "dstream", "rstream"]), plans())
+def test_a_stream_is_the_difference_of_snapshots(case: Case, kind: str, plan: Plan) -> None:
+    (query,) = case.queries
+    assume("approx" not in dict(query.columns).values())  # nearly equal rows are not equal
+    case = replace(case, queries=(replace(query, text=f"{kind}({query.text})"),))
+    note(told(case))
+    first, last = case.extent(query)
+    judge, before, expected = Judge(case), [], []
+    for at in judge.instants(query) if first <= last else ():
+        now = judge.answer(query, at)
+        came, went = difference(now, before)
+        told_now = {"istream": came, "dstream": went, "rstream": now if came or went else []}[kind]
+        expected += [(at, row) for row in told_now]
+        before = now
+    judge.close()
+    with running(case, plan) as product:
+        found = [(start, row) for start, _, row in product.verdict(query).lifetimes if start <= last]
+        for at in {at for at, _ in (*found, *expected)}:
+            one, other = ([row for time, row in some if time == at] for some in (found, expected))
+            assert difference(one, other) == ([], []), at

@@ -1,0 +1,505 @@
+"""Everything that a query can get wrong, in the words and at the places in which it is told."""
+
+# ruff: noqa: E501 - a mistake stands on one line, as it is printed
+
+from __future__ import annotations
+
+import pytest
+
+from cql_streams import planned
+from hayase.core.errors import DeclarationError
+
+CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relation that changes all the time, or none yet.
+    "select a from s order by a": [
+        "1:17: ORDER BY is not supported; a relation has neither order nor end",
+    ],
+    "select a from s limit 1": [
+        "1:17: LIMIT is not supported; a relation has neither order nor end",
+    ],
+    "select a from s offset 1": [
+        "1:17: OFFSET is not supported; a relation has neither order nor end",
+    ],
+    "select a\nfrom (select b from s\n  order by b limit 3) t": [
+        "3:3: ORDER BY is not supported; a relation has neither order nor end",
+        "3:14: LIMIT is not supported; a relation has neither order nor end",
+    ],
+    "(select a from s) limit 3": [
+        "1:19: LIMIT is not supported; a relation has neither order nor end",
+    ],
+    "select a from s union select c from t order by 1": [
+        "1:39: ORDER BY is not supported; a relation has neither order nor end",
+    ],
+    "select a from s qualify true": [
+        "1:17: QUALIFY is not supported",
+    ],
+    "select a from s window w as (order by a)": [
+        "1:17: WINDOW is not supported; a window stands in [brackets] behind a stream",
+    ],
+    "select a from s tablesample 10%": [
+        "1:15: SAMPLE is not supported",
+    ],
+    "select a from s using sample 10%": [
+        "1:17: sampling is not supported",
+    ],
+    "select a into z from s": [
+        "1:10: INTO is not supported; the result is a stream of the query's name",
+    ],
+    "select a from s union all by name select a from t": [
+        "1:17: BY NAME is not supported; columns are matched by position",
+    ],
+}  # fmt: skip
+
+SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where they have no place.
+    "select sum(a) over (partition by k) from s": [
+        "1:8: window functions are not supported; a window stands in [brackets] behind a stream: from s [Rows 10]",
+    ],
+    "select row_number() over () as n from s": [
+        "1:8: window functions are not supported; a window stands in [brackets] behind a stream: from s [Rows 10]",
+    ],
+    "select (select max(a) from t) as m from s": [
+        "1:8: a scalar sub-query is not supported; put the sub-query into FROM and join with it",
+    ],
+    "select a from s where a = (select max(a) from t)": [
+        "1:27: a scalar sub-query is not supported; put the sub-query into FROM and join with it",
+    ],
+    "select a from s where a = any (select a from t)": [
+        "1:31: ANY or ALL with a sub-query is not supported; use IN or EXISTS in WHERE",
+    ],
+    "select a from s where k in (select k from t) or a = 1": [
+        "1:23: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+    ],
+    "select a from s where not (exists (select 1 from t) and a = 1)": [
+        "1:28: EXISTS inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+    ],
+    "select a, exists (select 1 from t) from s": [
+        "1:11: EXISTS inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+    ],
+    "select k, count(*) from s group by k having k in (select k from t)": [
+        "1:45: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+    ],
+    "select s.a from s join t on s.k in (select k from u)": [
+        "1:29: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+    ],
+    "select a from s where (k, a) in (select k, a from t)": [
+        "1:23: IN with several values is not supported; write EXISTS with one condition for each",
+    ],
+    "select a from s where k in (select k, a from t)": [
+        "1:36: IN compares with one column, and this is 2; select one",
+    ],
+}  # fmt: skip
+
+RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, groupings, and stars.
+    "select a from s, lateral (select c from t) x": [
+        "1:18: LATERAL is not supported; join with a condition instead",
+    ],
+    "select a from s cross join lateral (select c from t) x": [
+        "1:28: LATERAL is not supported; join with a condition instead",
+    ],
+    "select a from s natural join t": [
+        "1:17: NATURAL JOIN is not supported; write JOIN ... ON",
+    ],
+    "select a from s asof join t on s.time >= t.time": [
+        "1:17: ASOF JOIN is not supported; write JOIN ... ON",
+    ],
+    "select a from s positional join t": [
+        "1:17: POSITIONAL JOIN is not supported; write JOIN ... ON",
+    ],
+    "select distinct on (k) a from s": [
+        "1:8: DISTINCT ON is not supported; use GROUP BY with min or max",
+    ],
+    "select k from s group by grouping sets ((k), (a))": [
+        "1:17: GROUP BY GROUPING SETS is not supported; write one query for each grouping",
+    ],
+    "select k from s group by rollup (k)": [
+        "1:17: GROUP BY ROLLUP is not supported; write one query for each grouping",
+    ],
+    "select k from s group by cube (k)": [
+        "1:17: GROUP BY CUBE is not supported; write one query for each grouping",
+    ],
+    "select k from s group by all": [
+        "1:17: GROUP BY ALL is not supported; name the columns",
+    ],
+    "select k from range(3)": [
+        "1:15: table functions are not supported; a query reads streams and other queries",
+    ],
+    "select k from unnest([1]) t": [
+        "1:15: table functions are not supported; a query reads streams and other queries",
+    ],
+    "select k from (values (1)) v": [
+        "1:15: VALUES is not supported; append the rows to a stream",
+    ],
+    "values (1)": [
+        "1:9: VALUES is not supported; append the rows to a stream",
+    ],
+    "with recursive w as (select k from s) select k from w": [
+        "1:1: WITH RECURSIVE is not supported; a query cannot read itself",
+    ],
+    "with w(x) as (select k from s) select k from w": [
+        "1:22: column aliases behind a name are not supported; use AS in the select list",
+    ],
+    "select k from s x(y)": [
+        "1:15: column aliases behind a name are not supported; use AS in a select list",
+    ],
+    "select k from (s join t on true) j": [
+        "1:15: an alias behind a joined relation is not supported; name the streams in it",
+    ],
+    'select k from s as "a.b"': [
+        '1:15: "a.b" cannot name a relation; leave the dot out',
+    ],
+    "select * exclude (a) from s": [
+        "1:8: * EXCEPT is not supported; name the columns",
+    ],
+    "select * a from s": [
+        "1:8: * AS is not supported",
+    ],
+    "select s.k from db.s": [
+        '1:17: "db.s" is not a stream; write its plain name',
+    ],
+}  # fmt: skip
+
+STATEMENTS: dict[str, list[str]] = {  # What is no query.
+    "select k": [
+        "1:8: a query needs a stream; write: select ... from ...",
+    ],
+    "delete from s": [
+        "1:1: a query begins with select; write: select ... from ...",
+    ],
+    "pivot s on k": [
+        "1:1: a query begins with select; write: select ... from ...",
+    ],
+    "select k from s; select k from t": [
+        "1:1: one query is one statement; this text has several; write: select ... from ...",
+    ],
+    "select sum(, a) from s group by k": [
+        '1:12: syntax error at or near ","',
+    ],
+    "select 'a from s": [
+        "1:1: cannot read the query; is a quote left open?",
+    ],
+    "select end from s": [
+        '1:8: syntax error at or near "end"; a column of that name is written in double quotes: "end"',
+    ],
+}  # fmt: skip
+
+CORRELATIONS: dict[str, list[str]] = {  # Columns of the query around a sub-query.
+    "select k from s where k in (select c from t where t.k = s.k group by c)": [
+        "1:57: a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it; select what is to be compared, and use IN, or join with the sub-query",
+    ],
+    "select k from s where exists (select c from t where t.k = s.k union select 1 from u)": [
+        "1:59: a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it; select what is to be compared, and use IN, or join with the sub-query",
+    ],
+    "select s.k from s, (select c from t where t.k = s.k) x": [
+        "1:49: correlated sub-queries in FROM are not supported; select the column in the sub-query, and compare it in ON or WHERE",
+    ],
+    "select k from s where exists (select 1 from t where exists (select 1 from u where u.k = s.k))": [
+        "1:89: \"s.k\" belongs to the query around this sub-query; name columns of the query around a sub-query only in plain conditions of the sub-query's WHERE",
+    ],
+    "select k from s where exists (select 1 from t join u on t.k = s.k)": [
+        "1:63: \"s.k\" belongs to the query around this sub-query; name columns of the query around a sub-query only in plain conditions of the sub-query's WHERE",
+    ],
+}  # fmt: skip
+
+STREAMS: dict[str, list[str]] = {  # Istream and its like.
+    "select Istream(k) from s union select k from t": [
+        "1:8: Istream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+    ],
+    "select k from (Istream(select k from s)) x": [
+        "1:16: Istream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+    ],
+    "Istream(select Dstream(k) from s)": [
+        "1:16: Dstream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+    ],
+}  # fmt: skip
+
+WINDOWS: dict[str, list[str]] = {  # Windows.
+    "select k from s [Rows 0]": [
+        "1:23: 0 is no number of rows after Rows; give 1 or more, below 2147483648",
+    ],
+    "select k from s [Rows -3]": [
+        "1:23: -3 is no number of rows after Rows; give 1 or more, below 2147483648",
+    ],
+    "select k from s [Rows 1.5]": [
+        '1:23: "1.5" is not a number of rows; write it like Rows 5 or Rows 5 Slide 2',
+    ],
+    "select k from s [Rows]": [
+        "1:18: a number of rows is missing after Rows; write it like Rows 5",
+    ],
+    "select k from s [Rows 5 Slide 0]": [
+        "1:31: 0 is no number of rows after Slide; give 1 or more, below 2147483648",
+    ],
+    "select k from s [Range 0 seconds]": [
+        "1:24: the duration after Range is 0; it must be longer; [Now] is as short as can be",
+    ],
+    "select k from s [Range -1 seconds]": [
+        "1:24: the duration after Range is negative; it must be longer than 0",
+    ],
+    "select k from s [Range 1 parsec]": [
+        '1:24: "1 parsec" is not a duration; write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"',
+    ],
+    "select k from s [Range]": [
+        "1:18: a duration is missing after Range; write it like 10 seconds",
+    ],
+    "select k from s [Range 1 minute Slide]": [
+        "1:33: a duration is missing after Slide; write it like 10 seconds",
+    ],
+    "select k from s\n  [Rang 1 minute]": [
+        '2:4: "Rang" does not begin a window; did you mean "Range"?',
+    ],
+    "select k from s [5]": [
+        '1:18: "5" does not begin a window; write [Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length',
+    ],
+    "select k from s []": [
+        "1:17: a window is missing between the brackets; write [Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length",
+    ],
+    "select k from s [Now 3]": [
+        '1:22: "3" cannot follow Now; write [Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length',
+    ],
+    "select k from s [Rows 5": [
+        '1:23: cannot read the query near "5": Expecting ]',
+    ],
+    "select k from s [Rows 5] x [Rows 3]": [
+        "1:28: a stream has one window; remove one of the two",
+    ],
+    "select k from s [Partition Rows 3]": [
+        "1:28: Partition must be followed by By; write it like [Partition By k Rows 5]",
+    ],
+    "select k from s [Partition By Rows 3]": [
+        "1:28: Partition By needs Rows behind its columns; write it like [Partition By k Rows 5]",
+    ],
+    "select k from s [Partition By k]": [
+        "1:28: Partition By needs Rows behind its columns; write it like [Partition By k Rows 5]",
+    ],
+    "select k from s [Partition By k a Rows 3]": [
+        "1:31: Partition By takes columns; name them with commas: [Partition By a, b Rows 5]",
+    ],
+    "select k from s [Partition By upper(k) Rows 3]": [
+        "1:31: Partition By takes columns; name them with commas: [Partition By a, b Rows 5]",
+    ],
+    "select k from s [Partition By kk Rows 3]": [
+        '1:31: unknown column "kk" in "s"; did you mean "k"?',
+    ],
+    "select k from s [Partition By l Rows 3]": [
+        "1:31: a list<item: int32> cannot be a key; use its atomic parts as key columns",
+    ],
+    "select k from q [Rows 5]": [
+        '1:17: a window behind the relation "q" is not supported; its rows say themselves how long they are there; a window stands behind a stream',
+    ],
+    "select k from ch c [Unbounded]": [
+        '1:20: a window behind the relation "ch" is not supported; its rows say themselves how long they are there; a window stands behind a stream',
+    ],
+    "select k from (select k from s) [Now] x": [
+        "1:33: a window behind a sub-query is not supported; write it behind the stream, inside",
+    ],
+    "select k from (select k from s) x [Now]": [
+        "1:35: a window behind a sub-query is not supported; write it behind the stream, inside",
+    ],
+    "with w as (select k from s) select k from w [Now]": [
+        "1:45: a window behind a sub-query is not supported; write it behind the stream, inside",
+    ],
+}  # fmt: skip
+
+NAMES: dict[str, list[str]] = {  # Names: unknown, ambiguous, double, reserved.
+    "select k from ss": [
+        '1:15: unknown stream "ss"; did you mean "s"?',
+    ],
+    "select nope from s": [
+        '1:8: unknown column "nope" in "s"; known are: a, b, d, k, l, p, time',
+    ],
+    "select *\nfrom s where\n  a > 1 and\n  kk = 'x'": [
+        '4:3: unknown column "kk" in "s"; did you mean "k"?',
+    ],
+    "select x.nope, z.k from s x": [
+        '1:8: unknown column "nope" in "x"; known are: a, b, d, k, l, p, time',
+        '1:16: unknown stream "z"; this query reads "x"',
+    ],
+    "select nope from s, u": [
+        '1:8: unknown column "nope" in "s" or "u"; known are: a, b, d, k, l, p, time, ts, z',
+    ],
+    "select k from s, t": [
+        '1:8: the column "k" is ambiguous; say which: "s.k" or "t.k"',
+    ],
+    "select z.* from s": [
+        '1:8: unknown stream "z"; this query reads "s"',
+    ],
+    "select k from s join t using (zz)": [
+        '1:31: unknown column "zz" in "s"; known are: a, b, d, k, l, p, time',
+        '1:31: unknown column "zz" in "t"; known are: a, c, k, time',
+    ],
+    "select k from s join u using (k, time)": [
+        '1:34: unknown column "time" in "u"; known are: k, ts, z',
+    ],
+    "select a from s x, t X": [
+        '1:20: two relations are called "X"; name one of them differently with AS',
+    ],
+    "select a + 1 as c from s where c > 1": [
+        '1:32: unknown column "c"; it is a name of the select list; write its expression here',
+    ],
+    "select k, t.k from s join t using (k)": [
+        '1:11: two columns of the result are called "k"; name one of them differently with AS',
+    ],
+    "select *, k from s": [
+        '1:11: two columns of the result are called "k"; name one of them differently with AS',
+    ],
+    "select k as __k from s": [
+        '1:8: the name "__k" begins with "__", which is reserved; choose another name with AS',
+    ],
+    "select k as Valid_From from s": [
+        '1:8: the name "Valid_From" is reserved: it tells the lifetime of a row; choose another name with AS',
+    ],
+    "select k as row_id from s union select k from t": [
+        '1:8: the name "row_id" is reserved: it tells the lifetime of a row; choose another name with AS',
+    ],
+}  # fmt: skip
+
+EXPRESSIONS: dict[str, list[str]] = {  # Expressions.
+    "select now() as n, random() as r, current_date as d from s": [
+        "1:8: now() is not supported; a batch that runs again must give the same rows; use the columns of the record",
+        "1:20: random() is not supported; a batch that runs again must give the same rows; use the columns of the record",
+        "1:35: current_date is not supported; a batch that runs again must give the same rows; use the columns of the record",
+    ],
+    "select a from s where a": [
+        "1:23: a condition must be a boolean and this is a int32; compare it with something",
+    ],
+    "select a from s where a > 'x' || 1": [
+        "1:23: Binder Error: Cannot compare values of type INTEGER and type VARCHAR - an explicit cast is required",
+    ],
+    "select nosuch(a) from s": [
+        '1:8: Catalog Error: Scalar Function with name nosuch does not exist! Did you mean "cosh"?',
+    ],
+    "select interval 1 day as d from s": [
+        "1:8: a value of type interval has no place in a stream; keep it as a number: extract(epoch from ...)",
+    ],
+    "select null as x from s": [
+        "1:8: a value of type null has no place in a stream; say which type it is: cast(null as string)",
+    ],
+    "select columns(*) from s": [
+        "1:16: * inside an expression is not supported",
+    ],
+    "select unnest(l) as x from s": [
+        "1:8: unnest is not supported; a record gives at most one row",
+    ],
+}  # fmt: skip
+
+AGGREGATES: dict[str, list[str]] = {  # Aggregates and groups.
+    "select median(a), list(a), first(a) from s": [
+        "1:8: the aggregate median is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
+        "1:19: the aggregate list is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
+        "1:28: the aggregate first is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
+    ],
+    "select sum(distinct a), avg(distinct a) from s": [
+        "1:8: sum(DISTINCT ...) is not supported; take the distinct values in a sub-query, and aggregate those",
+        "1:25: avg(DISTINCT ...) is not supported; take the distinct values in a sub-query, and aggregate those",
+    ],
+    "select sum(a order by b) from s": [
+        "1:8: sum(... ORDER BY ...) is not supported; leave the order out",
+    ],
+    "select max(a, 2) from s": [
+        "1:8: max takes one argument",
+    ],
+    "select sum(k), avg(l) from s": [
+        "1:12: there is no sum of a string; use integers, floats or decimals, or cast to one of them",
+        "1:20: there is no avg of a list<item: int32>; use integers, floats or decimals, or cast to one of them",
+    ],
+    "select count(distinct l) from s": [
+        "1:23: a list<item: int32> cannot be a key; use its atomic parts as key columns",
+    ],
+    "select sum(sum(a)) from s": [
+        "1:12: the aggregate sum is not supported here; aggregates stand in the select list or in HAVING",
+    ],
+    "select sum(nope) filter (where a) from s": [
+        '1:12: unknown column "nope" in "s"; known are: a, b, d, k, l, p, time',
+        "1:32: a condition must be a boolean and this is a int32; compare it with something",
+    ],
+    "select k from s where sum(a) > 1": [
+        "1:23: the aggregate sum is not supported here; aggregates stand in the select list or in HAVING",
+    ],
+    "select k from s group by sum(a)": [
+        '1:8: "k" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+        "1:26: an aggregate cannot be a key; group by columns of the record",
+    ],
+    "select count(*) from s group by 1": [
+        "1:33: an aggregate cannot be a key; group by columns of the record",
+    ],
+    "select count(*) from s group by 2": [
+        "1:33: GROUP BY 2 is no entry of the select list",
+    ],
+    "select * from s group by 1": [
+        '1:8: "time" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+        "1:26: GROUP BY 1 is no entry of the select list",
+    ],
+    "select a, count(*) from s group by k": [
+        '1:8: "a" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+    ],
+    "select a + b as x, count(*) from s group by a": [
+        '1:12: "b" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+    ],
+    "select *, count(*) from s group by k": [
+        '1:8: "time" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+    ],
+    "select count(*) from s group by k having a > 1": [
+        '1:42: "a" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+    ],
+    "select count(*) from s group by l": [
+        "1:33: a list<item: int32> cannot be a key; use its atomic parts as key columns",
+    ],
+    "select 1 as x from s having true": [
+        "1:29: HAVING without GROUP BY or an aggregate is not supported; use WHERE",
+    ],
+}  # fmt: skip
+
+TYPES: dict[str, list[str]] = {  # Types of distinct rows, set operations and conditions.
+    "select distinct l from s": [
+        "1:17: a list<item: int32> cannot be a key; use its atomic parts as key columns",
+    ],
+    "select k, a from s union select k from t": [
+        "1:33: UNION of 2 and 1 columns; select as many on both sides; columns are matched by position",
+    ],
+    "select l from s except select l from s": [
+        '1:31: column "l": a list<item: int32> cannot be a key; use its atomic parts as key columns',
+    ],
+    "select a from s union select k from t": [
+        '1:30: column "a": there is no common type of int32 and string; cast one of them',
+    ],
+    "select s.k from s join t on s.k + 1": [
+        "1:29: Binder Error: No function matches the given name and argument types '+(VARCHAR, INTEGER_LITERAL)'. You might need to add explicit type casts.",
+    ],
+    "select $1 from s": [
+        "1:8: parameters are not supported",
+    ],
+    "select 1 from s having a > 1": [
+        '1:24: "a" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
+    ],
+}  # fmt: skip
+
+
+ALL = {
+    **CLAUSES,
+    **SUBQUERIES,
+    **RELATIONS,
+    **STATEMENTS,
+    **CORRELATIONS,
+    **STREAMS,
+    **WINDOWS,
+    **NAMES,
+    **EXPRESSIONS,
+    **AGGREGATES,
+    **TYPES,
+}
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_a_mistake_is_named_and_placed(text: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        planned(text)
+    assert [str(each) for each in caught.value.mistakes] == ALL[text]
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="1:1: the query is nested too deeply; cut it into several"):
+        planned(f"select {'(' * 500}a{')' * 500} from s")
+
+
+@pytest.mark.parametrize("text", ["", "-- nothing", ";"])
+def test_nothing_is_no_query(text: str) -> None:
+    with pytest.raises(DeclarationError, match="there is no query in this text"):
+        planned(text)

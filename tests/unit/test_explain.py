@@ -1,0 +1,103 @@
+"""What `explain` says, word by word: `tests/golden` has a text for every case, under its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
+from hayase.core.errors import DeclarationError, UnknownName
+from hayase.cql.explain import explain
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+STREAMS = (
+    StreamDeclaration("events", "time timestamp, user_id string, amount double, n int", "time"),
+    StreamDeclaration("sensors", "ts bigint, value bigint", "ts", time_unit="ms"),
+    StreamDeclaration("users", "time timestamp, id string, age bigint", "time"),
+    StreamDeclaration("stock", "time timestamp, op string, item string, n bigint", "time", changes="op"),
+)
+CASES = {
+    "records-one-by-one": {
+        "large": "select *, lower(user_id) as who from events where amount > 1000 and n is not null",
+    },
+    "view-rows-having": {
+        "big": "select user_id as u, n from events where n > 10",
+        "busy": """select u, count(*) as orders
+from big [Rows 5]
+where n < 100
+group by u
+having count(*) > 2""",
+    },
+    "join-of-three": {
+        "seen": """select e.user_id, u.age, s.value
+from events [Range 10 seconds] e, users u, sensors [Now] s
+where e.user_id = u.id and s.value = u.age and e.amount > 3 and e.n < u.age""",
+    },
+    "one-key-throughout": {
+        "again": """select e.user_id, max(e.amount) as most, count(distinct e.n) as kinds
+from events [Range 10 minutes] e join users u on e.user_id = u.id
+where exists (select 1 from stock s where s.item = e.user_id and s.n > 0)
+group by e.user_id""",
+    },
+    "key-changes": {
+        "ages": """select u.age, avg(e.amount) as mean
+from events [Range 10 minutes Slide 1 minute] e left join users u on e.user_id = u.id
+group by u.age""",
+    },
+    "global-aggregate": {
+        "total": """select count(*) as sold, sum(n) as items
+from (select distinct user_id, n from events [Range 1 hour])
+where n > 0""",
+    },
+    "partition-and-changes": {
+        "left_over": """Istream(select s.item, e.n
+from stock s join events [Partition By user_id Rows 3] e on s.item = e.user_id
+where s.n > 0 and e.n > 1)""",
+    },
+    "set-operations": {
+        "strange": """select user_id from events [Unbounded]
+except
+(select id from users union all select user_id from events [Rows 10 Slide 5] where n = 0)""",
+    },
+    "relation-read": {
+        "spent": "select user_id, sum(amount) as spent from events [Range 1 day] group by user_id",
+        "rich": "Rstream(select user_id from spent where spent > 1000)",
+    },
+    "rstream-every-slide": {
+        "load": "Rstream(select value % 2 as odd, count(*) from sensors [Range 1 minute Slide 10 seconds] group by 1)",
+    },
+    "theta-join": {
+        "near": "select a.n, b.n as m from events [Range 1 second] a, events [Range 1 second] b where a.n < b.n",
+    },
+}
+
+
+def declared(queries: dict[str, str]) -> PipelineDeclaration:
+    return PipelineDeclaration("p", STREAMS, tuple(QueryDeclaration(*each) for each in queries.items()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_explain_says(case: str) -> None:
+    """The last query of a case."""
+    queries = CASES[case]
+    assert explain(declared(queries), list(queries)[-1]) + "\n" == (GOLDEN / f"{case}.txt").read_text()
+
+
+def test_every_text_has_its_case() -> None:
+    assert {each.stem for each in GOLDEN.glob("*.txt")} == set(CASES)
+
+
+def test_the_case_of_a_name_does_not_matter() -> None:
+    queries = CASES["records-one-by-one"]
+    assert explain(declared(queries), "LARGE") == explain(declared(queries), "large")
+
+
+def test_queries_that_cannot_be_explained() -> None:
+    queries = {"good": "select n from events", "bad": "select m from events", "after": "select m from bad"}
+    with pytest.raises(UnknownName, match=r'unknown query "god"; did you mean "good"\?'):
+        explain(declared(queries), "god")
+    for name in ("bad", "after"):
+        with pytest.raises(DeclarationError, match='1:8: unknown column "m"'):
+            explain(declared(queries), name)
+    assert explain(declared(queries), "good").startswith("Query good\n  select n from events\n")
