@@ -195,6 +195,17 @@ def test_keys_without_tuples_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
     assert run.step(200, [], [(-1, "r", 150, 160), (98, "s", 151, 160)])[0] == [(("stays", "r"), 150, 160)]
 
 
+def test_what_is_known_of_a_key_stays_with_it_when_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "FEWEST_KEYS", 4)
+    run = Run(a_join("semi"))
+    ends = [1, 100, 20, 1, 1, 1]
+    run.step(5, [], [(key, f"r{key}", 0, end) for key, end in enumerate(ends)])
+    assert len(run.operator._keys._index) == 2
+    appeared, _, _ = run.step(10, [(1, "long", 6, 50), (2, "short", 6, 50)])
+    assert appeared == [(("long",), 6, 50), (("short",), 6, OPEN)]
+    assert run.step(60)[1] == [(1, 20)]
+
+
 def test_an_index_of_keys_keeps_the_ones_it_is_told() -> None:
     index = KeyIndex()
     texts = [f"key {number} " * (number % 7) for number in range(3000)]
@@ -216,6 +227,20 @@ def test_a_step_without_anything_gives_nothing() -> None:
         for residual in (None, '"x" < "y"'):
             appeared, ended, step = Run(a_join(kind, residual)).step(10)
             assert (appeared, ended, list(step.state), list(step.spoiled)) == ([], [], [], [])
+
+
+@pytest.mark.parametrize("residual", [None, '"x" < "y"'])
+def test_what_an_operator_has_already_may_be_restored_again(residual: str | None) -> None:
+    run = Run(a_join("full", residual))
+    _, _, first = run.step(10, [(1, "l", 0, OPEN), (2, "m", 0, OPEN)], [(1, "r", 5, 40)])
+    _, _, second = run.step(20, [], [(2, "s", 15, OPEN)])
+    assert [run.operator.size(section) for section in (PAIRS, SINGLES, "left", "right")] == [2, 1, 2, 2]
+    for each in [*first.state, *second.state, *first.state]:
+        run.operator.restore(each.section, each.rows, 2)
+    appeared, ended, _ = run.step(30, l=25, s=26)
+    assert appeared == [((None, "r"), 25, OPEN), (("m", None), 26, OPEN)]
+    assert ended == [(first.delta.id[2], 25), (second.delta.id[0], 26)]
+    assert [run.operator.size(section) for section in (PAIRS, SINGLES, "left", "right")] == [0, 2, 1, 1]
 
 
 def test_state_of_another_definition_is_refused() -> None:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from hayase.core.errors import DamagedState
 from hayase.core.stages import Outcome, Tuples
 from hayase.engine import state
-from hayase.engine.state import Bundle, SegmentRef, Upkeep, read_tuples, refs_as_json, refs_from_json
+from hayase.engine.state import (
+    Bundle,
+    SegmentRef,
+    Upkeep,
+    read_tuples,
+    reclaimed_up_to,
+    refs_as_json,
+    refs_from_json,
+    segments,
+)
 
 SECTION = "numbers"
 STATE = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -69,10 +78,51 @@ def forward(
 
 def restored(directory: Path, refs: tuple[SegmentRef, ...], since: Counts | None = None, at: int = 0) -> Counts:
     kernel = since or Counts()
-    for each in refs:
+    for each in segments(refs):
         if each.high > at:
             kernel.restore(each.section, read_tuples(directory, each), each.high)
     return kernel
+
+
+class Present(Counts):
+    """Which keys are there: a key that comes again goes, and its tombstone, a zero, is forgotten in the end."""
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        keys = inputs[0]["k"].to_pylist()
+        came = {key for key in keys if key not in self.counts}
+        for key in keys:
+            self.counts.pop(key, None)
+        self.counts.update(dict.fromkeys(came, 1))
+        rows = [{"k": key, "n": int(key in came)} for key in keys]
+        return Outcome(inputs[0], state=(Tuples(SECTION, pa.RecordBatch.from_pylist(rows, schema=STATE)),))
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        for key, count in zip(rows["k"].to_pylist(), rows["n"].to_pylist()):
+            self.counts.pop(key, None)
+            if count:
+                self.counts[key] = 1
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        pairs = zip(rows["k"].to_pylist(), rows["n"].to_pylist())
+        return self._rows(dict.fromkeys(key for key, count in pairs if count and key in self.counts))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.sets(st.integers(0, 6), max_size=5).map(list), min_size=2, max_size=30), st.integers(0, 30))
+def test_a_kernel_that_missed_what_is_gone_without_a_trace_is_told(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], behind: int
+) -> None:
+    directory = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "SLACK_ROWS", 1)
+        kernel, refs, older, then = Present(), (), Present(), 0
+        for version, keys in enumerate(batches, 1):
+            refs = forward(directory, kernel, refs, keys, version)
+            if version == behind:
+                older, then = restored(directory, refs, Present()), version
+        assert restored(directory, refs, Present()).counts == kernel.counts
+        if then >= reclaimed_up_to(refs):
+            assert restored(directory, refs, older, then).counts == kernel.counts
 
 
 @settings(deadline=None, max_examples=40)

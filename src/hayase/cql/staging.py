@@ -123,7 +123,9 @@ class _Assembly:
 
     def earliest(self, stream: StreamDeclaration) -> int:
         """The input that tells the one bucket when the first record of a stream came."""
-        return self.add(Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True), Reading("earliest"))
+        return self.add(
+            Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True), Reading("earliest")
+        )
 
     # ------------------------------------------------------------------------------------------------ leaves
 
@@ -201,6 +203,8 @@ class _Assembly:
         first = choosing(source, read)
         schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
         schema = nullable(schema)
+        if not steps and names != list(shown):  # the keys of the window go no further
+            steps = [Step(same(pa.schema([schema.field(name) for name in shown])))]
         window = plans.Partition(keys, source.window.length, source.window.slide or 1)
         if where is None:
             number = self._reading(source, first, schema, key or (), read, ())

@@ -22,7 +22,7 @@ from hayase.engine.definitions import load
 from hayase.engine.home import Home, writing
 from hayase.engine.positions import Offset, begun
 from hayase.engine.reducing import Figures, Part, Report
-from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json
+from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD
 from hayase.streams.durable import fsync_directory, remove_leftovers, write_atomic
@@ -91,7 +91,7 @@ class Manifest:
 
     def files(self) -> set[str]:
         """The state files that this manifest needs."""
-        return {ref.file for buckets in self.states.values() for refs in buckets.values() for ref in refs}
+        return {ref.file for buckets in self.states.values() for refs in buckets.values() for ref in segments(refs)}
 
 
 class Commits:

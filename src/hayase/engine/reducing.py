@@ -23,7 +23,16 @@ from hayase.engine.definitions import Definition, stages_of
 from hayase.engine.home import Home
 from hayase.engine.mapping import from_blob, mapped_schema
 from hayase.engine.positions import Batch, Offset, horizon
-from hayase.engine.state import Bundle, SegmentRef, Upkeep, read_tuples, refs_as_json, refs_from_json
+from hayase.engine.state import (
+    Bundle,
+    SegmentRef,
+    Upkeep,
+    read_tuples,
+    reclaimed_up_to,
+    refs_as_json,
+    refs_from_json,
+    segments,
+)
 from hayase.streams.dead import DEAD, dead_table
 from hayase.streams.ordering import WaitingRoom
 from hayase.streams.records import row_texts
@@ -250,15 +259,15 @@ class _Step:
     def _current(self, held: _Held | None, since: int) -> _Held:
         """The kernel as the last manifest has it: the one at hand, caught up, or a new one."""
         base = self.task.version - 1
-        if held is None or held.version > base:
+        if held is None or held.version > base or held.version < reclaimed_up_to(self.refs):
             assert self.stage.kernel is not None
             kernel = self.stage.kernel(self.bucket, self.buckets)
             held = _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs])
         directory = self.task.home.state(self.task.lane)
-        missed = [each for each in self.refs if each.high > held.version]
+        missed = [each for each in segments(self.refs) if each.high > held.version]
         for number, room in enumerate(held.rooms):
-            segments = [read_tuples(directory, each) for each in missed if each.section == _section(number)]
-            room.catch_up(segments, since - 1)
+            kept = [read_tuples(directory, each) for each in missed if each.section == _section(number)]
+            room.catch_up(kept, since - 1)
         rooms = {_section(number) for number in range(len(held.rooms))}
         for each in missed:
             if each.section not in rooms:

@@ -7,6 +7,9 @@ the batch itself wrote, so the cost of a batch follows the change, not the state
 - when more than half of a section's tuples are superseded, the oldest are looked at again and the live ones rewritten;
 - runs of small segments are joined into one.
 
+What is looked at again may be gone without a trace, the tombstones of tuples too. A marker among the references says up to
+which version that may be so: a kernel that has not seen all until then cannot catch up and is built anew.
+
 Together they keep a section within about twice its live tuples, in a number of segments that grows with its logarithm
 and its size over `JOINED`.
 """
@@ -26,7 +29,16 @@ from hayase.core.stages import Kernel, Tuples
 from hayase.engine.home import writing
 from hayase.streams import durable
 
-__all__ = ["Bundle", "SegmentRef", "Upkeep", "read_tuples", "refs_as_json", "refs_from_json"]
+__all__ = [
+    "Bundle",
+    "SegmentRef",
+    "Upkeep",
+    "read_tuples",
+    "reclaimed_up_to",
+    "refs_as_json",
+    "refs_from_json",
+    "segments",
+]
 
 JOINED = 131_072
 """Tuples of a joined segment: large enough to be few, small enough to be written beside a batch."""
@@ -57,6 +69,24 @@ class SegmentRef:
     @property
     def held(self) -> int:
         return self.rows - self.skip
+
+    @classmethod
+    def marker(cls, version: int) -> SegmentRef:
+        """No tuples: says that of those written up to `version` some are gone."""
+        return cls(_RECLAIMED, "", 0, 0, "", 0, 0, version)
+
+
+_RECLAIMED = "reclaimed"
+
+
+def reclaimed_up_to(refs: Iterable[SegmentRef]) -> int:
+    """The version up to which tuples may be gone without a trace."""
+    return max((each.high for each in refs if each.section == _RECLAIMED), default=0)
+
+
+def segments(refs: Iterable[SegmentRef]) -> list[SegmentRef]:
+    """The references without the marker."""
+    return [each for each in refs if each.section != _RECLAIMED]
 
 
 def refs_as_json(refs: Iterable[SegmentRef]) -> list[dict[str, Any]]:
@@ -136,18 +166,21 @@ class Upkeep:
         """The segments after this batch. Tuples with `until` are gone once that is before the clock; the sections that
         are `waiting` are not the kernel's."""
         result: list[SegmentRef] = []
-        kept = [each for each in refs if each.until is None or each.until >= clock]
+        kept = [each for each in segments(refs) if each.until is None or each.until >= clock]
+        reclaimed = reclaimed_up_to(refs)
         for section in sorted({each.section for each in kept} | {each.section for each in added}):
             mine = [each for each in kept if each.section == section]
             fresh = [each for each in added if each.section == section and each.rows.num_rows]
             if section not in waiting:
-                mine, rewritten = self._reclaimed(section, mine, sum(each.rows.num_rows for each in fresh), kernel)
-                fresh = [*rewritten, *fresh]
+                changed = sum(each.rows.num_rows for each in fresh)
+                left, rewritten = self._reclaimed(section, mine, changed, kernel)
+                reclaimed = max([reclaimed, *(each.high for each in mine if each not in left)])
+                mine, fresh = left, [*rewritten, *fresh]
             if fresh:
                 older = _to_join(mine)
                 mine = [*mine[: len(mine) - len(older)], self._written(section, older, fresh)]
             result += mine
-        return tuple(result)
+        return (*result, SegmentRef.marker(reclaimed)) if reclaimed else tuple(result)
 
     def _written(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> SegmentRef:
         """One new segment of the batch's tuples, behind those of older segments that it replaces."""

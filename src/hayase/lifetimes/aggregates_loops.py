@@ -337,7 +337,7 @@ def _is_doubtful(words: Any, floats: Any, group: int, at: int, squares: int) -> 
     """Whether a group's sums should be made anew: not before as many tuples have passed as that costs, unless something
     large has gone and left its rounding behind."""
     finite = words[group, at] - words[group, at + NANS] - words[group, at + ABOVE] - words[group, at + BELOW]
-    if finite >= 0:
+    if finite == 0:
         return False
     bearable = _EPSILON * max(8192, 16 * finite)
     size = floats[group, at + SIZE]
@@ -472,7 +472,6 @@ def _pull(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, 
         halves[below, link + 2] = -1
     if slot == root:
         return below
-    below = -1
     back, following = halves[slot, link + 2], halves[slot, link + 1]
     if halves[back, link] == slot:
         halves[back, link] = following

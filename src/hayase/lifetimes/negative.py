@@ -24,7 +24,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.expressions import Projection
 from hayase.core.stages import TIME, Outcome, Spoiled
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, in_order, lifetime_rows, stream_rows
@@ -46,6 +45,7 @@ from hayase.lifetimes.plans import (
     children,
 )
 from hayase.lifetimes.relations import OPEN, Delta, Span
+from hayase.lifetimes.scalars import ScalarOperator
 from hayase.lifetimes.signed import Signed, gathered
 
 __all__ = ["NegativeKernel"]
@@ -140,25 +140,31 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
 
 
 class SignedScalar:
-    """Selection and projection, of the minus as of the plus."""
+    """Selection and projection, of the minus as of the plus; the direct method's operator does it, on signed tuples."""
 
     def __init__(self, node: Scalar) -> None:
-        self._projection = Projection(node.columns, node.where, node.schema)
+        self._scalar = ScalarOperator(node)
+        self._raised: set[int] = set()
         self.spoiled: list[Spoiled] = []
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """Those that satisfy the condition, as expressions. A row that raises is told once, when it comes."""
         (given,) = inputs
-        mapped = self._projection(given.rows)
-        origin, refused = mapped.origin, mapped.refused
-        self.spoiled = []
-        if len(refused):
-            told = np.flatnonzero(given.plus[refused.rows])
-            rows = given.rows.take(pa.array(refused.rows[told]))
-            self.spoiled.append(Spoiled(rows, [refused.reasons[each] for each in told.tolist()]))
-        if len(origin) == len(given):
-            return Signed(mapped.rows, given.time, given.plus, given.tag)
-        return Signed(mapped.rows, given.time[origin], given.plus[origin], given.tag[origin])
+        step = self._scalar.advance([Delta(given.rows, given.time, given.plus, given.tag)], span)
+        self.spoiled = [self._told(each) for each in step.spoiled]
+        return Signed(step.delta.rows, step.delta.start, step.delta.end, step.delta.id)
+
+    def _told(self, spoiled: Spoiled) -> Spoiled:
+        """Without the minuses, which raise as their pluses did."""
+        assert spoiled.ids is not None
+        told = []
+        for at, tag in enumerate(spoiled.ids.tolist()):
+            if tag in self._raised:
+                self._raised.remove(tag)
+            else:
+                self._raised.add(tag)
+                told.append(at)
+        return Spoiled(spoiled.rows.take(pa.array(told, pa.int64())), [spoiled.reasons[at] for at in told])
 
 
 class SignedUnion:
