@@ -83,7 +83,8 @@ def _follow(home: str, since: float, seconds: float, results: Any) -> None:
             continue
         now = time.time_ns() // 1000
         for piece in log.read(at, end):
-            moments, counts = np.unique(piece.rows.column("time").to_numpy(), return_counts=True)
+            changed, since_when = (piece.rows.column(name).to_numpy() for name in ("changed_at", "valid_from"))
+            moments, counts = np.unique(changed[changed == since_when], return_counts=True)  # rows that appear
             inside = moments >= since * 1e6
             seen += zip((now - moments[inside]).tolist(), counts[inside].tolist())
         at = end

@@ -82,7 +82,7 @@ def _flink(directory: Path) -> dict[str, dict[str, float]]:
         print("setting up Flink in .flink ...", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", FLINK], check=True)
-    command = [python, here / "flink_queries.py", directory, "2", *QUERIES]
+    command: list[str | Path] = [python, here / "flink_queries.py", directory, "2", *QUERIES]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return found

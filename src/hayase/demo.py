@@ -216,8 +216,8 @@ def _summed_up(pipeline: Pipeline, sent: Sent, manifest: Manifest, console: Cons
         console.print(
             f"  {each['stage']}: {each['reason']}", markup=False, highlight=False, overflow="ellipsis", no_wrap=True
         )
-    newest = {row["user_id"]: row for row in pipeline.query("activity").rows()}
-    busiest = sorted(newest.values(), key=lambda row: -(row["purchases"] or 0))[:3]
+    now = pipeline.query("activity").at()
+    busiest = sorted(now, key=lambda row: -(row["purchases"] or 0))[:3]
     said = ", ".join(f"{row['user_id']} {row['purchases']:,.2f} in {row['events']} events" for row in busiest)
     console.print(f"spent most: {said}", highlight=False)
     console.print("[green]everything adds up[/]" if good else "[bold red]it does not add up[/]")

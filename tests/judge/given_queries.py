@@ -239,12 +239,11 @@ class Maker:
         single = len({text.split(".")[0] for text in scope}) == 1
         if single and self.chance(30):
             scope = {text.split(".")[1]: kind for text, kind in scope.items()}
-        elif self.chance(8):
+        elif not commas and self.chance(8):  # a comma binds weaker than a join
             more_cql, more_sql, more = self.source(0)
             on, kind = self.meeting(scope, more), self.one(["SEMI", "ANTI"])
-            if not commas:  # a comma binds weaker than a join
-                cql = f"{cql} {kind} JOIN {more_cql} ON {on}"
-                own.append(("", f"{'NOT ' if kind == 'ANTI' else ''}EXISTS (SELECT 1 FROM {more_sql} WHERE {on})"))
+            cql = f"{cql} {kind} JOIN {more_cql} ON {on}"
+            own.append(("", f"{'NOT ' if kind == 'ANTI' else ''}EXISTS (SELECT 1 FROM {more_sql} WHERE {on})"))
         if self.chance(40):
             text = self.predicate(scope)
             own.append((text, text))

@@ -83,7 +83,7 @@ class Product:
     def verdict(self, query: Query) -> Verdict:
         results, unit = self.trial.query(query.name), self.case.unit(query)
         found = [
-            (_micros(start, unit), ALWAYS if end is None else _micros(end, unit), _plain(row))
+            (_micros(start, unit), ALWAYS if end is None else _micros(end, unit), _plain(row, query))
             for row, start, end in results.intervals()
         ]
         final = results.final()
@@ -92,7 +92,7 @@ class Product:
     def at(self, query: Query, instant: int) -> list[Row]:
         """The snapshot as the pipeline gives it."""
         time = time_value(instant, self.case.unit(query))
-        return [_plain(row) for row in self.trial.query(query.name).at(time)]
+        return [_plain(row, query) for row in self.trial.query(query.name).at(time)]
 
     def dead(self) -> list[Any]:
         return self.trial.dead_letters()
@@ -120,8 +120,12 @@ def _micros(time: Any, unit: str | None) -> int:
     return (time - EPOCH) // timedelta(microseconds=1) if isinstance(time, datetime) else time * grain_of(unit)
 
 
-def _plain(row: dict[str, Any]) -> Row:
-    return tuple(_value(each) for each in row.values())
+def _plain(row: dict[str, Any], query: Query) -> Row:
+    """The columns of the query; what is a stream and selects no time is given one beside them."""
+    names = [name for name, _ in query.columns]
+    assert list(row)[: len(names)] == names, list(row)
+    assert len(row) <= len(names) + 1, list(row)
+    return tuple(_value(row[name]) for name in names)
 
 
 def _value(value: Any) -> Any:

@@ -107,9 +107,11 @@ _VARIANCES = {
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal values; numbers to nine digits."""
-    if one is None or other is None or isinstance(one, str) or isinstance(other, str):
+    """Equal values; floats to nine digits."""
+    if not (isinstance(one, float) or isinstance(other, float)) or one is None or other is None:
         return type(one) is type(other) and one == other
+    if isinstance(one, str) or isinstance(other, str):
+        return False
     return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
 
 

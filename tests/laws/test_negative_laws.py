@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hayase.core.stages import OFFSET, TIME, Kernel
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
-from hayase.lifetimes.negative import NegativeKernel
+from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     ADDED,
     ROW_ID,

@@ -17,7 +17,7 @@ from benchmarks.lifetimes import KINDS, MS, QUERIES, Kind
 from hayase.core.stages import Kernel
 from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
-from hayase.lifetimes.negative import NegativeKernel
+from hayase.lifetimes.negative.kernel import NegativeKernel
 
 BATCH, STEPS = 32, 4
 

@@ -16,7 +16,7 @@ from hayase.core.times import BEGINNING
 from hayase.lifetimes.expiry import ExpiryQueue
 from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig
-from hayase.lifetimes.negative import NegativeKernel
+from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     Aggregate,
     Call,

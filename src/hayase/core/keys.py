@@ -268,18 +268,22 @@ class KeyIndex:
         return result
 
     def keep(self, slots: np.ndarray) -> None:
-        """Forget all keys but those of these distinct slots, which become the slots 0, 1, 2, ... in this order."""
+        """Forget all keys but those of these distinct slots, which become the slots 0, 1, 2, ... in this order.
+
+        Most of the room stays, for as many to come as have gone.
+        """
         from hayase.core import key_loops
 
         sizes = self._starts[slots + 1] - self._starts[slots]
-        starts = np.zeros(max(1024, len(slots)) + 1, np.int64)
+        room = max(1024, len(slots), self._count // 2)
+        starts = np.zeros(room + 1, np.int64)
         np.cumsum(sizes, out=starts[1 : len(slots) + 1])
         used = int(starts[len(slots)])
         places = np.arange(used) + np.repeat(self._starts[slots] - starts[: len(slots)], sizes)
-        arena, stored = np.empty(max(1024, used), np.uint64), np.empty(len(starts) - 1, np.uint64)
+        arena, stored = np.empty(max(used, len(self._arena) // 2), np.uint64), np.empty(room, np.uint64)
         arena[:used], stored[: len(slots)] = self._arena[places], self._stored[slots]
         self._arena, self._starts, self._stored, self._count = arena, starts, stored, len(slots)
-        self._table = np.zeros(max(1024, 1 << (2 * len(slots)).bit_length()), np.uint64)
+        self._table = np.zeros(1 << (2 * room).bit_length(), np.uint64)
         key_loops.fill_table(self._table, stored[: len(slots)])
 
     def encoded(self, slots: np.ndarray) -> EncodedKeys:

@@ -84,7 +84,11 @@ class AggregateOperator:
         )
         columns = dict.fromkeys([*node.keys, *(each.column for each in self._layout.arguments)])
         self._needed = list(columns)
-        self._store = None if endless else TupleStore(pa.schema([child.field(name) for name in columns]), _TUPLES)
+        self._store = (
+            None
+            if endless
+            else TupleStore(pa.schema([child.field(name) for name in columns]), _TUPLES, with_values=False)
+        )
         self._cells = np.zeros((1, max(self._layout.cell_words, 3)), np.int64)
         self._texts = _Texts()
         self._distinct = [at for at, each in enumerate(self._layout.accumulators) if each.kind == DISTINCT]

@@ -134,11 +134,13 @@ class ExpiryQueue:
             return np.empty(0, np.int64)
         self._runs = [each for each in self._runs if len(each)]
         self._merge()
+        parts.sort(key=lambda each: (int(each[0, 0]), int(each[1, 0])) if each.shape[1] else (0, 0))
         if len(parts) == 1:
             slots = parts[0][2].copy()
         else:
             lines = np.concatenate(parts, axis=1)
-            slots = lines[2][end_order(lines[0], lines[1])]
+            ordered = _is_ordered(lines[0], lines[1])
+            slots = lines[2].copy() if ordered else lines[2][end_order(lines[0], lines[1])]
         self._count -= len(slots)
         return slots
 

@@ -30,10 +30,10 @@ class InsertionQueue:
 
     def push(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray) -> None:
         """Put tuples in, one after the other."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         self._lines = grown(self._lines, self._count + len(end))
-        self._alive = negative_loops.insert(self._lines, self._count, self._alive, self._length, end, id, slot)
+        self._alive = loops.insert(self._lines, self._count, self._alive, self._length, end, id, slot)
         self._count += len(end)
 
     def pop(self, clock: int) -> np.ndarray:

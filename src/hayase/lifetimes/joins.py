@@ -41,7 +41,7 @@ CANDIDATES = 131_072
 """Pairs on which a residual predicate is evaluated at a time."""
 _NO_LIMIT = 1 << 62
 _FEWEST_ROWS = 1024
-FEWEST_KEYS = 1024
+FEWEST_KEYS = 65_536
 """Keys without tuples that are not worth being cleared away."""
 
 _PAIRS = pa.schema({"left": pa.int64(), "right": pa.int64(), "number": pa.int64()})
@@ -169,6 +169,8 @@ class JoinOperator:
         from hayase.lifetimes import joins_loops
 
         by_keys = self._residual is None
+        if not by_keys or (self._left.rule == NEVER and self._right.rule == NEVER):
+            return self._pairs(moves, limit)
         lines, told, done = joins_loops.meet(
             moves.new_left, moves.new_right, moves.gone_left, moves.gone_right, moves.cursor, moves.clock, limit,
             self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
@@ -178,6 +180,27 @@ class JoinOperator:
         )  # fmt: skip
         self._expected = len(lines) + len(lines) // 8
         return lines, told, done
+
+    def _pairs(self, moves: _Moves, limit: int) -> tuple[np.ndarray, np.ndarray, bool]:
+        """As `_sweep`, where there are only pairs."""
+        from hayase.lifetimes import joins_loops
+
+        found: list[np.ndarray] = []
+        room = _FEWEST_ROWS + min(self._expected, limit)
+        while True:
+            lines = np.empty((room, 4), np.int64)
+            count, done = joins_loops.pairs(
+                moves.new_left, moves.new_right, moves.gone_left, moves.gone_right, moves.cursor, moves.clock,
+                self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
+                self._keys.book, lines,
+            )  # fmt: skip
+            found.append(lines[:count])
+            if done or sum(map(len, found)) > limit:
+                break
+            room = 2 * room
+        whole = found[0] if len(found) == 1 else np.concatenate(found)
+        self._expected = len(whole) + len(whole) // 8
+        return whole, np.empty((0, 4), np.int64), done
 
     def _satisfying(self, moves: _Moves, residual: Projection) -> tuple[np.ndarray, list[Spoiled]]:
         """The pairs of the step that satisfy the predicate, in the order of their starts, and those that it raises on."""
@@ -224,6 +247,8 @@ class JoinOperator:
         """The same of rows that are in the order of starts; they may have no numbers yet."""
         from hayase.lifetimes import joins_loops
 
+        if bool(np.all(rows.start[1:] > rows.start[:-1])):
+            return rows
         order = joins_loops.order_ties(rows.start, self._left.ids(rows.left), self._right.ids(rows.right))
         return rows.chosen(order) if len(order) else rows
 
@@ -257,6 +282,8 @@ class JoinOperator:
         """The ends of results of earlier steps, by the tuples that leave."""
         from hayase.lifetimes import joins_loops
 
+        if not self._spare[2]:
+            return np.empty((0, 4), np.int64)
         told: np.ndarray = joins_loops.close_pairs(
             moves.gone_left, moves.gone_right, self._left.nodes, self._right.nodes,
             self._pool, self._spare, self._left.firsts, self._right.firsts,

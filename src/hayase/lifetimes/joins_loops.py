@@ -311,6 +311,92 @@ def meet(
     return rows[:count], told[:telling], done
 
 
+@compiled(
+    types.Tuple((_i64, _flag)),
+    *(_given, _given, _given, _given, _line, _i64, _lines, _lines, _given, _given, _lines, _lines),
+    _nrt=False,
+)
+def pairs(
+    new_left: Any, new_right: Any, gone_left: Any, gone_right: Any, cursor: Any, clock: int,
+    left: Any, right: Any, left_start: Any, right_start: Any, book: Any, rows: Any,
+) -> Any:  # fmt: skip
+    """As `meet`, where no tuple is ever shown by itself: returns the number of rows, and whether the step is done.
+
+    If a probe finds no room the next call goes on with it, at the cursor. The loop makes no array, so that Numba need not
+    count references to those it has: that would cost more than the sweep.
+    """
+    at_left, at_right, out_left, out_right = cursor[0], cursor[1], cursor[2], cursor[3]
+    leaves_left = left[gone_left[out_left], END] if out_left < len(gone_left) else _LATEST
+    leaves_right = right[gone_right[out_right], END] if out_right < len(gone_right) else _LATEST
+    comes_left = left_start[new_left[at_left]] if at_left < len(new_left) else _LATEST
+    comes_right = right_start[new_right[at_right]] if at_right < len(new_right) else _LATEST
+    count = 0
+    done = True
+    while True:
+        leaving, coming = min(leaves_left, leaves_right), min(comes_left, comes_right)
+        if leaving <= coming:
+            if leaving == _LATEST:
+                break
+            if leaves_left <= leaves_right:
+                if out_left + 2 * _AHEAD < len(gone_left):
+                    prefetch(left, gone_left[out_left + 2 * _AHEAD])
+                    prefetch(book, max(left[gone_left[out_left + _AHEAD], KEY], 0))
+                _leave(left, book, 0, gone_left[out_left])
+                out_left += 1
+                leaves_left = left[gone_left[out_left], END] if out_left < len(gone_left) else _LATEST
+            else:
+                if out_right + 2 * _AHEAD < len(gone_right):
+                    prefetch(right, gone_right[out_right + 2 * _AHEAD])
+                    prefetch(book, max(right[gone_right[out_right + _AHEAD], KEY], 0))
+                _leave(right, book, RIGHT, gone_right[out_right])
+                out_right += 1
+                leaves_right = right[gone_right[out_right], END] if out_right < len(gone_right) else _LATEST
+        elif comes_left <= comes_right:
+            slot = new_left[at_left]
+            if at_left + _AHEAD < len(new_left):
+                prefetch(book, max(left[new_left[at_left + _AHEAD], KEY], 0))
+            key, mine = left[slot, KEY], left[slot, END]
+            if key >= 0:
+                if count + book[key, RIGHT + COUNT] > len(rows):
+                    done = False
+                    break
+                other = book[key, RIGHT + FIRST]
+                while other >= 0:
+                    end, later = min(mine, right[other, END]), max(mine, right[other, END])
+                    rows[count, 0] = slot
+                    rows[count, 1] = other
+                    rows[count, 2] = comes_left
+                    rows[count, 3] = OPEN if later == OPEN and end >= clock else end
+                    count += 1
+                    other = right[other, NEXT]
+                _enter(left, book, 0, slot)
+            at_left += 1
+            comes_left = left_start[new_left[at_left]] if at_left < len(new_left) else _LATEST
+        else:
+            slot = new_right[at_right]
+            if at_right + _AHEAD < len(new_right):
+                prefetch(book, max(right[new_right[at_right + _AHEAD], KEY], 0))
+            key, mine = right[slot, KEY], right[slot, END]
+            if key >= 0:
+                if count + book[key, COUNT] > len(rows):
+                    done = False
+                    break
+                other = book[key, FIRST]
+                while other >= 0:
+                    end, later = min(mine, left[other, END]), max(mine, left[other, END])
+                    rows[count, 0] = other
+                    rows[count, 1] = slot
+                    rows[count, 2] = comes_right
+                    rows[count, 3] = OPEN if later == OPEN and end >= clock else end
+                    count += 1
+                    other = left[other, NEXT]
+                _enter(right, book, RIGHT, slot)
+            at_right += 1
+            comes_right = right_start[new_right[at_right]] if at_right < len(new_right) else _LATEST
+    cursor[0], cursor[1], cursor[2], cursor[3] = at_left, at_right, out_left, out_right
+    return count, done
+
+
 # ---------------------------------------------------------------------------------------------------- pairs that are kept
 
 
@@ -413,7 +499,7 @@ def close_pairs(
     gone_left: Any, gone_right: Any, left: Any, right: Any, pool: Any, spare: Any, left_first: Any, right_first: Any
 ) -> Any:
     """The ends of the pairs of tuples that leave in this step, in no order; the pairs are forgotten."""
-    told = np.empty((min(spare[2], 16), 4), np.int64)
+    told = np.empty((spare[2], 4), np.int64)
     telling = 0
     for turn in range(len(gone_left) + len(gone_right)):
         side = 0 if turn < len(gone_left) else 1
@@ -422,7 +508,6 @@ def close_pairs(
             after = pool[line, 2 * side + AFTER]
             _drop(line, pool, left_first, 0)
             _drop(line, pool, right_first, 1)
-            told = _room(told, telling, 1)
             told[telling, 0] = pool[line, NUMBER]
             told[telling, 1] = min(left[pool[line, TUPLE], END], right[pool[line, TUPLE + 1], END])
             told[telling, 2] = -1

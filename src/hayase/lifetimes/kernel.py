@@ -35,7 +35,7 @@ from hayase.lifetimes.tostream import ToStreamOperator
 from hayase.lifetimes.tuples import TupleStore
 from hayase.lifetimes.windows import LeafOperator, leaf
 
-__all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows"]
+__all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows", "operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def compile_ahead() -> None:
 
     keys.compile_ahead()
     for each in pkgutil.iter_modules(lifetimes.__path__):
-        if each.name.endswith("_loops") and not each.name.startswith("negative"):
+        if each.name.endswith("_loops"):
             importlib.import_module(f"{lifetimes.__name__}.{each.name}")  # importing compiles; see the modules
 
 
@@ -72,7 +72,7 @@ class QueryKernel:
     def __init__(self, config: KernelConfig, bucket: int = 0, buckets: int = 1) -> None:
         self._config = config
         self._nodes = in_order(config.plan)
-        self._operators: list[Operator | LeafOperator] = [_operator(node) for node in self._nodes]
+        self._operators: list[Operator | LeafOperator] = [operator(node) for node in self._nodes]
         numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._children = [tuple(numbers[id(child)] for child in children(node)) for node in self._nodes]
         self._emission = _Emission(config, bucket, buckets)
@@ -151,7 +151,8 @@ def in_order(plan: Node) -> list[Node]:
     return list(found.values())
 
 
-def _operator(node: Node) -> Operator | LeafOperator:
+def operator(node: Node) -> Operator | LeafOperator:
+    """The operator of a node, without any state yet."""
     match node:
         case Windowed() | Lifetimes() | Changes():
             return leaf(node)

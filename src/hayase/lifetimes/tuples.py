@@ -38,14 +38,23 @@ START, END, ID = "__start", "__end", "__id"
 """Columns of a store's section behind those of its schema, int64. A tombstone's start is its end."""
 
 _NONE = np.empty(0, np.int64)
+_LOOK = 4096
+_SPARSE = 16
+"""If ids are on average farther apart than this, they are hashed."""
 
 
 class IdMap:
-    """A map from ids to slots, int64 both; slots are not negative. About 32 bytes an id."""
+    """A map from ids to slots, int64 both; slots are not negative.
 
-    __slots__ = ("_count", "_table")
+    Ids that lie close together, such as the numbers of a row window, stand in a ring by their last bits: 16 bytes or so an
+    id and no search. Ids that do not are hashed, at about 32 bytes each; a map that has come to that stays so.
+    """
+
+    __slots__ = ("_count", "_high", "_low", "_ring", "_table")
 
     def __init__(self) -> None:
+        self._ring: np.ndarray | None = np.zeros(64, np.int64)
+        self._low = self._high = 0  # ids in the ring are at least the one and below the other
         self._table = np.zeros((64, 2), np.int64)
         self._count = 0
 
@@ -54,6 +63,84 @@ class IdMap:
 
     def enter(self, ids: np.ndarray, slots: np.ndarray) -> None:
         """Put ids in; one that is there gets the new slot."""
+        if not len(ids):
+            return
+        ring = self._roomy(int(ids.min()), int(ids.max()) + 1, len(ids))
+        if ring is None:
+            self._hash(ids, slots)
+            return
+        places = ids & (len(ring) - 1)
+        self._count += len(ids) - int(np.count_nonzero(ring[places]))
+        ring[places] = slots + 1
+
+    def look_up(self, ids: np.ndarray) -> np.ndarray:
+        """The slots of ids; -1 for one that is not there."""
+        if not self._count or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        if self._ring is not None:
+            return np.where((ids >= self._low) & (ids < self._high), self._ring[ids & (len(self._ring) - 1)] - 1, -1)
+        from hayase.lifetimes import tuples_loops
+
+        slots = np.empty(len(ids), np.int64)
+        tuples_loops.look_up(self._table, ids, slots)
+        return slots
+
+    def take_out(self, ids: np.ndarray) -> np.ndarray:
+        """Remove distinct ids; the slots that they had, -1 for one that is not there."""
+        if not self._count or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        if self._ring is not None:
+            slots = self.look_up(ids)
+            there = ids if slots.min() >= 0 else ids[slots >= 0]
+            self._ring[there & (len(self._ring) - 1)] = 0
+            self._count -= len(there)
+            return slots
+        from hayase.lifetimes import tuples_loops
+
+        slots = np.empty(len(ids), np.int64)
+        self._count -= tuples_loops.take_out(self._table, ids, slots)
+        return slots
+
+    def _roomy(self, low: int, high: int, more: int) -> np.ndarray | None:
+        """The ring, with room for ids from `low` to below `high`; None if ids are too far apart for one."""
+        if self._ring is None:
+            return None
+        if self._count:
+            high = max(high, self._high)
+            fits = high - min(low, self._low) <= len(self._ring)
+            low = min(low, self._low if fits else self._lowest())
+        if high - low > len(self._ring):
+            held = self._held()
+            slots = self._ring[held & (len(self._ring) - 1)] - 1
+            if high - low > _SPARSE * (self._count + more):
+                self._ring, self._count = None, 0
+                self._hash(held, slots)
+                return None
+            self._ring = np.zeros(1 << (2 * (high - low) - 1).bit_length(), np.int64)
+            self._ring[held & (len(self._ring) - 1)] = slots + 1
+        self._low, self._high = low, high
+        return self._ring
+
+    def _lowest(self) -> int:
+        """The least id in the ring, which has some: those at its low end may be gone."""
+        assert self._ring is not None
+        for first in range(self._low, self._high, _LOOK):
+            places = np.arange(first, min(first + _LOOK, self._high)) & (len(self._ring) - 1)
+            found = np.flatnonzero(self._ring[places])
+            if len(found):
+                return first + int(found[0])
+        return self._high
+
+    def _held(self) -> np.ndarray:
+        """The ids in the ring, ascending."""
+        assert self._ring is not None
+        if not self._count:
+            return _NONE
+        ids = np.arange(self._low, self._high)
+        return ids[self._ring[ids & (len(self._ring) - 1)] != 0]
+
+    def _hash(self, ids: np.ndarray, slots: np.ndarray) -> None:
+        """Put ids into the table."""
         if not len(ids):
             return
         from hayase.lifetimes import tuples_loops
@@ -65,26 +152,6 @@ class IdMap:
             tuples_loops.enter(self._table, held[:, 0].copy(), held[:, 1] - 1)
         self._count += tuples_loops.enter(self._table, ids, slots)
 
-    def look_up(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of ids; -1 for one that is not there."""
-        if not self._count or not len(ids):
-            return np.full(len(ids), -1, np.int64)
-        from hayase.lifetimes import tuples_loops
-
-        slots = np.empty(len(ids), np.int64)
-        tuples_loops.look_up(self._table, ids, slots)
-        return slots
-
-    def take_out(self, ids: np.ndarray) -> np.ndarray:
-        """Remove ids; the slots that they had, -1 for one that is not there."""
-        if not self._count or not len(ids):
-            return np.full(len(ids), -1, np.int64)
-        from hayase.lifetimes import tuples_loops
-
-        slots = np.empty(len(ids), np.int64)
-        self._count -= tuples_loops.take_out(self._table, ids, slots)
-        return slots
-
 
 class TupleStore:
     """Live tuples of one relation in one bucket.
@@ -93,7 +160,8 @@ class TupleStore:
     Space: 24 bytes and the values; 24 more for a known end, about 32 for an open one.
     """
 
-    def __init__(self, schema: pa.Schema, section: str = "tuples") -> None:
+    def __init__(self, schema: pa.Schema, section: str = "tuples", *, with_values: bool = True) -> None:
+        """Without values rows are written but not kept: only those of tuples that `settle` has added can be taken."""
         self.schema = schema
         self.section = section
         clash = [name for name in (START, END, ID) if name in schema.names]
@@ -102,7 +170,8 @@ class TupleStore:
             [*(pa.field(each.name, each.type) for each in schema)]
             + [pa.field(name, pa.int64()) for name in (START, END, ID)]
         )
-        self._columns = [slotted_column(each.type) for each in schema]
+        self._columns = [slotted_column(each.type) for each in schema] if with_values else []
+        self._settled = pa.RecordBatch.from_pylist([], schema=schema)
         self._start = np.empty(0, np.int64)
         self._end = np.empty(0, np.int64)
         self._id = np.empty(0, np.int64)
@@ -184,6 +253,9 @@ class TupleStore:
 
     def take(self, slots: np.ndarray) -> pa.RecordBatch:
         """The values of slots, in any order and as often as they are named."""
+        if not self._columns and len(self.schema):
+            assert len(slots) == self._settled.num_rows, "there are no values but of what was settled"
+            return self._settled
         return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self.schema)
 
     def restore(self, rows: pa.RecordBatch, version: int) -> None:
@@ -219,6 +291,7 @@ class TupleStore:
             own = rows.select(self.schema.names)
             own = own if len(new) == rows.num_rows else own.take(pa.array(new))
             added = self._placed(own, start[new], end[new], id[new], logged=True)
+            self._settled = own
         gone = np.concatenate(removed) if removed else _NONE
         self._count -= len(gone)
         return added, gone
@@ -249,6 +322,11 @@ class TupleStore:
         if others:
             result.append(Tuples(self.section, _joined(others)))
         return result
+
+    def skip_changes(self) -> list[Tuples]:
+        """In place of `changes`, where nothing will ever be restored: nothing is to be written."""
+        self._fresh, self._tombs = [], []
+        return []
 
     def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Of tuples of the log, asked oldest first, those that are alive; tombstones have done their work."""
@@ -300,7 +378,7 @@ class TupleStore:
 
     def _as_written(self, rows: pa.RecordBatch, slots: np.ndarray, chosen: np.ndarray) -> pa.RecordBatch:
         """Some of the tuples that an `add` brought, as the log has them."""
-        columns = rows.columns if self._columns else []
+        columns = rows.columns if len(self.schema) else []
         if not chosen.all():
             slots = slots[chosen]
             mask = pa.array(chosen)

@@ -27,10 +27,11 @@ import pyarrow as pa
 from hayase.core.stages import TIME, Outcome, Spoiled
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, in_order, lifetime_rows, stream_rows
-from hayase.lifetimes.negative_groups import SignedMultiset, signed_aggregate
-from hayase.lifetimes.negative_joins import SignedJoin
-from hayase.lifetimes.negative_leaves import SignedLeaf, signed_leaf
-from hayase.lifetimes.negative_streams import SignedToStream
+from hayase.lifetimes.negative.groups import SignedMultiset, signed_aggregate
+from hayase.lifetimes.negative.joins import SignedJoin
+from hayase.lifetimes.negative.leaves import SignedLeaf, signed_leaf
+from hayase.lifetimes.negative.signed import Signed, gathered
+from hayase.lifetimes.negative.streams import SignedToStream
 from hayase.lifetimes.plans import (
     Aggregate,
     Changes,
@@ -46,7 +47,6 @@ from hayase.lifetimes.plans import (
 )
 from hayase.lifetimes.relations import OPEN, Delta, Span
 from hayase.lifetimes.scalars import ScalarOperator
-from hayase.lifetimes.signed import Signed, gathered
 
 __all__ = ["NegativeKernel"]
 

@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from hayase.core.keys import encode, flags, hashes, values
 from hayase.core.times import BEGINNING
+from hayase.lifetimes.negative.signed import Signed, gathered, row_bytes
 from hayase.lifetimes.plans import Aggregate, Call, Multiset, Rule
 from hayase.lifetimes.relations import Span
-from hayase.lifetimes.signed import Signed, gathered, row_bytes
 
 __all__ = ["Groups", "SignedMultiset", "signed_aggregate"]
 
 
 class Groups:
-    """The groups that are not empty, by the hash of their key, each with some words (see `negative_loops`)."""
+    """The groups that are not empty, by the hash of their key, each with some words (see `loops`)."""
 
     def __init__(self, words: int) -> None:
         self.table = np.zeros(1024, np.int64)
@@ -32,7 +32,7 @@ class Groups:
 
     def make_room(self, more: int) -> None:
         """For so many new groups."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         used, freed, _ = self.meta.tolist()
         if used - freed + more <= len(self.free):
@@ -43,7 +43,7 @@ class Groups:
         self.hashes, self.words, self.free = (_larger(each, size) for each in (self.hashes, self.words, self.free))
         groups = self.table[self.table > 0]
         self.table = np.zeros(2 * size, np.int64)
-        negative_loops.fill(self.table, groups, self.hashes)
+        loops.fill(self.table, groups, self.hashes)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -67,14 +67,14 @@ class SignedMultiset:
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """The copies that come and go."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         sides = [inputs[0], inputs[1] if len(inputs) > 1 else Signed.none(self._schema)]
         count = sum(map(len, sides))
         self._groups.make_room(count)
         events, plus, tags = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
         given = [part for each in sides for part in (each.time, each.plus, _hashed(each.rows, each.rows.schema.names))]
-        found = negative_loops.multiset(self._rule, *self._groups.arrays, *given, events, plus, tags)
+        found = loops.multiset(self._rule, *self._groups.arrays, *given, events, plus, tags)
         events = events[:found]
         rows = gathered([each.rows for each in sides], self._schema, events)
         return Signed(rows, np.concatenate([each.time for each in sides])[events], plus[:found], tags[:found])
@@ -103,7 +103,7 @@ class _Sums:
     """Counts and sums per group."""
 
     def __init__(self, node: Aggregate) -> None:
-        from hayase.lifetimes.negative_loops import COUNT, MEAN, ROWS, SUM
+        from hayase.lifetimes.negative.loops import COUNT, MEAN, ROWS, SUM
 
         self._node = node
         self._arguments = sorted({call.argument for call in node.calls if call.argument is not None})
@@ -119,7 +119,7 @@ class _Sums:
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """Old rows that go and new ones that come."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         (given,) = inputs
         count, calls = len(given), len(self._program)
@@ -138,7 +138,7 @@ class _Sums:
                 valid[line] = flags(column)
         events, plus, tags = np.empty(2 * count, np.int64), np.empty(2 * count, np.bool_), np.empty(2 * count, np.int64)
         results, there = np.empty((calls, 2 * count), np.int64), np.empty((calls, 2 * count), np.bool_)
-        found, overflows = negative_loops.aggregate(
+        found, overflows = loops.aggregate(
             self._program, *self._groups.arrays,
             given.plus, _hashed(given.rows, self._node.keys), arguments, valid,
             events, plus, tags, results, results.view(np.float64), there,

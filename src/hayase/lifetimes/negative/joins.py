@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from hayase.core.expressions import Projection
 from hayase.core.keys import encode, flags, hashes
-from hayase.lifetimes.negative_groups import Groups
+from hayase.lifetimes.negative.groups import Groups
+from hayase.lifetimes.negative.signed import Signed
 from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import Span
-from hayase.lifetimes.signed import Signed
 from hayase.lifetimes.slotted import grown, slotted_column
 
 __all__ = ["SignedJoin"]
@@ -110,7 +110,7 @@ class SignedJoin:
         self, inputs: Sequence[Signed], slots: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The event that caused each pair, and the slots of its tuples. Those of minuses are found on the way."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         room = sum(map(len, inputs))
         self._groups.make_room(room)
@@ -124,7 +124,7 @@ class SignedJoin:
         i = j = 0
         while not found or i < len(inputs[0]) or j < len(inputs[1]):
             lists = [np.empty(room, np.int64) for _ in range(3)]
-            i, j, count = negative_loops.join(*self._groups.arrays, *given, i, j, *lists)
+            i, j, count = loops.join(*self._groups.arrays, *given, i, j, *lists)
             assert count >= 0, "a minus without its plus"
             found.append(tuple(each[:count] for each in lists))
             room *= 4
@@ -149,7 +149,7 @@ class SignedJoin:
         rights: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
         """What comes and goes in a join that shows tuples by themselves: causes, slots, signs and tags."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         kind = self._node.kind
         pairs = kind in ("left", "right", "full")
@@ -158,7 +158,7 @@ class SignedJoin:
             _LONE_RIGHT if kind in ("right", "full") else None,
         )
         order = np.empty(sum(map(len, inputs)), np.int64)
-        negative_loops.merge(inputs[0].time, inputs[1].time, order)
+        loops.merge(inputs[0].time, inputs[1].time, order)
         met: dict[int, list[tuple[int, int]]] = {}
         for cause, left, right in zip(causes.tolist(), lefts.tolist(), rights.tolist()):
             met.setdefault(cause, []).append((left, right))

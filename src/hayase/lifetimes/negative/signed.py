@@ -61,14 +61,14 @@ class Signed:
 
     def merged(self, other: Signed) -> Signed:
         """Both by time; these first where times are equal."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         if not len(other):
             return self
         if not len(self):
             return other
         order = np.empty(len(self) + len(other), np.int64)
-        negative_loops.merge(self.time, other.time, order)
+        loops.merge(self.time, other.time, order)
         return Signed(
             gathered([self.rows, other.rows], self.rows.schema, order),
             np.concatenate([self.time, other.time])[order],

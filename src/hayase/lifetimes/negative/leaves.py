@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from hayase.core.keys import encode, flags, values
 from hayase.core.stages import OFFSET, TIME
+from hayase.lifetimes.negative.signed import Signed, gathered, row_bytes
 from hayase.lifetimes.plans import (
     ADDED,
     ROW_ID,
@@ -29,7 +30,6 @@ from hayase.lifetimes.plans import (
     Windowed,
 )
 from hayase.lifetimes.relations import Span
-from hayase.lifetimes.signed import Signed, gathered, row_bytes
 
 __all__ = ["SignedLeaf", "signed_leaf"]
 
@@ -96,12 +96,12 @@ class _Queue:
 
     def until(self, schema: pa.Schema, bound: int) -> Signed:
         """What appears and goes at keys below `bound`, with the keys in place of times."""
-        from hayase.lifetimes import negative_loops
+        from hayase.lifetimes.negative import loops
 
         gone, came = _below(self._alive, bound, going=True), _below(self._waiting, bound, going=False)
         keys = [np.concatenate([key for _, key, _ in each] or [np.empty(0, np.int64)]) for each in (gone, came)]
         order = np.empty(len(keys[0]) + len(keys[1]), np.int64)
-        negative_loops.merge(keys[0], keys[1], order)
+        loops.merge(keys[0], keys[1], order)
         tags = np.concatenate([np.empty(0, np.int64), *(tag for _, _, tag in gone + came)])
         rows = gathered([rows for rows, _, _ in gone + came], schema, order if len(keys[0]) and len(keys[1]) else None)
         return Signed(rows, np.concatenate(keys)[order], order >= len(keys[0]), tags[order])

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import encode
+from hayase.lifetimes.negative.signed import Signed, gathered, row_bytes
 from hayase.lifetimes.plans import ToStream
 from hayase.lifetimes.relations import Span
-from hayase.lifetimes.signed import Signed, gathered, row_bytes
 
 __all__ = ["SignedToStream"]
 
