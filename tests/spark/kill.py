@@ -21,7 +21,8 @@ from hayase.engine.running import running
 from shop import Event
 
 SLACK = 20
-STAGES = ("big", "spend", "ranks")
+MODELLED = ("big", "spend", "ranks")
+STAGES = (*MODELLED, *shop.WINDOWED)
 ROWS = 25
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from hayase.engine.home import MAIN, Home
 from hayase.engine.manifests import Commits
-from shop import check, expected
+from shop import check, check_windowed, expected
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
 KILLS = int(os.environ.get("HAYASE_KILLS", "5"))
@@ -87,7 +87,9 @@ def version(home: Path) -> int:
 
 
 def check_whole(home: Path, chunks: int) -> None:
-    check(kill.pipeline_at(home), expected(kill.events(chunks), kill.SLACK, finished=True))
+    pipeline, events = kill.pipeline_at(home), kill.events(chunks)
+    check(pipeline, expected(events, kill.SLACK, finished=True), kill.MODELLED)
+    check_windowed(pipeline, events, kill.SLACK, home.with_name("unkilled"))
 
 
 @pytest.mark.timeout(90 + 60 * KILLS)

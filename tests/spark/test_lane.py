@@ -108,6 +108,21 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     assert definitions.latest_version(pipeline.home) == 4
 
 
+def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    given = some_events(600, seed=5)
+    pipeline = shop.shop(tmp_path / "spark", 6, shop.WINDOWED)
+    pipeline.apply()
+    with running(pipeline.home, session=spark) as lane:
+        for first in range(0, 600, 150):
+            append(pipeline, given[first : first + 150])
+            until(lane.is_idle, lane)
+        pipeline.finish("events")
+        until(lane.is_idle, lane)
+    shop.check_windowed(pipeline, given, 6, tmp_path / "plain")
+
+
 def _is_daemon(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return process.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]

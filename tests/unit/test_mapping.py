@@ -11,9 +11,10 @@ import pytest
 
 import hayase as hy
 import shop
-from hayase.core.stages import OFFSET, TIME
+from hayase.core.stages import OFFSET, TIME, Input
 from hayase.core.times import BEGINNING
 from hayase.engine import mapping
+from hayase.engine.definitions import stages_of
 from hayase.engine.logs import Logs
 from hayase.engine.mapping import Batch, from_blob, header_rows, map_ranges
 from hayase.engine.positions import Offset, Position, Range
@@ -105,3 +106,24 @@ def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypa
     peaks = [int(peak) for each in chunks for peak in each.peaks]
     assert times == list(range(len(sizes) + 30))
     assert peaks == [BEGINNING, *times[:-1]]
+
+
+def test_a_stream_that_is_read_twice_is_mapped_for_each_input_and_ticks_go_everywhere(tmp_path: Path) -> None:
+    pipeline = shop.shop(tmp_path, 2, ["pairs"], buckets=3)
+    append(pipeline, 10, 7, 11)
+    rows = mapped(pipeline, whole(3, "pairs"))
+    sent: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        if row["kind"] == "data":
+            for offset in table_of(row).column(OFFSET).to_pylist():
+                sent[row["input"], offset] += 1  # type: ignore[index]
+    ticks = [number for number, each in enumerate(pipeline_inputs(pipeline, "pairs")) if each.broadcast]
+    assert len(ticks) == 1
+    for number in range(3):
+        assert [sent[number, offset] for offset in (0, 2)] == ([3, 3] if number in ticks else [1, 1])
+    figures = next(orjson.loads(row["blob"]) for row in rows if row["kind"] == "figures")["pairs"]
+    assert (figures["read"], figures["dead"]) == (6, 2), "each reading of the stream counts, ticks do not"
+
+
+def pipeline_inputs(pipeline: hy.Pipeline, stage: str) -> tuple[Input, ...]:
+    return stages_of(pipeline.apply())[stage].inputs
