@@ -35,7 +35,7 @@ class Step:
 class Reading:
     """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
 
-    role: Literal["rows", "ticks", "earliest"] = "rows"
+    role: Literal["rows", "ticks", "earliest", "clock"] = "rows"
     steps: tuple[Step, ...] = ()
     columns: tuple[str, ...] = ()
     """Columns of the stream (or view) that it reads."""

@@ -85,6 +85,8 @@ def _input(given: Input, reading: Reading, is_whole: bool) -> list[str]:
         return ["the time of every record, to all buckets"]
     if reading.role == "earliest":
         return ["when the first record came"]
+    if reading.role == "clock":
+        return ["how far it is"]
     lines = [f"reads {', '.join(reading.columns)}"]
     for step in reading.steps:
         lines += _step(step)

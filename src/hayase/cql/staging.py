@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import pyarrow as pa
 
@@ -59,13 +60,14 @@ class QueryFacts:
     """What all stages of a query know of it.
 
     `times` is the type of the result's times, `slide` by how much its windows move, if all do so together; `bases` are, for
-    every stream that it reads, the declared streams behind that one.
+    every stream that it reads, the declared streams behind that one, and `streams` all of these.
     """
 
     canon: str
     times: Times
     slide: int | None
     bases: Mapping[str, Sequence[StreamDeclaration]]
+    streams: Sequence[StreamDeclaration]
 
     @classmethod
     def of(cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]]) -> QueryFacts:
@@ -73,7 +75,8 @@ class QueryFacts:
         sources = [source_of(each) for each in leaves(root)]
         slides = {each.window.slide if each.window.kind == "range" else None for each in sources}
         slide = slides.pop() if len(slides) == 1 else None
-        return cls(canon, Times.of(each.declaration for each in sources), slide, bases)
+        streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
+        return cls(canon, Times.of(each.declaration for each in sources), slide, bases, tuple(streams.values()))
 
 
 def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
@@ -81,11 +84,12 @@ def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> 
     work = _Assembly(facts, iter(fragment.keys))
     plan = work.node(fragment.root)
     sources = [source_of(each) for each in leaves(fragment.root)]
-    earliest: list[int] = []
-    if _has_global(plan):
-        behind = {base.name: base for each in sources for base in facts.bases[each.declaration.name]}
-        earliest = [work.earliest(base) for base in behind.values()]
-    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest))
+    read = {base.name for each in sources for base in facts.bases[each.declaration.name]}
+    begins = _has_global(plan)
+    # of streams that only other stages of the query read: the query begins with them too, and goes on with them
+    wanted = [base for base in facts.streams if begins or base.name not in read]
+    earliest = [work.earliest(base, "earliest" if begins else "clock") for base in wanted]
+    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if begins else ())
     known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
@@ -121,11 +125,10 @@ class _Assembly:
         nothing = pa.schema([])
         return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), Reading("ticks"))
 
-    def earliest(self, stream: StreamDeclaration) -> int:
-        """The input that tells the one bucket when the first record of a stream came."""
-        return self.add(
-            Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True), Reading("earliest")
-        )
+    def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
+        """The input that tells when the first record of a stream came, and how far the stream is."""
+        taken = Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True)
+        return self.add(taken, Reading(role))
 
     # ------------------------------------------------------------------------------------------------ leaves
 
