@@ -11,13 +11,14 @@ from dataclasses import replace
 from given_cases import Case, Query, cases
 from given_queries import Made, Reading
 from given_streams import Stream, Window, grain_of, streams
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from product import Plan, Product, Verdict, plans, running
 from sqlite import Judge, difference
 
 SOME = settings(
-    max_examples=int(os.environ.get("HAYASE_EXAMPLES", 100)),
+    max_examples=int(os.environ.get("HAYASE_EXAMPLES", 40)),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a case is seconds: shrinking would take minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

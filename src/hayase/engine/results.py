@@ -260,8 +260,13 @@ class Results:
 
 
 def _trimmed(index: Index) -> bool:
-    """Whether retention has removed records; a log that was begun anew has none before its first."""
-    return (index.entries[0].before if index.entries else index.running_max) > BEGINNING
+    """Whether retention has removed records; a log that was begun anew has none before its first.
+
+    A log that ended without any knows how far it is known all the same.
+    """
+    if index.entries:
+        return index.entries[0].before > BEGINNING
+    return index.start > 0 and index.running_max > BEGINNING and not index.finished
 
 
 def _free(name: str, taken: list[str]) -> str:
