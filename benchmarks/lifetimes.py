@@ -28,6 +28,7 @@ from typing import Any, Literal, Protocol
 from unittest.mock import patch
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
 from benchmarks.measure import median
@@ -297,6 +298,7 @@ def run(*, quick: bool, out: Path, spark: bool = False) -> dict[str, Any]:
                 for method, rate in measured(name, kind, size, methods, steps, batch).items():
                     rates[name].setdefault(f"{method}, {kind}", {})[size] = rate
     largest = {} if quick else {name: _apart(name) for name in QUERIES}
+    long = {name: _long(name, batch, 20 if quick else 200) for name in ("join", "except", "average")}
     for name, figures in largest.items():
         rates[name]["DT, rows"][LARGEST] = figures["tuples_per_second"]
     _print(rates)
@@ -305,8 +307,10 @@ def run(*, quick: bool, out: Path, spark: bool = False) -> dict[str, Any]:
         "batch": batch,
         "tuples_per_second": rates,
         "largest": largest,
+        "long": long,
         "pictures": [str(_draw(rates, out / "lifetimes.png"))],
-        "ratios": _ratios(rates, largest),
+        "ratios": _ratios(rates, largest)
+        | {f"{figure}_{name}": each[figure] for name, each in long.items() for figure in each if figure != "tuples"},
     }
 
 
@@ -322,6 +326,23 @@ def _ratios(rates: dict[str, dict[str, dict[int, float]]], largest: dict[str, di
     for name, figures in largest.items():
         found[f"memory_at_{LARGEST}_rows_over_8_GiB_{name}"] = figures["memory_bytes"] / 2**33
     return found
+
+
+def _long(name: str, batch: int, steps: int) -> dict[str, float]:
+    """A stream that goes on and on, its keys new for ever: the last tenth of it against the first, in time and memory."""
+    query = QUERIES[name]
+    course = Course(query, Direct(query.plan("rows", 10_000)), batch)
+    course.fill(10_000, float("inf"))
+    tenth = max(2, steps // 10)
+    seconds, memory = [], []
+    for _ in range(steps):
+        seconds.append(course.step())
+        memory.append(psutil.Process().memory_info().rss)
+    return {
+        "tuples": float(course.at),
+        "time_last_over_first": median(seconds[-tenth:]) / median(seconds[:tenth]),
+        "memory_last_over_first": median(memory[-tenth:]) / median(memory[:tenth]),
+    }
 
 
 def _apart(name: str) -> dict[str, float]:

@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pytest
 from given_cases import Case, Query, cases
 from given_queries import Made, Reading
 from given_streams import Stream, Window, grain_of, streams
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from product import Plan, Product, Verdict, plans, running
 from sqlite import Judge, difference
 
-SOME = settings(
-    max_examples=int(os.environ.get("HAYASE_EXAMPLES", 40)),
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a case is seconds: shrinking would take minutes
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from hayase.testing import at, trial
+
+EXAMPLES = int(os.environ.get("HAYASE_EXAMPLES", 60))
+SOME = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FEWER = settings(SOME, max_examples=-(-EXAMPLES // 2))
+pytestmark = pytest.mark.timeout(600 + 5 * EXAMPLES)
 
 
 def told(case: Case) -> str:
@@ -37,13 +39,13 @@ def check(judge: Judge, case: Case, query: Query, verdict: Verdict) -> None:
     """A verdict is right at every instant from the first event to the last."""
     first, last = case.extent(query)
     if first > last:
-        assert not verdict.lifetimes
+        assert not verdict.lifetimes or any(stream.times for stream in case.streams_of(query))
         return
     assert verdict.final is not None, query.name
     assert verdict.final >= last, query.name
-    for at in judge.instants(query):
-        surplus, missing = difference(verdict.at(at), judge.answer(query, at))
-        assert (surplus, missing) == ([], []), f"{query.name} at {at}: (surplus, missing); {query.made.sql}"
+    for instant in judge.instants(query):
+        surplus, missing = difference(verdict.at(instant), judge.answer(query, instant))
+        assert (surplus, missing) == ([], []), f"{query.name} at {instant}: (surplus, missing); {query.made.sql}"
 
 
 def check_all(case: Case, product: Product) -> None:
@@ -65,8 +67,8 @@ def test_a_query_is_its_sql_over_the_snapshots(case: Case, data: st.DataObject) 
         query = data.draw(st.sampled_from(case.queries))
         first, last = case.extent(query)
         if first <= last:  # the pipeline's own snapshots are those of its lifetimes
-            at = data.draw(st.integers(first, last)) // (grain := grain_of(case.unit(query))) * grain
-            assert difference(product.at(query, at), product.verdict(query).at(at)) == ([], [])
+            instant = data.draw(st.integers(first, last)) // (grain := grain_of(case.unit(query))) * grain
+            assert difference(product.at(query, instant), product.verdict(query).at(instant)) == ([], [])
 
 
 @SOME
@@ -79,7 +81,7 @@ def test_no_plan_makes_a_difference(case: Case, plan: Plan) -> None:
         assert not product.dead()
 
 
-@SOME
+@FEWER
 @given(streams("s0", unit="ms", most=40), st.integers(1, 12), st.integers(1, 5), plans())
 def test_rows_of_the_whole_stream_are_counted_in_every_bucket(
     stream: Stream, count: int, slide: int, plan: Plan
@@ -96,7 +98,7 @@ def test_rows_of_the_whole_stream_are_counted_in_every_bucket(
         check_all(case, product)
 
 
-@SOME
+@FEWER
 @given(cases(queries=1, views=False), st.sampled_from(["istream", "dstream", "rstream"]), plans())
 def test_a_stream_is_the_difference_of_snapshots(case: Case, kind: str, plan: Plan) -> None:
     (query,) = case.queries
@@ -105,15 +107,35 @@ def test_a_stream_is_the_difference_of_snapshots(case: Case, kind: str, plan: Pl
     note(told(case))
     first, last = case.extent(query)
     judge, before, expected = Judge(case), [], []
-    for at in judge.instants(query) if first <= last else ():
-        now = judge.answer(query, at)
+    for instant in judge.instants(query) if first <= last else ():
+        now = judge.answer(query, instant)
         came, went = difference(now, before)
         told_now = {"istream": came, "dstream": went, "rstream": now if came or went else []}[kind]
-        expected += [(at, row) for row in told_now]
+        expected += [(instant, row) for row in told_now]
         before = now
     judge.close()
     with running(case, plan) as product:
         found = [(start, row) for start, _, row in product.verdict(query).lifetimes if start <= last]
-        for at in {at for at, _ in (*found, *expected)}:
-            one, other = ([row for time, row in some if time == at] for some in (found, expected))
-            assert difference(one, other) == ([], []), at
+        for instant in {time for time, _ in (*found, *expected)}:
+            one, other = ([row for time, row in some if time == instant] for some in (found, expected))
+            assert difference(one, other) == ([], []), instant
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a query stops at the last event of its own inputs, whoever reads it and goes on"
+)
+def test_a_view_is_what_its_text_in_the_place_of_its_name_is() -> None:
+    with trial() as t:
+        for name in ("s", "r"):
+            t.stream(name, "time timestamp, a bigint")
+        inner = "select count(*) as n from s [Range 1 second]"
+        t.query("v", inner)
+        t.query("by_name", "select v.n as n, r.a as a from v, r [Now]")
+        t.query("by_text", f"select v.n as n, r.a as a from ({inner}) as v, r [Now]")
+        t.append("s", [{"time": at(0), "a": 0}])
+        t.append("r", [{"time": at(5), "a": 1}])
+        for name in ("s", "r"):
+            t.finish(name)
+        t.run()
+        assert t.query("by_text").at(at(5)) == [{"n": 0, "a": 1}]
+        assert t.query("by_name").at(at(5)) == [{"n": 0, "a": 1}]

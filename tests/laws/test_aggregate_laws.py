@@ -335,9 +335,8 @@ def churn(seed: int, steps: int, size: int, live: int, numbers: Any, calls: Sequ
         delta = operator.advance([Delta(batch, start, end, start)], span).delta
         for closed in delta.closed.tolist():
             del rows[closed]
-        values = delta.rows.to_pylist()
-        for at in np.flatnonzero(delta.end == OPEN).tolist():
-            rows[int(delta.id[at])] = values[at]
+        still = np.flatnonzero(delta.end == OPEN)
+        rows.update(zip(delta.id[still].tolist(), delta.rows.take(pa.array(still)).to_pylist()))
         key, number, ends = (np.concatenate(pair) for pair in ((key, keys), (number, fresh), (ends, end)))
         alive = ends >= span.clock
         key, number, ends = key[alive], number[alive], ends[alive]
@@ -365,3 +364,12 @@ def test_large_numbers_that_come_and_go_leave_nothing_behind() -> None:
 
 def test_ordinary_numbers_do_not_drift() -> None:
     churn(2, 30, 20_000, 50, lambda chance, size: chance.normal(1e6, 1e-3, size), NUMERIC)
+
+
+def test_ten_million_updates_leave_no_drift() -> None:
+    def numbers(chance: np.random.Generator, size: int) -> np.ndarray:
+        result = chance.normal(0.1, 1e3, size)
+        result[chance.integers(0, size, 20)] *= 1e200
+        return result
+
+    churn(3, 50, 100_000, 1_000, numbers, NUMERIC[:2])
