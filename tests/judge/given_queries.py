@@ -313,16 +313,27 @@ class Maker:
             return f"({call} + {self.literal(kind)})", kind
         return call, kind
 
+    def plain(self, wanted: tuple[str, ...] | None) -> Made:
+        """Some columns of one source, as they are: what two of these have in common is not nothing."""
+        cql, sql, scope = self.source(0)
+        kinds = wanted or tuple(self.one(scope.values()) for _ in range(self.draw(st.integers(1, 2))))
+        items = [self.expression(kind, scope, 0) for kind in kinds]
+        listed = ", ".join(f"{text} AS c{number}" for number, text in enumerate(items))
+        columns = tuple((f"c{number}", kind) for number, kind in enumerate(kinds))
+        return Made(f"SELECT {listed} FROM {cql}", f"SELECT {listed} FROM {sql}", columns)
+
     def query(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
         """A SELECT, or several by set operations."""
-        made = self.select(depth, wanted)
+        several = self.chance(25)
+        plain = several and self.chance(50)
+        made = self.plain(wanted) if plain else self.select(depth, wanted)
         kinds = tuple(kind for _, kind in made.columns)
-        if not self.chance(18):
+        if not several:
             return made
         for _ in range(self.draw(st.sampled_from([1, 1, 2]))):
             operation = self.one(["UNION ALL"] if "approx" in kinds else
                                  ["UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"])  # fmt: skip
-            other = self.select(max(depth - 1, 0), kinds)
+            other = self.plain(kinds) if plain else self.select(max(depth - 1, 0), kinds)
             made = Made(
                 f"({made.cql}) {operation} ({other.cql})" if self.chance(50) or " ALL (" in made.cql or self._set(made)
                 else f"{made.cql} {operation} {other.cql}",

@@ -89,7 +89,7 @@ def version(home: Path) -> int:
 def check_whole(home: Path, chunks: int) -> None:
     pipeline, events = kill.pipeline_at(home), kill.events(chunks)
     check(pipeline, expected(events, kill.SLACK, finished=True), kill.MODELLED)
-    check_windowed(pipeline, events, kill.SLACK, home.with_name("unkilled"))
+    check_windowed(pipeline, events, kill.SLACK, home.with_name(f"{home.name}-unkilled"))
 
 
 @pytest.mark.timeout(90 + 60 * KILLS)
