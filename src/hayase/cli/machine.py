@@ -75,7 +75,9 @@ def bench(
     if spark and "spark" not in inspect.signature(run).parameters:
         raise HayaseError(f'the benchmark "{name}" has no end-to-end part of its own; leave --spark out')
     result: dict[str, Any] = run(quick=quick, out=target.parent, **options)
-    target.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    target.write_bytes(
+        orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    )
     output().print(ratios(result["ratios"]))
     typer.echo(f"\nwritten to {target}")
 
