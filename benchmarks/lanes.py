@@ -22,6 +22,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.measure import until_idle
 from hayase import Pipeline
 from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import MAIN
@@ -32,7 +33,6 @@ from hayase.engine.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED = 7
-DEADLINE = 600.0
 SCHEMA = pa.schema([("time", pa.int64()), ("k", pa.int64()), ("x", pa.float64())])
 TOTALS = "select k, count(*) as n, sum(x) as total from numbers group by k"
 
@@ -104,15 +104,6 @@ def _append(p: Pipeline, table: pa.Table) -> None:
     StreamLog.ensure(p.home.path, p.declaration.stream("numbers")).append(table, now=time.time_ns() // 1000)
 
 
-def _until_idle(lane: Lane) -> None:
-    until = time.monotonic() + DEADLINE
-    while not lane.is_idle():
-        lane.check()
-        if time.monotonic() > until:
-            raise TimeoutError("the lane did not become idle")
-        time.sleep(0.005)
-
-
 def _throughput(session: Any, rows: int, batches: int) -> float:
     """Records per second of one stage, when there is always a full batch waiting."""
     random, seen = np.random.default_rng(SEED), Batches()
@@ -120,13 +111,13 @@ def _throughput(session: Any, rows: int, batches: int) -> float:
         piece = rows // 8
         for number in range(8):
             _append(p, _numbers(piece, 1000, number * piece, random))
-        _until_idle(lane)
+        until_idle(lane)
         FileGate(p.home.gate(MAIN)).set(Grants(open=False))
         for number in range(8, 8 * (batches + 2)):
             _append(p, _numbers(piece, 1000, number * piece, random))
         FileGate(p.home.gate(MAIN)).set(Grants(limit=rows))
         seen.moments.clear()
-        _until_idle(lane)
+        until_idle(lane)
         return rows / seen.median(skip=0)
 
 
@@ -139,7 +130,7 @@ def _small_batches(session: Any, stages: int) -> float:
             table = _numbers(1000, 1000, number * 1000, random)
             began = time.perf_counter()
             _append(p, table)
-            _until_idle(lane)
+            until_idle(lane)
             took.append(time.perf_counter() - began)
     return statistics.median(took[10:])
 
@@ -157,20 +148,20 @@ def _live_tuples(session: Any, keys: int) -> dict[str, float]:
             )
             _append(p, table)
             at += count
-        _until_idle(lane)
+        until_idle(lane)
         for _ in range(24):
             table = _numbers(100_000, keys, at, random)
             at += 100_000
             began = time.perf_counter()
             _append(p, table)
-            _until_idle(lane)
+            until_idle(lane)
             took.append(time.perf_counter() - began)
         memory = sum(each.memory_info().rss for each in psutil.Process().children(recursive=True))
         _kill_workers()
         table = _numbers(100_000, keys, at, random)
         began = time.perf_counter()
         _append(p, table)
-        _until_idle(lane)
+        until_idle(lane)
         lost = time.perf_counter() - began
     return {"batch_seconds": statistics.median(took[8:]), "after_loss_seconds": lost, "memory_bytes": memory}
 

@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from benchmarks.measure import median
+from benchmarks.measure import median, until_idle
 from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.insertion import InsertionQueue
@@ -405,7 +405,6 @@ def _draw(rates: dict[str, dict[str, dict[int, float]]], path: Path) -> Path:
 # ---------------------------------------------------------------------------------------------------- through a lane
 
 END_TO_END = (10, 10_000, 1_000_000)
-DEADLINE = 900.0
 SCHEMAS = {
     "STRu": "time bigint, ca string, cb bigint, cc string",
     "STRb0": "time bigint, ca bigint, cb string, cc bigint",
@@ -458,12 +457,12 @@ def _lane_rate(session: Any, query: Query, kind: Kind, size: int, tuples: int) -
             gate = FileGate(p.home.gate(MAIN))
             gate.set(Grants(limit=1_000_000))
             _append(p, query, streams, 0, size + BATCH)
-            _until_idle(lane)
+            until_idle(lane)
             gate.set(Grants(open=False))
             _append(p, query, streams, size + BATCH, tuples)
             began = time.perf_counter()
             gate.set(Grants(limit=1_000_000))
-            _until_idle(lane)
+            until_idle(lane)
             return tuples / (time.perf_counter() - began)
 
 
@@ -476,12 +475,3 @@ def _append(p: Any, query: Query, streams: Sequence[str], first: int, count: int
             columns = [batch.column(TIME), *batch.columns[:3]]
             table = pa.table(columns, names=["time", "ca", "cb", "cc"])
             StreamLog.ensure(p.home.path, p.declaration.stream(stream)).append(table, now=time.time_ns() // 1000)
-
-
-def _until_idle(lane: Any) -> None:
-    until = time.monotonic() + DEADLINE
-    while not lane.is_idle():
-        lane.check()
-        if time.monotonic() > until:
-            raise TimeoutError("the lane did not become idle")
-        time.sleep(0.005)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["Steps", "alternate", "draw_rates", "fsynced_bytes_per_second", "median", "pin", "seconds_of"]
+__all__ = ["Steps", "alternate", "draw_rates", "fsynced_bytes_per_second", "median", "pin", "seconds_of", "until_idle"]
 
 T = TypeVar("T")
 
@@ -33,6 +33,16 @@ def seconds_of(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
+
+
+def until_idle(lane: Any, patience: float = 900.0) -> None:
+    """Wait until a lane has done all there is."""
+    until = time.monotonic() + patience
+    while not lane.is_idle():
+        lane.check()
+        if time.monotonic() > until:
+            raise TimeoutError("the lane did not become idle")
+        time.sleep(0.005)
 
 
 def alternate(repetitions: int, variants: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from benchmarks.measure import until_idle
 from hayase import Pipeline
 from hayase.engine.running import running
 from hayase.engine.session import local_master, open_session
@@ -38,7 +39,6 @@ QUERIES = {
     "whole": "select avg(x) as a from l [Rows 10000]",
     "join": "select l.k, l.x, r.x as y from l [Range 10 seconds], r [Range 10 seconds] where l.k = r.k",
 }
-DEADLINE = 900.0
 
 
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
@@ -141,12 +141,12 @@ def _one(session: Any, directory: Path, text: str, files: str) -> dict[str, floa
         p = _pipeline(home, text)
         p.apply()
         with running(p.home, session=session) as lane:
-            _until_idle(lane)
+            until_idle(lane)
             began = time.perf_counter()
             for stream in _used(text):
                 p.append(stream, _named(directory, stream, files))
                 p.finish(stream)
-            _until_idle(lane)
+            until_idle(lane)
             seconds = time.perf_counter() - began
         return {"seconds": seconds, "rows": float(StreamLog.open(p.home.path, "q").index().next)}
 
@@ -160,12 +160,3 @@ def _named(directory: Path, stream: str, files: str) -> Path:
         named.write_text("ts,k,x\n" + path.read_text())
         return named
     return path
-
-
-def _until_idle(lane: Any) -> None:
-    until = time.monotonic() + DEADLINE
-    while not lane.is_idle():
-        lane.check()
-        if time.monotonic() > until:
-            raise TimeoutError("the lane did not become idle")
-        time.sleep(0.005)

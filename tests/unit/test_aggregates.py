@@ -16,7 +16,8 @@ from tests.interval_relations import Driver, Interval, Told, cut, intervals
 from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import decode, encode
 from hayase.core.times import BEGINNING
-from hayase.lifetimes.aggregates import AggregateOperator, result_type
+from hayase.lifetimes.accumulators import result_type
+from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.plans import Aggregate, Call, Unbounded, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span
 

@@ -8,16 +8,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
 import hayase.cli
 import hayase.cli.append
-import hayase.cli.terminal
+from command_line import Answer, Command, answer
 from hayase.cli.following import Following, look
 from hayase.console.stopping import Stopping
 from hayase.engine.doctor import Facts, diagnose
@@ -36,28 +34,12 @@ queries:
 """
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture
 def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs the command line as the entry point does."""
 
     def command(*args: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["hayase", *map(str, args)])
-        monkeypatch.setattr(hayase.cli.terminal, "_verbose", False)
-        code: object = 0
-        try:
-            hayase.cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Answer(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+        return answer(capsys, monkeypatch, *args)
 
     return command
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-import hayase.cli
-import hayase.cli.terminal
+from command_line import Answer, Command, answer
 
 PIPELINE = """\
 pipeline: shop
@@ -24,15 +20,6 @@ queries:
 """
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture
 def explain(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs `hayase explain` as the entry point does, in a directory with a pipeline file and orders.csv."""
@@ -41,14 +28,7 @@ def explain(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "orders.csv").write_text("time,user\n2026-01-01T00:00:00Z,taro\n")
 
     def command(*args: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["hayase", "explain", *args])
-        monkeypatch.setattr(hayase.cli.terminal, "_verbose", False)
-        code: object = 0
-        try:
-            hayase.cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Answer(int(code or 0), *capsys.readouterr())  # type: ignore[call-overload]
+        return answer(capsys, monkeypatch, "explain", *args)
 
     return command
 

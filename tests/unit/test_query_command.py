@@ -8,17 +8,14 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import hayase.cli
-import hayase.cli.terminal
+from command_line import Answer, Command, answer
 
 ORDERS = """\
 time,user,amount
@@ -31,19 +28,6 @@ assert pd.DataFrame  # the command leaves pandas alone where it is loaded, as he
 SPEND = "select user, sum(amount) as spend from o [Range 2 seconds] group by user"
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture
 def query(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """Runs `hayase query` as the entry point does, in a directory with orders.csv."""
@@ -51,16 +35,8 @@ def query(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     (tmp_path / "orders.csv").write_text(ORDERS)
 
     def command(*args: object, stdin: bytes = b"") -> Answer:
-        monkeypatch.setattr(sys, "argv", ["hayase", "query", *map(str, args)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        monkeypatch.setattr(hayase.cli.terminal, "_verbose", False)
-        code: object = 0
-        try:
-            hayase.cli.main()
-        except SystemExit as stop:
-            code = stop.code
-        sys.stdout.flush()
-        return Answer(int(code or 0), *capfd.readouterr())  # type: ignore[call-overload]
+        return answer(capfd, monkeypatch, "query", *args)
 
     return command
 

@@ -47,7 +47,6 @@ from hayase.lifetimes.accumulators import (
     Argument,
     Output,
     layout,
-    result_type,
 )  # fmt: skip
 from hayase.lifetimes.groups import Groups
 from hayase.lifetimes.plans import Aggregate
@@ -55,17 +54,12 @@ from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.tuples import TupleStore
 
-__all__ = ["AggregateOperator", "compile_ahead", "result_type"]
+__all__ = ["AggregateOperator"]
 
 _TUPLES, _GROUPS, _REGISTERS, _VALUES = "tuples", "groups", "registers", "distinct"
 _SIGN = np.int64(-(2**63))
 _SPARE = 65_536
 """So many bytes of texts, or pairs, that nobody needs are not worth a rewrite."""
-
-
-def compile_ahead() -> None:
-    """Make sure that the loops of this operator are compiled."""
-    from hayase.lifetimes import aggregates_loops  # noqa: F401  (importing compiles; see the module)
 
 
 class AggregateOperator:

@@ -32,7 +32,7 @@ from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slotted import grown
 from hayase.lifetimes.tuples import IdMap, TupleStore
 
-__all__ = ["JoinOperator", "compile_ahead"]
+__all__ = ["JoinOperator"]
 
 PAIRS, SINGLES = "pairs", "singles"
 """Sections of the state; the others are `left` and `right`, those of the stores, and `registers`."""
@@ -63,11 +63,6 @@ _RULES = {
 }  # fmt: skip
 _BLANK = np.array([-1, -1, 0, 0, -1, -1, 0, 0])
 """A key without tuples."""
-
-
-def compile_ahead() -> None:
-    """Make sure that the loops are compiled."""
-    from hayase.lifetimes import joins_loops  # noqa: F401  (importing compiles; see the module)
 
 
 class JoinOperator:

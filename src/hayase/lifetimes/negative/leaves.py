@@ -7,6 +7,7 @@ with two cursors, one merge by time and one gather per step. The others are simp
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,15 +35,15 @@ from hayase.lifetimes.relations import Span
 __all__ = ["SignedLeaf", "signed_leaf"]
 
 
-class SignedLeaf:
+class SignedLeaf(ABC):
     """Reads an input of the stage."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
 
+    @abstractmethod
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
         """What appears and goes within a step."""
-        raise NotImplementedError
 
 
 def signed_leaf(node: Windowed | Lifetimes | Changes) -> SignedLeaf:
