@@ -20,7 +20,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
 	@command -v uv >/dev/null || test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
-	  $$uv pip install --quiet --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
+	  $$uv pip install --quiet --compile-bytecode --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
+	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python -c 'from hayase.lifetimes.kernel import compile_ahead; compile_ahead()'
 	@touch $@
 
@@ -50,7 +51,7 @@ fmt: setup  ## format the code
 	@$(BIN)/ruff format .
 
 bench: setup java  ## run every benchmark (an hour); results go to bench-results/
-	@for name in streams lanes latency; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
+	@for name in streams lanes latency lifetimes windows peers; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
 
 lock: setup  ## pin the newest versions that pyproject.toml allows
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; \

@@ -52,7 +52,7 @@ from hayase.lifetimes.plans import (
     children,
 )
 from hayase.lifetimes.relations import Delta, Span
-from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.tuples import Passage, TupleStore
 
 __all__ = ["QUERIES", "run"]
 
@@ -202,10 +202,25 @@ class Direct:
         return _summed(delta.rows) + float(sum(each.sum() for each in numbers))
 
 
-def inserting(plan: Node, length: int) -> Direct:
-    """DT with insertion sort, over time windows of a length."""
-    with patch("hayase.lifetimes.tuples.ExpiryQueue", partial(InsertionQueue, length)):
-        return Direct(plan)
+class Inserting(Direct):
+    """DT with insertion sort, over time windows of a length. All tuples pass the queue, also those that end in the step in
+    which they came."""
+
+    def __init__(self, plan: Node, length: int) -> None:
+        with patch("hayase.lifetimes.tuples.ExpiryQueue", partial(InsertionQueue, length)):
+            super().__init__(plan)
+
+    def step(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> float:
+        with patch.object(TupleStore, "advance", one_by_one):
+            return super().step(inputs, since, clock, version)
+
+
+def one_by_one(store: TupleStore, rows: pa.RecordBatch, delta: Delta, clock: int) -> Passage:
+    """`TupleStore.advance`, as the three things that it does at once."""
+    slots = store.add(rows, delta.start, delta.end, delta.id)
+    store.close(delta.closed, delta.closed_end)
+    gone = store.expire(clock)
+    return Passage(slots, gone, store.end[gone])
 
 
 def _summed(rows: pa.RecordBatch) -> float:
@@ -225,7 +240,7 @@ def _summed(rows: pa.RecordBatch) -> float:
 METHODS: dict[str, Callable[[Node, int], Method]] = {
     "NT": lambda plan, length: Negative(plan),
     "DT": lambda plan, length: Direct(plan),
-    "DT, insertion": inserting,
+    "DT, insertion": Inserting,
 }
 
 

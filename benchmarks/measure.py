@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["Steps", "alternate", "draw_rates", "fsynced_bytes_per_second", "median", "pin", "seconds_of", "until_idle"]
+__all__ = [
+    "Steps",
+    "alternate",
+    "draw_rates",
+    "fsynced_bytes_per_second",
+    "median",
+    "pin",
+    "seconds_of",
+    "until_idle",
+    "warm_lane",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +55,20 @@ def until_idle(lane: Any, patience: float = 900.0) -> None:
         if time.monotonic() > until:
             raise TimeoutError("the lane did not become idle")
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def warm_lane(pipeline: Any, session: Any) -> Iterator[Any]:
+    """A pipeline that runs, with everything up: its first batch, without data, is over."""
+    from hayase.engine.running import running
+
+    pipeline.apply()
+    begun = threading.Event()
+    with running(pipeline.home, session=session, awake=True, on_commit=lambda manifest: begun.set()) as lane:
+        while not begun.wait(0.01):
+            lane.check()
+        until_idle(lane)
+        yield lane
 
 
 def alternate(repetitions: int, variants: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:

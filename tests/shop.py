@@ -31,8 +31,15 @@ WINDOWED = {
     "crowds": "select n, count(*) as users from "
     "(select user, count(*) as n from events [Range 50 microseconds] group by user) group by n",
     "entered": "Istream(select distinct user from events [Range 25 microseconds])",
+    "moves": "select count(*) as n, max(amount) as most, first(amount) as oldest from events [Rows 5, 9, 20 Slide 3]",
+    "longer": "select last(user) as newest, avg(amount) as mean from events [Rows 40 Slide 4]",
+    "tides": "select user, min(amount) as least, count(*) as n "
+    "from events [Range 20 microseconds, 70 microseconds Slide 5 microseconds] group by user",
+    "tops": 'select user, max(amount) as most, arg_max("at", amount) as at_most '
+    "from events [Partition By user Rows 3, 8] group by user",
 }
-"""Windows, joins and set operations, a self-join, a cut into two stages; judged by other runs of the same."""
+"""Windows, joins and set operations, a self-join, a cut into two stages, windows that share a pass; judged by other runs
+of the same."""
 LARGEST = 2**63 - 1
 REASONS = ("late", "amount * 2", "sum(amount)")
 

@@ -3,20 +3,33 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hayase.core.algebra import Aggregate
     from hayase.core.declarations import Retention
     from hayase.core.errors import DeclarationError, HayaseError
     from hayase.pipeline import Accepted, Pipeline, Results
+    from hayase.windows.shared import SharedWindows
 
-__all__ = ["Accepted", "DeclarationError", "HayaseError", "Pipeline", "Results", "Retention"]
+__all__ = [
+    "Accepted",
+    "Aggregate",
+    "DeclarationError",
+    "HayaseError",
+    "Pipeline",
+    "Results",
+    "Retention",
+    "SharedWindows",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Accepted": "hayase.pipeline",
+    "Aggregate": "hayase.core.algebra",
     "DeclarationError": "hayase.core.errors",
     "HayaseError": "hayase.core.errors",
     "Pipeline": "hayase.pipeline",
     "Results": "hayase.pipeline",
     "Retention": "hayase.core.declarations",
+    "SharedWindows": "hayase.windows.shared",
 }
 
 

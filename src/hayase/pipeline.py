@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from hayase.core.clock import now_us
-from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
+from hayase.core.declarations import (
+    DAY,
+    AggregateDeclaration,
+    PipelineDeclaration,
+    QueryDeclaration,
+    Retention,
+    StreamDeclaration,
+)
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
 from hayase.core.times import duration
@@ -112,13 +119,27 @@ class Pipeline:
         self.declaration = declaration
         return Results(StreamLog(self.home.path, next(each.output for each in stages if each.name == name)))
 
+    def aggregate(self, name: str, source: str, directory: str | Path | None = None) -> None:
+        """Give queries an aggregate of your own: `source` is "module:attribute", made with `user_aggregate`.
+
+        All who run the pipeline import the module: it is installed, or lies in `directory` (by default the working one).
+        """
+        declared = AggregateDeclaration(name, source, str(Path(directory or ".").absolute()))
+        declared.load()
+        self.declaration = replace(self.declaration, aggregates=(*self.declaration.aggregates, declared))
+
     def remove(self, name: str) -> None:
-        """Take a stream or query back out of the declaration."""
-        streams = tuple(each for each in self.declaration.streams if each.name != name)
-        queries = tuple(each for each in self.declaration.queries if each.name != name)
-        if (streams, queries) == (self.declaration.streams, self.declaration.queries):
-            raise UnknownName("stream or query", name, self._names())
-        self.declaration = replace(self.declaration, streams=streams, queries=queries)
+        """Take a stream, a query or an aggregate back out of the declaration."""
+        old = self.declaration
+        left = replace(
+            old,
+            streams=tuple(each for each in old.streams if each.name != name),
+            queries=tuple(each for each in old.queries if each.name != name),
+            aggregates=tuple(each for each in old.aggregates if each.name != name),
+        )
+        if left == old:
+            raise UnknownName("stream, query or aggregate", name, self._names())
+        self.declaration = left
 
     def check(self) -> None:
         """Raise a DeclarationError with everything that is wrong."""

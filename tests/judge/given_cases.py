@@ -58,14 +58,9 @@ class Case:
         return [each for each in self.streams if each.name in names]
 
     def extent(self, query: Query) -> tuple[int, int]:
-        """A query's first and last event; the wrong way round if it has none.
-
-        A query that reads another is asked about up to that one's last event, for so far is the other known.
-        """
+        """The first and last event of all that a query reads; the wrong way round if there is none."""
         times = [at for stream in self.streams_of(query) for at in stream.times]
-        views = [self.query(each.source.name) for each in query.readings if isinstance(each.source, View)]
-        last = min([max(times, default=0), *(self.extent(each)[1] for each in views)])
-        return min(times, default=1), last
+        return min(times, default=1), max(times, default=0)
 
 
 @st.composite

@@ -209,3 +209,25 @@ def windows(draw: st.DrawFn) -> Window:
     if kind == "now":
         return Window("now", " [NOW]")
     return Window("unbounded", " [UNBOUNDED]" if kind == "unbounded" else "")
+
+
+_SEVERAL = st.sampled_from(
+    ["rows", "rows slide", "partition", "partition slide", "range", "range slide", "range slide"]
+)
+
+
+@st.composite
+def several(draw: st.DrawFn, most: int = 4) -> tuple[str, tuple[tuple[int | str, Window], ...]]:
+    """Windows of one kind and slide that are written together: the text, and each with what tells it apart."""
+    kind = draw(_SEVERAL)
+    if kind.startswith("range"):
+        chosen = draw(st.lists(st.sampled_from(_LENGTHS), min_size=2, max_size=most, unique_by=lambda each: each[0]))
+        slide, text = draw(st.sampled_from(_SLIDES)) if kind.endswith("slide") else (1, "")
+        written = f" [Range {', '.join(each for _, each in chosen)}{f' Slide {text}' if text else ''}]"
+        return written, tuple((each, Window("range", "", length, slide)) for length, each in chosen)
+    counts = draw(st.lists(st.integers(1, 7), min_size=2, max_size=most, unique=True))
+    slide = draw(st.integers(1, 5)) if kind.endswith("slide") else 1
+    keys = ("s",) if kind.startswith("partition") else ()
+    front = "Partition By s " if keys else ""
+    written = f" [{front}Rows {', '.join(map(str, counts))}{f' Slide {slide}' if slide > 1 else ''}]"
+    return written, tuple((count, Window("rows", "", count, slide, keys)) for count in counts)

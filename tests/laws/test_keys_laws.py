@@ -87,6 +87,32 @@ def test_index_is_a_dict(columns: list[pa.Array], step: int, bits: int, insert: 
         assert len(index) == len(model)
 
 
+@given(keys(), st.integers(1, 9), st.integers(0, 3), st.data())
+@untimed
+def test_an_index_that_drops_keys_is_a_dict_with_slots_used_again(
+    columns: list[pa.Array], step: int, bits: int, data: st.DataObject
+) -> None:
+    """Whatever is dropped and comes again, in whatever order; all others keep their slots and their bytes."""
+    index, model = KeyIndex(), dict[Any, int]()
+    expected = plain(columns)
+    most = 0
+    for first in range(0, len(expected), step):
+        encoded = encode([column.slice(first, step) for column in columns])
+        hashed = hashes(encoded) & np.uint64((2**bits - 1) << 31 if bits else 2**64 - 1)
+        chunk = expected[first : first + step]
+        assert index.slots(encoded, hashed, insert=False).tolist() == [model.get(key, -1) for key in chunk]
+        slots = index.slots(encoded, hashed).tolist()
+        for key, slot in zip(chunk, slots):
+            assert model.setdefault(key, slot) == slot
+        assert len(set(model.values())) == len(model) == len(index)
+        most = max(most, len(model))
+        assert index.capacity == most
+        again = index.encoded(np.array(slots, np.int64))
+        assert (again.data.tolist(), again.offsets.tolist()) == (encoded.data.tolist(), encoded.offsets.tolist())
+        dropped = data.draw(st.lists(st.sampled_from(list(model)), unique=True)) if model else []
+        index.drop(np.array([model.pop(key) for key in dropped], np.int64))
+
+
 @given(keys(), st.integers(1, 20))
 @untimed
 def test_split_is_a_stable_permutation_by_bucket(columns: list[pa.Array], count: int) -> None:

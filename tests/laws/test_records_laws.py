@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import instant
 from hayase.streams import delimited, formats
-from hayase.streams.columns import fit_text, fit_values
+from hayase.streams.columns import fit_arrow, fit_text, fit_values
 from hayase.streams.formats import Format, read_records
 from hayase.streams.record_text import record_text
 from hayase.streams.records import conform
@@ -181,13 +181,31 @@ def test_text_is_judged_as_its_values_are(name: str, texts: list[str | None], pa
 )
 def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> None:
     block = text.encode()
-    quick = delimited.split(block, width, last=True, limit=0)
+    quick = delimited.split(block, [pa.string()] * width, last=True, limit=0)
     careful = delimited._careful_split(block, width, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
     everything = list(range(quick.count))
     assert quick.texts(everything) == careful.texts(everything)
     assert [quick.line(at) for at in everything] == [careful.line(at) for at in everything]
     assert (quick.used, quick.lines, quick.unreadable) == (careful.used, careful.lines, careful.unreadable)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(digits | odd | st.integers().map(str), digits | odd | st.floats().map(str)), min_size=1, max_size=4
+    ),
+    st.sampled_from(["i", "n"]),
+    st.sampled_from(["f", "x"]),
+)
+def test_numbers_in_csv_are_judged_as_their_texts_are(rows: list[tuple[str, str]], whole: str, real: str) -> None:
+    block = "".join(f"{one},{other}\n" for one, other in rows).encode()
+    kinds = [KINDS[whole], KINDS[real]]
+    found = delimited.split(block, kinds, last=True, limit=0)
+    texts = delimited.split(block, [pa.string()] * 2, last=True, limit=0)
+    for name, kind, column, text in zip((whole, real), kinds, found.columns, texts.columns):
+        fitted = fit_arrow(column, pa.field(name, kind), parse=True)
+        assert repr(_plain(fitted.column)) == repr(_one_by_one(text.to_pylist(), kind, parse=True))
 
 
 csv_texts = st.lists(

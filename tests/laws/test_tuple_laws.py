@@ -38,10 +38,11 @@ def relations(draw: st.DrawFn) -> tuple[pa.Schema, list[Told]]:
 
 
 class Kept:
-    """An operator that keeps its input, and an index of it by slot such as a join would have."""
+    """An operator that keeps its input, and an index of it by slot such as a join would have; a step in parts or whole."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, whole: bool) -> None:
         self.schema = schema
+        self.whole = whole
         self.store = TupleStore(schema)
         self.index: dict[int, int] = {}
         self.gone: list[tuple[int, int]] = []
@@ -53,9 +54,15 @@ class Kept:
             del self.index[slot]
         self.store.release(removed)
         self._enter(added)
-        self._enter(self.store.add(delta.rows, delta.start, delta.end, delta.id))
-        self.store.close(delta.closed, delta.closed_end)
-        ended = self.store.expire(span.clock)
+        if self.whole:
+            passed = self.store.advance(delta.rows, delta, span.clock)
+            self._enter(passed.slots)
+            ended = passed.ended
+            assert passed.ends.tolist() == self.store.end[ended].tolist()
+        else:
+            self._enter(self.store.add(delta.rows, delta.start, delta.end, delta.id))
+            self.store.close(delta.closed, delta.closed_end)
+            ended = self.store.expire(span.clock)
         self.gone = list(zip(self.store.end[ended].tolist(), self.store.id[ended].tolist()))
         for slot in ended.tolist():
             assert self.index.pop(slot) == self.store.id[slot]
@@ -85,12 +92,12 @@ class Kept:
         return self.store.size()
 
 
-@given(relations(), clock_lists(), st.none() | st.integers(0, 1000))
+@given(relations(), clock_lists(), st.none() | st.integers(0, 1000), st.booleans())
 def test_a_store_is_a_dict_of_what_is_alive(
-    made: tuple[pa.Schema, list[Told]], clocks: list[int], seed: int | None
+    made: tuple[pa.Schema, list[Told]], clocks: list[int], seed: int | None, whole: bool
 ) -> None:
     schema, relation = made
-    driver = Driver(lambda: Kept(schema), seed)
+    driver = Driver(lambda: Kept(schema, whole), seed)
     model: dict[int, tuple[Any, int, int]] = {}
     for span, delta in cut(relation, schema, clocks, since=0):
         rows = delta.rows.to_pylist() if len(schema) else [{}] * len(delta)
@@ -107,10 +114,10 @@ def test_a_store_is_a_dict_of_what_is_alive(
         assert len(driver.operator.store) == driver.operator.size("tuples") == len(model)
 
 
-@given(relations(), clock_lists())
-def test_what_is_written_is_what_is_alive(made: tuple[pa.Schema, list[Told]], clocks: list[int]) -> None:
+@given(relations(), clock_lists(), st.booleans())
+def test_what_is_written_is_what_is_alive(made: tuple[pa.Schema, list[Told]], clocks: list[int], whole: bool) -> None:
     schema, relation = made
-    driver = Driver(lambda: Kept(schema))
+    driver = Driver(lambda: Kept(schema, whole))
     for span, delta in cut(relation, schema, clocks, since=0):
         driver.advance([delta], span)
     kept = driver.operator

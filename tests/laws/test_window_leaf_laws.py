@@ -102,7 +102,8 @@ def defined(node: Windowed, records: Sequence[Record]) -> list[Interval]:
         case Range(length, slide, grain):
             assert slide
             result = [
-                Interval(each.row, up(each.time, slide), up(up(each.time + length, slide), grain)) for each in mine
+                Interval(each.row, up(up(each.time, slide), grain), up(up(each.time + length, slide), grain))
+                for each in mine
             ]
         case Rows(count, _, slide):
             result = by_rows(records, mine, count, slide)
@@ -141,11 +142,11 @@ def test_time_windows(records: list[Record], length: int, grain: int, clocks: li
     assert not run(Windowed(0, Range(length, None, grain), SCHEMA), records, clocks, seed).state
 
 
-@given(streams(), st.integers(0, 12), st.integers(1, 9), CLOCKS, SEEDS)
+@given(streams(), st.integers(0, 12), st.integers(1, 9), st.sampled_from([1, 4]), CLOCKS, SEEDS)
 def test_sliding_time_windows(
-    records: list[Record], length: int, slide: int, clocks: list[int], seed: int | None
+    records: list[Record], length: int, slide: int, grain: int, clocks: list[int], seed: int | None
 ) -> None:
-    run(Windowed(0, Range(length, slide), SCHEMA), records, clocks, seed)
+    run(Windowed(0, Range(length, slide, grain), SCHEMA), records, clocks, seed)
 
 
 @given(streams(), CLOCKS)

@@ -123,6 +123,22 @@ def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
     shop.check_windowed(pipeline, given, 6, tmp_path / "plain")
 
 
+def test_workers_find_aggregates_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "own_of_a_lane.py").write_text(
+        "import pyarrow as pa\nfrom hayase.core.algebra import user_aggregate\n"
+        'joined = user_aggregate("joined", lift=str, combine=lambda a, b: f"{a}{b}", result=pa.string())\n'
+    )
+    pipeline = shop.shop(tmp_path / "home", 0, [])
+    pipeline.aggregate("joined", "own_of_a_lane:joined", tmp_path)
+    pipeline.query("last", "select joined(user) as users from events [Rows 2, 4 Slide 2]")
+    append(pipeline, [Event(at, user, 1) for at, user in enumerate("abcdef")])
+    pipeline.finish("events")
+    pipeline.apply()
+    with running(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+    assert {(row["window"], row["users"]) for row in pipeline.query("last").at(5)} == {(2, "ef"), (4, "cdef")}
+
+
 def _is_daemon(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
         return process.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]

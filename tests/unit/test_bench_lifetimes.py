@@ -14,20 +14,27 @@ import pytest
 from benchmarks import lifetimes
 from benchmarks.lifetimes import KINDS, MS, QUERIES, Kind
 
-from hayase.core.stages import Kernel
+from hayase.core.stages import Kernel, Outcome
 from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 from hayase.lifetimes.negative.kernel import NegativeKernel
+from hayase.lifetimes.tuples import TupleStore
 
 BATCH, STEPS = 32, 4
 
 
-def inserting(length: int) -> Callable[[KernelConfig], Kernel]:
-    def build(config: KernelConfig) -> Kernel:
+class Inserting(QueryKernel):
+    def __init__(self, length: int, config: KernelConfig) -> None:
         with patch("hayase.lifetimes.tuples.ExpiryQueue", partial(InsertionQueue, length)):
-            return QueryKernel(config)
+            super().__init__(config)
 
-    return build
+    def process(self, *given: Any) -> Outcome:
+        with patch.object(TupleStore, "advance", lifetimes.one_by_one):
+            return super().process(*given)
+
+
+def inserting(length: int) -> Callable[[KernelConfig], Kernel]:
+    return partial(Inserting, length)
 
 
 def snapshots(name: str, kind: Kind, size: int, build: Callable[[KernelConfig], Kernel]) -> list[Counter[Any]]:

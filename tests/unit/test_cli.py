@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -359,3 +360,13 @@ def test_every_command_has_help_with_an_example(hayase_: Command, command: str) 
     answer = hayase_(*command.split(), "--help")
     assert answer.code == 0
     assert f"Example: hayase {command}" in answer.out
+
+
+class TestProgram:
+    @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["nonsense"], 2), (["check", "no.yaml"], 1)])
+    def test_it_says_all_it_has_to_say_and_ends(self, arguments: list[str], code: int) -> None:
+        command = [sys.executable, "-c", "import hayase.cli; hayase.cli.program()", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert (done.stdout if code == 0 else done.stderr).strip()
+        assert "Traceback" not in done.stderr

@@ -7,7 +7,13 @@ from __future__ import annotations
 import pytest
 
 from cql_streams import planned
+from hayase.core import algebra
 from hayase.core.errors import DeclarationError
+from hayase.cql.sharing import check_windows
+
+ALONE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
+DIRECTLY = "use it directly over a stream, in a window by Rows, or by Range with Slide"
+KNOWN = ", ".join(sorted(algebra.AGGREGATES))
 
 CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relation that changes all the time, or none yet.
     "select a from s order by a": [
@@ -212,6 +218,27 @@ STREAMS: dict[str, list[str]] = {  # Istream and its like.
 }  # fmt: skip
 
 WINDOWS: dict[str, list[str]] = {  # Windows.
+    "select count(*) from s [Rows 5, 5]": [
+        "1:30: the window of 5 is named twice; name every length once",
+    ],
+    "select count(*) from s [Rows 5, ]": [
+        "1:25: a number of rows is missing after Rows; write it like Rows 5",
+    ],
+    "select count(*) from s [Range 1 second, 1000 ms Slide 1 second]": [
+        "1:31: the window of 1000 ms is named twice; name every length once",
+    ],
+    "select k from s [Rows 5, 10]": [
+        f"1:17: several windows without an aggregate are not supported; {ALONE}",
+    ],
+    "select count(*) from s [Rows 5, 10], t": [
+        f"1:24: several windows in a join are not supported; {ALONE}",
+    ],
+    "select k from s where exists (select 1 from s [Rows 5, 6] s2 where s2.k = s.k)": [
+        f"1:47: several windows in a join are not supported; {ALONE}",
+    ],
+    'select count(*) as "window" from s [Rows 5, 10]': [
+        '1:8: "window" is the column that tells the windows apart; name this one differently with AS',
+    ],
     "select k from s [Rows 0]": [
         "1:23: 0 is no number of rows after Rows; give 1 or more, below 2147483648",
     ],
@@ -381,10 +408,18 @@ EXPRESSIONS: dict[str, list[str]] = {  # Expressions.
 }  # fmt: skip
 
 AGGREGATES: dict[str, list[str]] = {  # Aggregates and groups.
-    "select median(a), list(a), first(a) from s": [
-        "1:8: the aggregate median is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
-        "1:19: the aggregate list is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
-        "1:28: the aggregate first is not supported; there are count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop",
+    "select median(a), list(a) from s": [
+        f"1:8: the aggregate median is not supported; there are {KNOWN}",
+        f"1:19: the aggregate list is not supported; there are {KNOWN}",
+    ],
+    "select approx_quantile(a, b) from s [Rows 10]": [
+        "1:27: b must be a number as it stands; write it out, like 0.5",
+    ],
+    "select approx_quantile(a, 2) from s [Rows 10]": [
+        "1:24: approx_quantile takes a fraction between 0 and 1 as its second argument; 0.5 is the median",
+    ],
+    "select arg_min(a) from s [Rows 10]": [
+        "1:8: arg_min takes two arguments",
     ],
     "select sum(distinct a), avg(distinct a) from s": [
         "1:8: sum(DISTINCT ...) is not supported; take the distinct values in a sub-query, and aggregate those",
@@ -492,6 +527,28 @@ def test_a_mistake_is_named_and_placed(text: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         planned(text)
     assert [str(each) for each in caught.value.mistakes] == ALL[text]
+
+
+OVER_RELATIONS: dict[str, list[str]] = {  # Aggregates that need a sequence, where there is a relation.
+    "select first(a), approx_quantile(a, 0.5) from s": [
+        f"1:8: first is not kept over this input; {DIRECTLY}",
+        f"1:18: approx_quantile is not kept over this input; {DIRECTLY}",
+    ],
+    "select k, arg_min(a, b) from s [Rows 10] group by k": [
+        f"1:11: arg_min is not kept over this input; {DIRECTLY}",
+    ],
+    "select last(a) from s [Range 10 seconds]": [
+        f"1:8: last is not kept over this input; {DIRECTLY}",
+    ],
+    "select first(n) from (select k, count(*) as n from s [Rows 10] group by k) x": [
+        f"1:8: first is not kept over this input; {DIRECTLY}",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OVER_RELATIONS)
+def test_an_aggregate_that_needs_a_sequence_is_refused_over_a_relation(text: str) -> None:
+    assert [str(each) for each in check_windows(planned(text))] == OVER_RELATIONS[text]
 
 
 def test_deep_nesting_is_refused() -> None:

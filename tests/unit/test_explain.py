@@ -67,6 +67,22 @@ except
     "rstream-every-slide": {
         "load": "Rstream(select value % 2 as odd, count(*) from sensors [Range 1 minute Slide 10 seconds] group by 1)",
     },
+    "shared-windows": {
+        "hourly": "select max(amount) as most from events [Range 1 hour Slide 1 minute]",
+        "other": "select sum(n * 2) as twice from events [Rows 100]",
+        "trend": """select avg(amount) as average, first(n) as oldest
+from events [Rows 10, 100, 1000 Slide 10]
+having count(*) > 9""",
+    },
+    "several-windows-one-by-one": {
+        "each": "select user_id, count(distinct n) as kinds from events [Rows 10, 20] where n > 0 group by user_id",
+    },
+    "windows-by-partition": {
+        "last": """select user_id, max(amount) as most
+from events [Partition By user_id Rows 3, 5]
+where n > 0
+group by user_id""",
+    },
     "theta-join": {
         "near": "select a.n, b.n as m from events [Range 1 second] a, events [Range 1 second] b where a.n < b.n",
     },

@@ -126,12 +126,22 @@ class TestCsv:
 
     def test_the_quick_way_and_the_careful_way_agree(self) -> None:
         block = b'1,"a ""q"" \r\nb",\n\n2,,"x"\r\n3,c,d'
-        quick = delimited.split(block, 3, last=True, limit=99)
+        quick = delimited.split(block, [pa.string()] * 3, last=True, limit=99)
         careful = delimited._careful_split(block, 3, last=True, limit=99)
         assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
         assert (quick.used, quick.lines, quick.count) == (careful.used, careful.lines, careful.count)
         assert quick.texts([0, 1, 2]) == careful.texts([0, 1, 2])
         assert [quick.line(at) for at in range(3)] == [careful.line(at) for at in range(3)] == [0, 3, 4]
+
+    def test_numbers_come_as_such_unless_one_cannot_be_read(self) -> None:
+        kinds = [pa.int64(), pa.float64(), pa.string()]
+        for block, told in (
+            (b"1,2.5,a\n,,\n", [[1, None], [2.5, None], ["a", None]]),
+            (b"1,2.5,a\n0x1,,\n", [["1", "0x1"], ["2.5", None], ["a", None]]),
+            (b"1, 2.5,a\n", [["1"], [" 2.5"], ["a"]]),
+            (b"1,inf,a\n", [["1"], ["inf"], ["a"]]),
+        ):
+            assert [each.to_pylist() for each in delimited.split(block, kinds, True, 99).columns] == told
 
     def test_an_open_quote_does_not_take_the_rest_of_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(formats, "_BLOCK", 64)
@@ -140,6 +150,25 @@ class TestCsv:
         done = csv(b"\n".join(lines))
         assert done.rows["t"].to_pylist() == list(range(2, 500))
         assert done.refused[0].record == '1,"open'
+
+
+class TestReadingAhead:
+    def test_items_come_in_order_and_the_error_behind_them(self) -> None:
+        def items() -> Any:
+            yield from range(100)
+            raise HayaseError("the end")
+
+        found: list[int] = []
+        with pytest.raises(HayaseError, match="the end"):
+            found.extend(formats._ahead(items()))
+        assert found == list(range(100))
+
+    def test_who_stops_early_leaves_no_thread_behind(self) -> None:
+        before = threading.active_count()
+        ahead = formats._ahead(iter(range(1000)))
+        assert next(ahead) == 0
+        ahead.close()  # type: ignore[attr-defined]
+        assert threading.active_count() == before
 
 
 class TestNdjson:

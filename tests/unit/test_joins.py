@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DamagedState
-from hayase.core.keys import KeyIndex, encode, hashes
-from hayase.lifetimes import joins
 from hayase.lifetimes.joins import PAIRS, SINGLES, JoinOperator
 from hayase.lifetimes.plans import Join, Unbounded, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
@@ -183,20 +181,18 @@ def test_lines_of_pairs_are_used_again() -> None:
     assert len(run.operator._pool) <= 8
 
 
-def test_keys_without_tuples_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "FEWEST_KEYS", 4)
+def test_keys_without_tuples_are_forgotten() -> None:
     operator = a_join("inner")
     run = Run(operator)
     run.step(1, [(-1, "stays", 0, OPEN)])
     for number in range(100):
         now = number + 1
         run.step(now + 1, [(number, f"l{number}", now, now + 1)])
-        assert len(operator._keys._index) <= 16
+        assert len(operator._keys._index) <= 2
     assert run.step(200, [], [(-1, "r", 150, 160), (98, "s", 151, 160)])[0] == [(("stays", "r"), 150, 160)]
 
 
-def test_what_is_known_of_a_key_stays_with_it_when_others_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "FEWEST_KEYS", 4)
+def test_what_is_known_of_a_key_stays_with_it_when_others_are_forgotten() -> None:
     run = Run(a_join("semi"))
     ends = [1, 100, 20, 1, 1, 1]
     run.step(5, [], [(key, f"r{key}", 0, end) for key, end in enumerate(ends)])
@@ -204,22 +200,6 @@ def test_what_is_known_of_a_key_stays_with_it_when_others_are_forgotten(monkeypa
     appeared, _, _ = run.step(10, [(1, "long", 6, 50), (2, "short", 6, 50)])
     assert appeared == [(("long",), 6, 50), (("short",), 6, OPEN)]
     assert run.step(60)[1] == [(1, 20)]
-
-
-def test_an_index_of_keys_keeps_the_ones_it_is_told() -> None:
-    index = KeyIndex()
-    texts = [f"key {number} " * (number % 7) for number in range(3000)]
-    encoded = encode([pa.array(range(3000)), pa.array(texts)])
-    index.slots(encoded, hashes(encoded))
-    some = np.arange(2999, 0, -3)
-    index.keep(some)
-    found = index.slots(encoded, hashes(encoded), insert=False)
-    assert found[some].tolist() == list(range(len(some)))
-    assert np.count_nonzero(found >= 0) == len(index) == len(some)
-    assert len(np.unique(index.slots(encoded, hashes(encoded)))) == 3000
-    index.keep(np.empty(0, np.int64))
-    assert len(index) == 0
-    assert index.slots(encoded, hashes(encoded)).tolist() == list(range(3000))
 
 
 def test_a_step_without_anything_gives_nothing() -> None:

@@ -136,6 +136,54 @@ def test_index_grows_and_takes_a_key_larger_than_its_arena() -> None:
     assert index.nbytes < 20_000_000
 
 
+@pytest.mark.parametrize("single", [True, False])
+def test_an_index_whose_keys_come_and_go_does_not_grow(single: bool) -> None:
+    index = KeyIndex()
+    for number in range(200):
+        names = np.arange(1000 * number, 1000 * number + 2000)
+        texts = [pa.array([f"a text of some length {name}" for name in names])]
+        encoded = encode([pa.array(names), *(() if single else texts)])
+        assert encoded.single == single
+        slots = index.slots(encoded, hashes(encoded))
+        assert index.encoded(slots).data.tolist() == encoded.data.tolist()
+        index.drop(slots[:1000])
+        assert len(index) == 1000
+    assert index.capacity == 2000
+    assert index.nbytes < 400_000
+
+
+def test_an_index_of_single_words_takes_other_keys_later() -> None:
+    index = KeyIndex()
+    numbers = encode([pa.array(range(100))])
+    slots = index.slots(numbers, hashes(numbers))
+    index.drop(slots[10:20])
+    texts = encode([pa.array([f"text {number}" for number in range(30)])])
+    mixed = index.slots(texts, hashes(texts))
+    assert sorted(mixed.tolist()) == [*range(10, 20), *range(100, 120)]
+    left = np.r_[0:10, 20:100]
+    assert index.slots(numbers, hashes(numbers), insert=False)[left].tolist() == left.tolist()
+    assert index.slots(numbers, hashes(numbers), insert=False)[10:20].tolist() == [-1] * 10
+    assert index.encoded(mixed).data.tolist() == texts.data.tolist()
+    index.keep(mixed[::2])
+    assert index.slots(texts, hashes(texts), insert=False)[::2].tolist() == list(range(15))
+
+
+def test_an_index_of_keys_keeps_the_ones_it_is_told() -> None:
+    index = KeyIndex()
+    texts = [f"key {number} " * (number % 7) for number in range(3000)]
+    encoded = encode([pa.array(range(3000)), pa.array(texts)])
+    index.slots(encoded, hashes(encoded))
+    some = np.arange(2999, 0, -3)
+    index.keep(some)
+    found = index.slots(encoded, hashes(encoded), insert=False)
+    assert found[some].tolist() == list(range(len(some)))
+    assert np.count_nonzero(found >= 0) == len(index) == len(some)
+    assert len(np.unique(index.slots(encoded, hashes(encoded)))) == 3000
+    index.keep(np.empty(0, np.int64))
+    assert len(index) == 0
+    assert index.slots(encoded, hashes(encoded)).tolist() == list(range(3000))
+
+
 def test_checking_a_type_does_not_load_the_compiler() -> None:
     program = "import sys, hayase.core.keys, hayase.lifetimes.kernel; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

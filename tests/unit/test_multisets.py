@@ -98,8 +98,8 @@ def test_memory_follows_what_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
             [Delta(rows, times, times + 100, times), nobody], Span(version * 1000, version * 1000 + 1000, version)
         )
     assert made.size("left") == made.size("copies") == 100
-    assert len(made._values) <= 3000
-    assert len(made._values.words) <= 5000
+    assert len(made._values) <= 1100
+    assert len(made._values.words) <= 3000
 
 
 def test_dstream_tells_what_ended_in_an_earlier_and_in_this_step() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
 from hayase.core.stages import Input, Mapped, Stage
+from hayase.cql.joining import Making
 from hayase.cql.planner import Planned, plan
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
@@ -128,10 +128,8 @@ def test_a_refusal_is_in_the_words_of_the_query() -> None:
 
 
 def config(found: Stage) -> KernelConfig:
-    assert isinstance(found.kernel, partial)
-    (made,) = found.kernel.args
-    assert isinstance(made, KernelConfig)
-    return made
+    assert isinstance(found.kernel, Making)
+    return found.kernel.config
 
 
 def test_a_relation_carries_its_lifetimes() -> None:

@@ -93,7 +93,7 @@ def test_the_reader_of_an_output_that_begins_goes_where_it_will_go_on(tmp_path: 
     begun = next_offset(pipeline, pipeline.progress().offset)
     written = StreamLog.open(tmp_path, "spend").index().next
     assert written > 0
-    assert begun.positions["ranks"]["spend"] == Position(written)
+    assert begun.positions["ranks"]["spend"] == Position(written, first=written)
     assert begun.positions["spend"]["events"] == Position(0)
 
 
@@ -164,3 +164,29 @@ def test_the_number_of_buckets_is_fixed_by_the_first_definition(tmp_path: Path) 
     assert (first.buckets, pipeline.apply().buckets) == (5, 5)
     with pytest.raises(StageChanged, match="put 5 back, or use another home"):
         propose(Home(tmp_path), replace(pipeline.declaration, buckets=6))
+
+
+def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> None:
+    """What a query has in its windows ends while the other streams of its readers go on."""
+    pipeline = hy.Pipeline("p", tmp_path, clock=lambda: 0)
+    for name in ("s", "r"):
+        pipeline.stream(name, "at bigint not null", "at", time_unit="us", max_ahead=None)
+    pipeline.query("v", "select count(*) as n from s [Range 3 microseconds]")
+    pipeline.query("both", "select v.n, r.at as t from v, r [Now]")
+    pipeline.query("other", "select count(*) as n from s [Range 5 microseconds]")
+    pipeline.append("s", [{"at": 1}])
+    pipeline.finish("s")
+    begun = next_offset(pipeline, Offset())
+    for record in pipeline.apply().records:  # as the lane does that begins them
+        StreamLog.ensure(tmp_path, record.output)
+    first = next_offset(pipeline, begun)
+    assert first.positions["v"]["s"].clock == 2, "the greatest event that anybody has seen"
+    assert first.positions["other"]["s"].clock == END, "it has no company"
+    pipeline.append("r", [{"at": 7}])
+    second = next_offset(pipeline, first)
+    assert second.positions["v"]["s"].clock == 8
+    pipeline.finish("r")
+    third = next_offset(pipeline, second)
+    assert (third.positions["v"]["s"].clock, third.positions["v"]["s"].peak) == (END, 7)
+    assert horizon(third.positions["v"].values()) == 8
+    assert next_offset(pipeline, third) == third

@@ -117,7 +117,7 @@ class TestFormats:
     def test_a_reader_that_goes_away(self, query: Command, tmp_path: Path) -> None:
         many = "".join(f"{at},{'x' * 100}\n" for at in range(5000))
         (tmp_path / "many.csv").write_text("t,v\n" + many)
-        command = [sys.executable, "-c", "import hayase.cli; hayase.cli.main()", "query", "select v from s",
+        command = [sys.executable, "-c", "import hayase.cli; hayase.cli.program()", "query", "select v from s",
                    "-s", f"s={tmp_path / 'many.csv'}", "--time", "t", "--time-unit", "ms"]  # fmt: skip
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None

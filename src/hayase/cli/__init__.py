@@ -5,6 +5,9 @@ A HayaseError ends a command with its text on stderr and exit code 1; wrong usag
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import sys
 from typing import Annotated
 
@@ -15,7 +18,7 @@ from hayase.cli import append, explain, machine, project, query, run, streams
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.core.errors import HayaseError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "program"]
 
 app = typer.Typer(
     name="hayase",
@@ -59,8 +62,26 @@ app.command("reset", rich_help_panel="Change")(project.reset)
 app.command("bench", rich_help_panel="Measure")(machine.bench)
 
 
+def program() -> None:
+    """The program `hayase`: `main` in a process of its own.
+
+    Such a process loads much and is gone soon. So rubbish is looked for rarely, and at the end the libraries are not taken
+    down one by one, which takes longer than many an answer; with Spark, all is stopped in its order.
+    """
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        main()
+    except SystemExit as end:
+        if "pyspark" not in sys.modules and isinstance(end.code, int | None):
+            with contextlib.suppress(BrokenPipeError):  # whoever read the answer has seen enough
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(end.code or 0)
+        raise
+
+
 def main() -> None:
-    """The entry point."""
+    """A command, by the arguments of this process; ends in SystemExit."""
     try:
         app()
     except HayaseError as error:

@@ -119,10 +119,19 @@ def query(
         raise typer.BadParameter("say what the query reads, like --stream orders=orders.csv", param_hint="--stream")
     if not spark and "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())  # this process is about to end
-    with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory, _passing():
         pipeline, name = _answered(text, streams, Path(directory), spark)
         _write(_told(pipeline.results(name), emit, at), form, output)
         _tell_dead(pipeline)
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """The pipeline of this command is removed at its end: nothing in it need be durable."""
+    from hayase.streams import durable
+
+    with durable.thrown_away():
+        yield
 
 
 class _NoPandas:

@@ -7,12 +7,14 @@ the rest. `as_json` and `from_json` are exact inverses; the JSON of a pipeline i
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from hayase.core.algebra import Aggregate
 from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.times import UNITS
@@ -20,6 +22,7 @@ from hayase.core.times import UNITS
 __all__ = [
     "DAY",
     "LIFETIME_COLUMNS",
+    "AggregateDeclaration",
     "FieldMistake",
     "PipelineDeclaration",
     "QueryDeclaration",
@@ -180,6 +183,30 @@ class QueryDeclaration:
         object.__setattr__(self, "text", self.text.rstrip())
 
 
+@dataclass(frozen=True, slots=True)
+class AggregateDeclaration:
+    """A user's own aggregate: its name in queries, and where it is found, "module:attribute".
+
+    `directory` is where the module lies, if it is not installed; all who run the pipeline look there too.
+    """
+
+    name: str
+    source: str
+    directory: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_name("aggregate", self.name)
+        module, _, attribute = self.source.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+            raise DeclarationError(f'"{self.source}" names no aggregate', "write it like module:attribute")
+
+    def load(self) -> Aggregate:
+        """The aggregate itself, or a DeclarationError that says why it cannot be had."""
+        if self.directory is not None and self.directory not in sys.path:
+            sys.path.append(self.directory)
+        return Aggregate.from_name(self.source)
+
+
 def clashes(names: Iterable[str]) -> list[FieldMistake]:
     """A mistake for every name that was there before, whatever its case: names are files, and SQL does not tell case.
 
@@ -208,11 +235,15 @@ class PipelineDeclaration:
     streams: tuple[StreamDeclaration, ...] = ()
     queries: tuple[QueryDeclaration, ...] = ()
     buckets: int | None = None
+    aggregates: tuple[AggregateDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
         if self.buckets is not None:
             checked_buckets(self.buckets)
+        twice = [each.name for each in self.aggregates if [one.name for one in self.aggregates].count(each.name) > 1]
+        if twice:
+            raise DeclarationError(f'the aggregate "{twice[0]}" is declared twice', "name one of them differently")
         mistakes = clashes([each.name for each in self.streams] + [each.name for each in self.queries])
         if mistakes:
             raise DeclarationError(mistakes)
@@ -236,4 +267,5 @@ class PipelineDeclaration:
             streams=tuple(StreamDeclaration.from_json(each) for each in data["streams"]),
             queries=tuple(QueryDeclaration(**each) for each in data["queries"]),
             buckets=data["buckets"],
+            aggregates=tuple(AggregateDeclaration(**each) for each in data.get("aggregates", ())),
         )

@@ -232,15 +232,18 @@ class Reading:
 
 
 @lru_cache(maxsize=1024)
-def read(sql: str) -> Reading:
+def read(sql: str, aggregates: frozenset[str] = frozenset()) -> Reading:
     """The columns and aggregates of an expression, and what is refused in it whatever the names mean.
+
+    `aggregates` are names of such functions besides DuckDB's own.
 
     >>> found = read("lower(e.name) || sum(n)")
     >>> found.columns[0].parts, found.calls[0].function
     (('e', 'name'), 'sum')
     """
     tree = _tree(sql)
-    scope = purity.Scope(sql, len(_OPENING), *_catalogue())
+    volatile, known = _catalogue()
+    scope = purity.Scope(sql, len(_OPENING), volatile, known | aggregates)
     purity.survey(tree, scope)
     equality = tree.get("type") == "COMPARE_EQUAL"
     return Reading(tuple(scope.columns), tuple(scope.calls), tuple(scope.mistakes), equality)

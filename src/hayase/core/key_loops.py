@@ -8,18 +8,24 @@ seconds once and a fraction of one afterwards. That is why `keys` imports it onl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
 from numba.extending import intrinsic
 
 __all__ = [
     "BLOCK",
+    "FREED",
+    "TOP",
+    "USED",
     "compiled",
     "copy_keys",
+    "drop",
     "fill_table",
     "find",
     "hash_rows",
@@ -39,6 +45,9 @@ __all__ = [
 BLOCK = 128
 """Rows looked up together: their table lines are asked for at once, and waited for once."""
 
+TOP, FREED, USED = 0, 1, 2
+"""What an index counts: slots ever given out, those of them that wait to be given out again, words of its arena."""
+
 _TAG = np.uint64(0xFFFFFFFF00000000)
 _SLOT = np.uint64(0x00000000FFFFFFFF)
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -48,12 +57,12 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-def _given(kind: Any) -> Any:
+def _given(kind: Any, dimensions: int = 1) -> Any:
     """An array that is only read; arrays over Arrow's buffers are of this kind."""
-    return types.Array(kind, 1, "C", readonly=True)
+    return types.Array(kind, dimensions, "C", readonly=True)
 
 
-_i64, _u64, _i32, _u8, _flag = types.int64, types.uint64, types.int32, types.uint8, types.boolean
+_i64, _u64, _i32, _u32, _u8, _flag = types.int64, types.uint64, types.int32, types.uint32, types.uint8, types.boolean
 _none, _pair = types.void, types.UniTuple
 
 
@@ -63,11 +72,26 @@ def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], 
     def build(function: Callable[..., Any]) -> Callable[..., Any]:
         wanted = signature[0](*signature[1:])
         try:
-            return njit(wanted, nogil=True, cache=True, **options)(function)
+            loop = njit(nogil=True, cache=True, **options)(function)
+            _take_up(loop, wanted)
+            loop.compile(wanted)  # unless it was taken up
+            loop.disable_compile()
         except (RuntimeError, OSError):  # no directory to keep it in: every process compiles for itself
-            return njit(wanted, nogil=True, **options)(function)
+            loop = njit(wanted, nogil=True, **options)(function)
+        return cast("Callable[..., Any]", loop)
 
     return build
+
+
+def _take_up(loop: Any, wanted: Any) -> None:
+    """Take the machine code that was kept, if there is any: what `compile` does first, without setting up the compiler,
+    which takes longer than all that is taken up."""
+    with global_compiler_lock:
+        rtsys.initialize(loop.targetctx)
+        kept = loop._cache._load_overload(wanted, loop.targetctx)
+        if kept is not None:
+            loop.targetctx.insert_user_function(kept.entry_point, kept.fndesc, [kept.library])
+            loop.add_overload(kept)
 
 
 @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
@@ -219,14 +243,14 @@ def take_nulls(offsets: Any, words: Any, cursor: Any, nulls: Any) -> None:
             nulls[row] = words[cursor[row]]
 
 
-@compiled(_none, _given(_i64), _given(_u64), _given(_i64), _given(_i64), _u64[::1])
-def copy_keys(starts: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> None:
+@compiled(_none, _given(_i64, 2), _given(_u64), _given(_i64), _given(_i64), _u64[::1])
+def copy_keys(places: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> None:
     """Copy the keys of slots to their offsets (in words)."""
     for row in range(len(slots)):
         if row + 32 < len(slots):
-            prefetch(starts, slots[row + 32])
-            prefetch(arena, starts[slots[row + 16]])
-        start = starts[slots[row]]
+            prefetch(places, slots[row + 32])
+            prefetch(arena, places[slots[row + 16], 0])
+        start = places[slots[row], 0]
         for part in range(offsets[row + 1] - offsets[row]):
             words[offsets[row] + part] = arena[start + part]
 
@@ -261,73 +285,147 @@ def _same(arena: Any, start: Any, stop: Any, words: Any, at: Any, end: Any) -> A
     return True
 
 
+@njit(inline="always")
+def _home(entry: Any, mask: Any) -> Any:
+    """Where an entry, or a hash, stands in a table if nothing is in its way."""
+    return (entry >> np.uint64(32)) & mask
+
+
+@njit(inline="always")
+def _is(single: Any, slot: Any, places: Any, arena: Any, words: Any, offsets: Any, row: Any) -> Any:
+    """Whether a row's key is that of a slot."""
+    if single:
+        return arena[slot] == words[row]
+    return _same(arena, places[slot, 0], places[slot, 1], words, offsets[row] >> 3, offsets[row + 1] >> 3)
+
+
+@njit(inline="always")
+def _most(table: Any) -> Any:
+    """Keys for which a table has room: with more, runs of neighbours get so long that looking along them costs more than
+    the memory that a larger table takes."""
+    return (len(table) * 3) >> 3
+
+
 @compiled(
-    _pair(_i64, 2),
-    *(_u64[::1], _u64[::1], _i64[::1], _u64[::1], _i64),
+    _i64,
+    *(_flag, _u64[::1], _u32[::1], _i64[:, ::1], _u64[::1], _i64[::1], _i64[::1]),
     *(_given(_i64), _given(_u64), _given(_u64), _i64, _flag, _i64[::1]),
+    _nrt=False,
 )
 def find(
-    table: Any, stored: Any, starts: Any, arena: Any, count: int,
+    single: bool, table: Any, tags: Any, places: Any, arena: Any, free: Any, meta: Any,
     offsets: Any, words: Any, hashes: Any, begin: int, insert: bool, slots: Any,
 ) -> Any:  # fmt: skip
-    """Slots of the rows from `begin` on; returns (the first row not done for want of room, the number of keys now).
+    """Slots of the rows from `begin` on; returns the first row not done for want of room.
 
-    A table entry is the upper half of a hash and the slot plus one; zero is free. First the entries of a block of rows
-    are looked at without regard to the keys, so that their cache misses overlap; then each candidate's key is compared.
+    A table entry is the upper half of a hash, the tag, and the slot plus one; zero is free. First the entries of a block
+    of rows are looked at without regard to the keys, so that their cache misses overlap; then each candidate's key is
+    compared. If keys are `single` words, that of a slot is its word of the arena.
     """
     mask = np.uint64(len(table) - 1)
-    room = (len(table) * 5) >> 3
+    room = _most(table)
     for block in range(begin, len(hashes), BLOCK):
         stop = min(block + BLOCK, len(hashes))
         for row in range(block, stop):
-            prefetch(table, np.int64(hashes[row] & mask))
+            prefetch(table, np.int64(_home(hashes[row], mask)))
         for row in range(block, stop):
-            place = hashes[row] & mask
+            place = _home(hashes[row], mask)
             tag = hashes[row] & _TAG
             entry = table[place]
             while entry != 0 and (entry & _TAG) != tag:
                 place = (place + np.uint64(1)) & mask
                 entry = table[place]
-            slots[row] = np.int64(entry & _SLOT) - 1
-            prefetch(starts, max(slots[row], 0))
+            if entry == 0:
+                slots[row] = -1 - np.int64(place)  # no key before this place has the tag
+            else:
+                slots[row] = np.int64(entry & _SLOT) - 1
+                if single:
+                    prefetch(arena, slots[row])
+                else:
+                    prefetch(places, slots[row])
+        if not single:
+            for row in range(block, stop):
+                if slots[row] >= 0:
+                    prefetch(arena, places[slots[row], 0])
         for row in range(block, stop):
-            prefetch(arena, starts[max(slots[row], 0)])
-        for row in range(block, stop):
-            at, end = offsets[row] >> 3, offsets[row + 1] >> 3
             slot = slots[row]
-            if slot >= 0 and _same(arena, starts[slot], starts[slot + 1], words, at, end):
-                continue
-            place = hashes[row] & mask
+            if slot >= 0:
+                if _is(single, slot, places, arena, words, offsets, row):
+                    continue
+                place = _home(hashes[row], mask)
+            else:
+                place = np.uint64(-1 - slot)
             tag = hashes[row] & _TAG
             slot = -1
             while table[place] != 0:
                 if (table[place] & _TAG) == tag:
                     slot = np.int64(table[place] & _SLOT) - 1
-                    if _same(arena, starts[slot], starts[slot + 1], words, at, end):
+                    if _is(single, slot, places, arena, words, offsets, row):
                         break
                     slot = -1
                 place = (place + np.uint64(1)) & mask
             if slot < 0 and insert:
-                used = starts[count]
-                if count >= room or count >= len(stored) or used + (end - at) > len(arena):
-                    return row, count
-                slot = count
-                count += 1
-                table[place] = tag | np.uint64(count)
-                stored[slot] = hashes[row]
-                for part in range(end - at):
-                    arena[used + part] = words[at + part]
-                starts[count] = used + (end - at)
+                length = 1 if single else (offsets[row + 1] - offsets[row]) >> 3
+                if meta[TOP] - meta[FREED] >= room or (meta[FREED] == 0 and meta[TOP] == len(tags)):
+                    return row
+                if not single and meta[USED] + length > len(arena):
+                    return row
+                if meta[FREED] > 0:
+                    meta[FREED] -= 1
+                    slot = free[meta[FREED]]
+                else:
+                    slot = meta[TOP]
+                    meta[TOP] += 1
+                table[place] = tag | np.uint64(slot + 1)
+                tags[slot] = tag >> np.uint64(32)
+                if single:
+                    arena[slot] = words[row]
+                else:
+                    places[slot, 0] = meta[USED]
+                    places[slot, 1] = meta[USED] + length
+                    for part in range(length):
+                        arena[meta[USED] + part] = words[(offsets[row] >> 3) + part]
+                    meta[USED] += length
             slots[row] = slot
-    return len(hashes), count
+    return len(hashes)
 
 
-@compiled(_none, _u64[::1], _given(_u64))
-def fill_table(table: Any, stored: Any) -> None:
-    """Enter all slots, by their stored hashes, into an empty table."""
+@compiled(_none, _u64[::1], _given(_u32), _i64[::1], _i64[::1], _given(_i64), _nrt=False)
+def drop(table: Any, tags: Any, free: Any, meta: Any, slots: Any) -> None:
+    """Take the keys of distinct slots out of the table; those behind one move up, so that none is cut off."""
     mask = np.uint64(len(table) - 1)
-    for slot in range(len(stored)):
-        place = stored[slot] & mask
-        while table[place] != 0:
+    for at in range(len(slots)):
+        if at + 32 < len(slots):
+            prefetch(tags, slots[at + 32])
+            prefetch(table, np.int64(np.uint64(tags[slots[at + 16]]) & mask))
+        wanted = (np.uint64(tags[slots[at]]) << np.uint64(32)) | np.uint64(slots[at] + 1)
+        place = _home(wanted, mask)
+        while table[place] != wanted:
             place = (place + np.uint64(1)) & mask
-        table[place] = (stored[slot] & _TAG) | np.uint64(slot + 1)
+        hole = place
+        place = (place + np.uint64(1)) & mask
+        while table[place] != 0:
+            if ((place - _home(table[place], mask)) & mask) >= ((place - hole) & mask):
+                table[hole] = table[place]
+                hole = place
+            place = (place + np.uint64(1)) & mask
+        table[hole] = 0
+        free[meta[FREED]] = slots[at]
+        meta[FREED] += 1
+
+
+@compiled(_none, _given(_u64), _given(_i64), _u64[::1])
+def fill_table(entries: Any, numbers: Any, table: Any) -> None:
+    """Enter the keys of another table into an empty one. `numbers` are the new ones of slots, -1: not to be entered; if
+    there are none, all slots stay."""
+    mask = np.uint64(len(table) - 1)
+    for entry in entries:
+        if entry != 0:
+            slot = np.int64(entry & _SLOT) - 1
+            if len(numbers) > 0:
+                slot = numbers[slot]
+            if slot >= 0:
+                place = _home(entry, mask)
+                while table[place] != 0:
+                    place = (place + np.uint64(1)) & mask
+                table[place] = (entry & _TAG) | np.uint64(slot + 1)

@@ -45,10 +45,14 @@ _NO_FLAGS = np.empty(0, np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
-    """The encoding of n rows: row i is `data[offsets[i]:offsets[i + 1]]`, always a multiple of eight bytes."""
+    """The encoding of n rows: row i is `data[offsets[i]:offsets[i + 1]]`, always a multiple of eight bytes.
+
+    `single` if it is certain that every row is one word.
+    """
 
     offsets: np.ndarray
     data: np.ndarray
+    single: bool = False
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -89,7 +93,8 @@ def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:
     parts = [_part(column) for column in columns]
     if len(parts) == 1 and isinstance(parts[0], _Fixed) and not len(parts[0].valid):
         width = parts[0].width * 8
-        return EncodedKeys(np.arange(0, count * width + 1, width, dtype=np.int64), parts[0].words.view(np.uint8))
+        offsets = np.arange(0, count * width + 1, width, dtype=np.int64)
+        return EncodedKeys(offsets, parts[0].words.view(np.uint8), single=width == 8)
 
     sizes = np.full(count, sum(part.width for part in parts if isinstance(part, _Fixed)), np.int64)
     nulls = np.zeros(count, np.uint64)
@@ -229,43 +234,65 @@ def flags(column: pa.Array) -> np.ndarray:
 
 
 class KeyIndex:
-    """An exact map from keys to dense slots 0, 1, 2, ... in the order in which the keys first came.
+    """An exact map from keys to slots 0, 1, 2, ... in the order in which the keys first came.
 
     Open addressing over (upper half of the hash, slot); the keys' bytes stand in one arena and are compared in full, so
-    that colliding hashes never merge keys. A key costs its bytes and about 32 more. Keys are removed by `keep` alone.
+    that colliding hashes never merge keys. A key costs its bytes and about 60 more; 40 if all keys are single words,
+    which stand in the arena by slot. A key that is dropped leaves its slot to one that comes later.
     """
 
-    __slots__ = ("_arena", "_count", "_starts", "_stored", "_table")
+    __slots__ = ("_arena", "_free", "_garbage", "_meta", "_places", "_single", "_table", "_tags")
 
     def __init__(self) -> None:
         self._table = np.zeros(1024, np.uint64)
-        self._stored = np.empty(1024, np.uint64)
-        self._starts = np.zeros(1025, np.int64)
+        self._tags = np.empty(1024, np.uint32)
+        self._free = np.empty(1024, np.int64)
         self._arena = np.empty(1024, np.uint64)
-        self._count = 0
+        self._places = np.empty((0, 2), np.int64)  # where keys begin and end in the arena, unless they are single words
+        self._meta = np.zeros(3, np.int64)  # see `key_loops.TOP`
+        self._garbage = 0  # words of the arena that are nobody's
+        self._single = True
 
     def __len__(self) -> int:
-        return self._count
+        """How many keys there are."""
+        return int(self._meta[0] - self._meta[1])
+
+    @property
+    def capacity(self) -> int:
+        """All slots are below it."""
+        return int(self._meta[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes set aside; the part of them that no key uses yet is not backed by memory."""
-        return self._table.nbytes + self._stored.nbytes + self._starts.nbytes + self._arena.nbytes
+        return sum(each.nbytes for each in (self._table, self._tags, self._free, self._arena, self._places))
 
     def slots(self, encoded: EncodedKeys, hashed: np.ndarray, insert: bool = True) -> np.ndarray:
-        """The slot of every row's key, int64. A new key gets the next slot, or -1 if it is not to be inserted."""
+        """The slot of every row's key, int64. A new key gets the slot that was dropped last or, if there is none, the
+        next; or -1 if it is not to be inserted."""
         from hayase.core import key_loops
 
         result = np.empty(len(encoded), np.int64)
+        if self._single and not encoded.single and len(encoded):
+            self._spread()
         done = 0
-        while done < len(encoded):
-            done, self._count = key_loops.find(
-                self._table, self._stored, self._starts, self._arena, self._count,
+        while True:
+            done = key_loops.find(
+                self._single, self._table, self._tags, self._places, self._arena, self._free, self._meta,
                 encoded.offsets, encoded.words, hashed, done, insert, result,
             )  # fmt: skip
-            if done < len(encoded):
-                self._make_room(int(encoded.offsets[done + 1] - encoded.offsets[done]) >> 3)
-        return result
+            if done == len(encoded):
+                return result
+            self._make_room(int(encoded.offsets[done + 1] - encoded.offsets[done]) >> 3)
+
+    def drop(self, slots: np.ndarray) -> None:
+        """Forget the keys of these distinct slots, which others will get."""
+        from hayase.core import key_loops
+
+        key_loops.drop(self._table, self._tags, self._free, self._meta, slots)
+        if not self._single:
+            self._garbage += int((self._places[slots, 1] - self._places[slots, 0]).sum())
+            self._places[slots] = 0
 
     def keep(self, slots: np.ndarray) -> None:
         """Forget all keys but those of these distinct slots, which become the slots 0, 1, 2, ... in this order.
@@ -274,47 +301,75 @@ class KeyIndex:
         """
         from hayase.core import key_loops
 
-        sizes = self._starts[slots + 1] - self._starts[slots]
-        room = max(1024, len(slots), self._count // 2)
-        starts = np.zeros(room + 1, np.int64)
-        np.cumsum(sizes, out=starts[1 : len(slots) + 1])
-        used = int(starts[len(slots)])
-        places = np.arange(used) + np.repeat(self._starts[slots] - starts[: len(slots)], sizes)
-        arena, stored = np.empty(max(used, len(self._arena) // 2), np.uint64), np.empty(room, np.uint64)
-        arena[:used], stored[: len(slots)] = self._arena[places], self._stored[slots]
-        self._arena, self._starts, self._stored, self._count = arena, starts, stored, len(slots)
-        self._table = np.zeros(1 << (2 * room).bit_length(), np.uint64)
-        key_loops.fill_table(self._table, stored[: len(slots)])
+        numbers = np.full(self.capacity, -1, np.int64)
+        numbers[slots] = np.arange(len(slots))
+        room = max(1024, len(slots), self.capacity // 2)
+        kept = self.encoded(slots)
+        self._arena = _grown(kept.words, len(kept.words), max(len(kept.words), len(self._arena) // 2, room))
+        if not self._single:
+            self._places = np.empty((room, 2), np.int64)
+            self._places[: len(slots)] = np.stack((kept.offsets[:-1] >> 3, kept.offsets[1:] >> 3), axis=1)
+        self._tags, self._free = _grown(self._tags[slots], len(slots), room), np.empty(room, np.int64)
+        self._meta[:] = len(slots), 0, len(kept.words)
+        self._garbage = 0
+        entries, self._table = self._table, np.zeros(1 << (8 * room // 3).bit_length(), np.uint64)
+        key_loops.fill_table(entries, numbers, self._table)
 
     def encoded(self, slots: np.ndarray) -> EncodedKeys:
         """The keys of some slots."""
         from hayase.core import key_loops
 
+        if self._single:
+            return EncodedKeys(np.arange(0, 8 * len(slots) + 1, 8), self._arena[slots].view(np.uint8), single=True)
         offsets = np.zeros(len(slots) + 1, np.int64)
-        np.cumsum(self._starts[slots + 1] - self._starts[slots], out=offsets[1:])
+        np.cumsum(self._places[slots, 1] - self._places[slots, 0], out=offsets[1:])
         words = np.empty(offsets[-1], np.uint64)
-        key_loops.copy_keys(self._starts, self._arena, slots, offsets, words)
+        key_loops.copy_keys(self._places, self._arena, np.ascontiguousarray(slots), offsets, words)
         return EncodedKeys(offsets << 3, words.view(np.uint8))
+
+    def _spread(self) -> None:
+        """From now on keys need not be single words."""
+        top = self.capacity
+        self._places = np.empty((len(self._tags), 2), np.int64)
+        self._places[:top, 0], self._places[:top, 1] = np.arange(top), np.arange(1, top + 1)
+        free = self._free[: self._meta[1]]
+        self._places[free] = 0
+        self._meta[2], self._garbage = top, len(free)
+        self._single = False
 
     def _make_room(self, words: int) -> None:
         """Double whatever is full, for at least one more key of that many words."""
         from hayase.core import key_loops
 
-        if self._count >= _MOST_SLOTS:
-            raise MemoryError(f"{self._count} keys in one bucket; use more buckets")
-        used = int(self._starts[self._count])
-        if used + words > len(self._arena):
-            self._arena = _grown(self._arena, used, max(2 * len(self._arena), used + words))
-        if self._count == len(self._stored):
-            self._stored = _grown(self._stored, self._count, 2 * self._count)
-            self._starts = _grown(self._starts, self._count + 1, 2 * self._count + 1)
-        if self._count >= (len(self._table) * 5) >> 3:
-            self._table = np.zeros(2 * len(self._table), np.uint64)
-            key_loops.fill_table(self._table, self._stored[: self._count])
+        top, freed, used = self._meta.tolist()
+        if top >= _MOST_SLOTS:
+            raise MemoryError(f"{top} keys in one bucket; use more buckets")
+        if not freed and top == len(self._tags):
+            self._tags, self._free = _grown(self._tags, top, 2 * top), np.empty(2 * top, np.int64)
+            if self._single:
+                self._arena = _grown(self._arena, top, 2 * top)
+            else:
+                self._places = _grown(self._places, top, 2 * top)
+        if top - freed >= (len(self._table) * 3) >> 3:
+            entries, self._table = self._table, np.zeros(2 * len(self._table), np.uint64)
+            key_loops.fill_table(entries, np.empty(0, np.int64), self._table)
+        if not self._single and used + words > len(self._arena):
+            if 2 * self._garbage > used:
+                self._rewrite()
+            used = int(self._meta[2])
+            if used + words > len(self._arena):
+                self._arena = _grown(self._arena, used, max(2 * len(self._arena), used + words))
+
+    def _rewrite(self) -> None:
+        """Leave out what is nobody's in the arena."""
+        kept = self.encoded(np.arange(self.capacity))  # of a slot that was dropped there is nothing
+        self._places[: self.capacity] = np.stack((kept.offsets[:-1] >> 3, kept.offsets[1:] >> 3), axis=1)
+        self._arena[: len(kept.words)] = kept.words
+        self._meta[2], self._garbage = len(kept.words), 0
 
 
 def _grown(array: np.ndarray, used: int, size: int) -> np.ndarray:
-    larger = np.empty(size, array.dtype)
+    larger = np.empty((size, *array.shape[1:]), array.dtype)
     larger[:used] = array[:used]
     return larger
 

@@ -18,6 +18,8 @@
       large: select time, user_id, amount from events where amount > 100
       totals:
         cql: select user_id, count(*) as orders from events group by user_id
+    aggregates:
+      spread: statistics_of_ours:spread    # optional: your own, module:attribute, found beside the file or installed
 
 Values are read as the text that stands there, so a stream may be called `on` or `no`. A mistake carries the file, the
 line and the column; `PipelineFile.at` gives the same to a mistake that the planner finds inside a query.
@@ -27,12 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from hayase.core.declarations import (
+    AggregateDeclaration,
     FieldMistake,
     PipelineDeclaration,
     QueryDeclaration,
@@ -87,7 +91,7 @@ def read_pipeline(path: Path) -> PipelineFile:
         root = compose(source)
     except DeclarationError as error:
         raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
-    reading = _Reading(source)
+    reading = _Reading(source, str(path.parent.absolute()))
     if root is None or _is_null(root):
         reading.mistakes.append(Mistake("the file is empty", _EXAMPLE, line=1))
         made = None
@@ -122,8 +126,8 @@ def _source(path: Path) -> str:
 class _Reading:
     """One pass over the nodes of a file: gathers mistakes and places, and goes on."""
 
-    def __init__(self, source: str):
-        self.source = source
+    def __init__(self, source: str, directory: str):
+        self.source, self.directory = source, directory
         self.mistakes: list[Mistake] = []
         self.places: dict[tuple[str, str], Place] = {}
         self.texts: dict[tuple[str, str], Written] = {}
@@ -174,19 +178,20 @@ class _Reading:
 
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
         """The declaration and the home, unless there are mistakes."""
-        parts = self.known(root, "the pipeline file", (*_PIPELINE, "streams", "queries"), _EXAMPLE)
+        parts = self.known(root, "the pipeline file", (*_PIPELINE, "streams", "queries", "aggregates"), _EXAMPLE)
         if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
             self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')
         given = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
         streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
+        aggregates = self.aggregates(parts.get("aggregates"))
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
             self.wrong(latest[mistake.field], mistake.message, mistake.hint)
         if self.mistakes:
             return None
         name = given["pipeline"]
-        declared = PipelineDeclaration(name, tuple(streams), tuple(queries), given.get("buckets"))
+        declared = PipelineDeclaration(name, tuple(streams), tuple(queries), given.get("buckets"), tuple(aggregates))
         return declared, given.get("home", Path(name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
@@ -200,6 +205,21 @@ class _Reading:
             self.named.append((name, key))
             made.append(read(name, key, value))
         return [each for each in made if each is not None]
+
+    def aggregates(self, node: yaml.Node | None) -> list[AggregateDeclaration]:
+        """A user's own, loaded once to see that they are there."""
+        if node is None or _is_null(node):
+            return []
+        example = 'write below it "NAME: module:attribute"'
+        found = []
+        for name, (_, value) in self.mapping(node, "aggregates", example).items():
+            found += self.attempt(value, partial(self.aggregate, name), f'aggregate "{name}": ')
+        return found
+
+    def aggregate(self, name: str, node: yaml.Node) -> AggregateDeclaration:
+        declared = AggregateDeclaration(name, _text(node), self.directory)
+        declared.load()
+        return declared
 
     def stream(self, name: str, key: yaml.Node, node: yaml.Node) -> StreamDeclaration | None:
         where = f'stream "{name}"'

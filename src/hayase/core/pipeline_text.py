@@ -51,6 +51,8 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["streams"] = {each.name: _stream_data(each) for each in declaration.streams}
     if declaration.queries:
         data["queries"] = {each.name: each.text for each in declaration.queries}
+    if declaration.aggregates:
+        data["aggregates"] = {each.name: each.source for each in declaration.aggregates}
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
@@ -59,7 +61,7 @@ def _stream_data(stream: StreamDeclaration) -> dict[str, Any]:
         raise DeclarationError(f'stream "{stream.name}" is made by a stage', "a pipeline file declares the others")
     plain = StreamDeclaration(stream.name, stream.schema, stream.time, time_unit=stream.time_unit)
     data: dict[str, Any] = {"schema": stream.schema, "time": stream.time}
-    data |= {key: value for key in ("id", "time_unit") if (value := getattr(stream, key)) is not None}
+    data |= {key: value for key in ("id", "time_unit", "changes") if (value := getattr(stream, key)) is not None}
     for key, absent in (("slack", None), ("max_ahead", "none"), ("idle_after", "off")):
         value = getattr(stream, key)
         if value != getattr(plain, key):

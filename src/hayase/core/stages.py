@@ -18,7 +18,9 @@ from hayase.core.declarations import StreamDeclaration
 __all__ = [
     "OFFSET",
     "TIME",
+    "Company",
     "Input",
+    "Joint",
     "Kernel",
     "MapSide",
     "Mapped",
@@ -129,6 +131,34 @@ class Input:
     broadcast: bool = False
 
 
+class Joint(Protocol):
+    """Kernels of several stages that compute once what they have in common. Each has its own state and results."""
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """One for each stage, to be restored."""
+
+    def process(
+        self, inputs: Sequence[Sequence[pa.RecordBatch]], since: int, clock: int, version: int
+    ) -> Sequence[Outcome]:
+        """`Kernel.process` for each of them, over its own inputs, which are columns of the same records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """How a stage runs together with others of its `group`, while they stand at the same place in the same streams.
+
+    All of a group read the same records, by the same key, and call a column by the same name. Which of them there are
+    makes no difference to what any of them gives.
+    """
+
+    group: str
+    read: Callable[[Sequence[Input]], Input]
+    """One reading that has the columns of all of these."""
+    join: Callable[[Sequence[Stage], int, int], Joint]
+    """Their kernels, for a bucket of so many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage as the engine runs it.
@@ -143,6 +173,7 @@ class Stage:
     fingerprint: str
     kernel: Callable[[int, int], Kernel] | None = None
     """Called with the bucket and the number of buckets."""
+    company: Company | None = None
 
     @property
     def query(self) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
-from hayase.core.stages import OFFSET, Input
+from hayase.core.stages import OFFSET, Input, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import plain, quoted
 from hayase.cql.drafts import Draft, Reading, Step
 from hayase.cql.logical import describe
-from hayase.cql.planner import PlannedQuery, plan
+from hayase.cql.planner import Planned, PlannedQuery, plan
 from hayase.lifetimes import plans
 
 __all__ = ["explain"]
@@ -46,13 +46,23 @@ def explain(declaration: PipelineDeclaration, query: str) -> str:
         if mistakes or any(each.name.lower() == query.lower() for each in declaration.queries):
             raise DeclarationError(mistakes or [mistake for _, mistake in planned.mistakes])
         raise UnknownName("query", query, [each.name for each in declaration.queries])
-    return "\n".join(_query(found))
+    return "\n".join(_query(found, planned))
 
 
-def _query(query: PlannedQuery) -> list[str]:
+def _query(query: PlannedQuery, planned: Planned) -> list[str]:
     text = [f"Query {query.name}", *_in(query.text.strip().splitlines())]
     meaning = ["", "Logical plan", *_in(describe(query.logical))]
-    return [*text, *meaning, *(line for draft in query.drafts for line in ["", *_stage(draft)])]
+    stages = [line for draft in query.drafts for line in ["", *_stage(draft), *_in(_company(draft.stage, planned))]]
+    return [*text, *meaning, *stages]
+
+
+def _company(stage: Stage, planned: Planned) -> list[str]:
+    """The stages with which one shares its pass over the records."""
+    if stage.company is None:
+        return []
+    group = stage.company.group
+    others = [each.name for each in planned.stages if each.company and each.company.group == group and each != stage]
+    return [f"shares its pass over {stage.inputs[0].stream} with {', '.join(others)}"] if others else []
 
 
 def _in(lines: Sequence[str]) -> list[str]:
@@ -142,12 +152,29 @@ def _operator(node: plans.Node) -> str:
             names = node.schema.names[len(node.keys) :]
             calls = ", ".join(f"{name} = {_call(call)}" for name, call in zip(names, node.calls))
             return "Aggregate" + (f" by {', '.join(node.keys)}" if node.keys else "") + (f": {calls}" if calls else "")
+        case plans.Shared():
+            names = node.schema.names[-len(node.calls) :] if node.calls else []
+            calls = ", ".join(f"{name} = {_call(call)}" for name, call in zip(names, node.calls))
+            by = f" by {', '.join(node.keys)}" if node.keys else ""
+            where = f", of which those with {node.where}" if node.where else ""
+            return f"Shared windows {_shared(node)} of input {node.input}{where}{by}" + (f": {calls}" if calls else "")
         case plans.ToStream():
             return node.kind.capitalize() + (f" every {duration_text(node.every)}" if node.every else "")
 
 
 def _call(call: plans.Call) -> str:
-    return f"{call.function}({'distinct ' if call.distinct else ''}{call.argument or '*'})"
+    constant = None if call.constant is None else f"{call.constant:g}"
+    listed = ", ".join(each for each in (call.argument or "*", call.second, constant) if each is not None)
+    return f"{call.function}({'distinct ' if call.distinct else ''}{listed})"
+
+
+def _shared(node: plans.Shared) -> str:
+    """Windows that share a kernel, which all have one kind and slide."""
+    first = node.windows[0]
+    size = duration_text if first.kind == "range" else str
+    lengths = ", ".join(size(each.length) for each in node.windows)
+    slide = f" Slide {size(first.slide)}" if first.kind == "range" or first.slide != 1 else ""
+    return f"[{first.kind.capitalize()} {lengths}{slide}]"
 
 
 def _window(window: plans.Window) -> str:

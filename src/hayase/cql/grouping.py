@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import TokenType, tokenize
 
+from hayase.core.algebra import AGGREGATES, SYNONYMS
+from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.errors import DeclarationError
 from hayase.core.expressions import Reading
 from hayase.core.purity import Call, Reference
@@ -23,19 +25,15 @@ from hayase.lifetimes.accumulators import result_type
 
 __all__ = ["FUNCTIONS", "Groups", "argument_of"]
 
-FUNCTIONS = {
-    "count": "count", "count_star": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
-    "variance": "var_samp", "var_samp": "var_samp", "var_pop": "var_pop",
-    "stddev": "stddev_samp", "stddev_samp": "stddev_samp", "stddev_pop": "stddev_pop",
-}  # fmt: skip
-_SUPPORTED = "count, sum, avg, min, max, variance, var_pop, stddev, stddev_pop"
+FUNCTIONS = {**{name: name for name in AGGREGATES}, **SYNONYMS}
+"""Names that a query may use, and the aggregates that they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallText:
-    """What stands in an aggregate's parentheses and behind FILTER."""
+    """What stands in an aggregate's parentheses, between commas, and behind FILTER."""
 
-    argument: Part | None
+    arguments: tuple[Part, ...]
     condition: Part | None
 
 
@@ -43,30 +41,41 @@ def argument_of(part: Part, call: Call) -> CallText:
     """The argument and the filter of a call in a part, as they are written."""
     whole = part.piece(call.start, call.end)
     tokens = tokenize(whole.text, dialect="duckdb")
-    inside: list[tuple[int, int]] = []  # first and last token between each pair of outermost parentheses
+    inside: list[list[tuple[int, int]]] = []  # per pair of outermost parentheses, first and last token between commas
     depth = opened = 0
     for at, token in enumerate(tokens):
-        if token.token_type is TokenType.L_PAREN:
-            opened = at if depth == 0 else opened
-            depth += 1
-        elif token.token_type is TokenType.R_PAREN:
-            depth -= 1
+        if token.token_type in _OPENING:
             if depth == 0:
-                inside.append((opened + 1, at - 1))
-    parts: list[Part | None] = []
-    for first, last in inside:
-        if first <= last and tokens[first].text.lower() in ("distinct", "all", "where"):
-            first += 1
-        parts.append(whole.piece(tokens[first].start, tokens[last].end + 1) if first <= last else None)
-    argument = parts[0] if call.arguments else None
-    return CallText(argument, parts[1] if call.filtered and len(parts) > 1 else None)
+                opened = at + 1
+                inside.append([])
+            depth += 1
+        elif token.token_type in _CLOSING:
+            depth -= 1
+        if depth == (1 if token.token_type is TokenType.COMMA else 0) and inside and opened <= at:
+            inside[-1].append((opened, at - 1))
+            opened = at + 1 if depth else len(tokens)
+    parts: list[tuple[Part, ...]] = []
+    for each in inside:
+        found = []
+        for first, last in each:
+            if first <= last and tokens[first].text.lower() in ("distinct", "all", "where"):
+                first += 1
+            if first <= last:
+                found.append(whole.piece(tokens[first].start, tokens[last].end + 1))
+        parts.append(tuple(found))
+    arguments = parts[0] if call.arguments else ()
+    return CallText(arguments, parts[1][0] if call.filtered and len(parts) > 1 and parts[1] else None)
+
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 class Groups:
     """The groups of one select over a child."""
 
-    def __init__(self, phrases: Phrases, child: Node, scope: Scope, items: Sequence[Item]):
-        self.phrases, self.child, self.scope = phrases, child, scope
+    def __init__(self, phrases: Phrases, child: Node, scope: Scope, items: Sequence[Item], tag: pa.Field | None = None):
+        self.phrases, self.child, self.scope, self.tag = phrases, child, scope, tag
         self.items = items
         self.aliases = {each.alias.lower(): each for each in items if each.alias}
         self.keys: dict[str, Column] = {}
@@ -76,7 +85,7 @@ class Groups:
 
     def node(self) -> Aggregate:
         """The keys, then the calls that were met in expressions."""
-        return Aggregate(self.child, tuple(self.keys.values()), tuple(self.calls.values()))
+        return Aggregate(self.child, tuple(self.keys.values()), tuple(self.calls.values()), self.tag)
 
     # ------------------------------------------------------------------------------------------------ keys
 
@@ -190,47 +199,84 @@ class Groups:
     def _called(self, part: Part, call: Call) -> str | None:
         """The name of the column that holds an aggregate."""
         place = part.piece(call.start, call.end)
-        function = FUNCTIONS.get(call.function)
+        function = self.phrases.aggregates.get(call.function) or FUNCTIONS.get(call.function)
         if function is None:
-            self.phrases.wrong(place, f"the aggregate {call.function} is not supported", f"there are {_SUPPORTED}")
-        elif call.ordered:
+            supported = ", ".join(sorted([*AGGREGATES, *self.phrases.aggregates]))
+            self.phrases.wrong(place, f"the aggregate {call.function} is not supported", f"there are {supported}")
+            return None
+        aggregate = Algebra.from_name(function)
+        wanted = aggregate.arity + (aggregate.constant is not None)
+        if call.ordered:
             self.phrases.wrong(place, f"{call.function}(... ORDER BY ...) is not supported", "leave the order out")
-        elif call.arguments > 1 or (call.arguments == 0 and function != "count"):
-            self.phrases.wrong(place, f"{call.function} takes one argument")
-        elif call.distinct and function not in ("count", "min", "max"):
+        elif call.arguments != wanted and not (aggregate.star and call.arguments == 0):
+            many = {1: "one argument", 2: "two arguments"}.get(wanted, f"{wanted} arguments")
+            self.phrases.wrong(place, f"{call.function} takes {many}")
+        elif wanted > 2:
+            self.phrases.wrong(place, f"{call.function} takes {wanted} arguments, and a query may give two")
+        elif call.distinct and function not in ("count", "min", "max", "bool_and", "bool_or"):
             hint = "take the distinct values in a sub-query, and aggregate those"
             self.phrases.wrong(place, f"{call.function}(DISTINCT ...) is not supported", hint)
         else:
-            return self._call(part, call, function)
+            return self._call(part, call, function, aggregate)
         return None
 
-    def _call(self, part: Part, call: Call, function: str) -> str | None:
+    def _call(self, part: Part, call: Call, function: str, aggregate: Algebra) -> str | None:
         place = part.piece(call.start, call.end)
         written = argument_of(part, call)
-        value = condition = None
-        if written.argument is not None:
-            value = self.phrases.expression(written.argument, self.scope, self.child.schema)
+        noted = len(self.phrases.mistakes)
+        constant = None
+        parts = list(written.arguments)
+        if aggregate.constant is not None:
+            constant = self._constant(parts.pop())
+        found = [self.phrases.expression(each, self.scope, self.child.schema) for each in parts]
+        values = [each for each in found if each is not None]
+        condition = None
         if written.condition is not None:
             condition = self.phrases.condition(Plain(written.condition), self.scope, self.child.schema)
-        if (written.argument and value is None) or (written.condition and condition is None):
+        if len(values) < len(found) or len(self.phrases.mistakes) > noted:
             return None
         distinct = call.distinct and function == "count"
-        sql = value.sql if value else None
+        texts = [each.sql for each in values]
         if condition is not None:
-            sql = f"CASE WHEN (\n{condition.sql}\n) THEN (\n{sql or 1}\n) END"
-        canon = f"{function}({'distinct ' if distinct else ''}{canonical(sql or '*', ())})"
+            texts = [f"CASE WHEN (\n{condition.sql}\n) THEN (\n{each}\n) END" for each in texts or ["1"]]
+        listed = [canonical(each, ()) for each in texts] or ["*"]
+        fraction = [] if constant is None else [f"{constant!r}"]
+        canon = f"{function}({'distinct ' if distinct else ''}{', '.join([*listed, *fraction])})"
         if canon not in self.calls:
-            argument = self.phrases.bound(place, sql, self.child.schema) if sql is not None else None
-            kind = self._kind(written.argument or place, function, argument, distinct)
-            if (sql is not None and argument is None) or kind is None:
+            bound = [self.phrases.bound(place, each, self.child.schema) for each in texts]
+            arguments = [each for each in bound if each is not None]
+            if len(arguments) < len(bound):
                 return None
-            name = f"{function}_{len(self.calls) + 1}"
-            self.calls[canon] = AggregateCall(name, function, argument, distinct, kind, place.text)
+            kind = self._kind(parts[0] if parts else place, aggregate, constant, arguments, distinct)
+            if kind is None:
+                return None
+            one, other = (*arguments, None, None)[:2]
+            name = f"{aggregate.name}_{len(self.calls) + 1}"
+            self.calls[canon] = AggregateCall(
+                name, function, one, distinct, kind, place.text, other, constant, place.line, place.column
+            )
         return quoted(self.calls[canon].name)
 
-    def _kind(self, part: Part, function: str, argument: Expression | None, distinct: bool) -> pa.DataType | None:
+    def _constant(self, part: Part) -> float:
+        """The number that a second argument must be; what it may be is the aggregate's to say."""
         try:
-            return result_type(function, argument.kind if argument else None, distinct)
+            return float(part.text)
+        except ValueError:
+            self.phrases.wrong(part, f"{part.text} must be a number as it stands", "write it out, like 0.5")
+            return 0.0
+
+    def _kind(
+        self,
+        part: Part,
+        aggregate: Algebra,
+        constant: float | None,
+        arguments: Sequence[Expression],
+        distinct: bool,
+    ) -> pa.DataType | None:
+        try:
+            if distinct:
+                return result_type("count", arguments[0].kind, distinct)
+            return aggregate.at(constant).result([each.kind for each in arguments])
         except DeclarationError as error:
             self.phrases.within(part, error)
             return None

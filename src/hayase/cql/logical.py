@@ -50,13 +50,14 @@ class Window:
     """`kind` range, rows or unbounded. `length` is microseconds or a number of rows, and so is `slide`.
 
     `[Now]` is a range of length 0: as short as the result's times allow. `partition` are columns of the stream, as it
-    spells them; only with rows.
+    spells them; only with rows. `several` are the lengths of many windows, with what the column `window` says of each.
     """
 
     kind: Literal["range", "rows", "unbounded"]
     length: int = 0
     slide: int | None = None
     partition: tuple[str, ...] = ()
+    several: tuple[tuple[int, int | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """`function` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
+    """`function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
 
     name: str
     function: str
@@ -123,20 +124,34 @@ class AggregateCall:
     distinct: bool
     kind: pa.DataType
     text: str
+    second: Expression | None = None
+    constant: float | None = None
+    line: int = 1
+    column: int = 1
+
+    @property
+    def arguments(self) -> tuple[Expression, ...]:
+        """The expressions that it reads."""
+        return tuple(each for each in (self.argument, self.second) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The keys, then the calls. Without keys: one row, also over nothing."""
+    """The keys, then the calls. Without keys: one row, also over nothing.
+
+    Over a source with several windows it is this for each of them; a first column, `tag`, tells which.
+    """
 
     child: Node
     keys: tuple[Column, ...]
     calls: tuple[AggregateCall, ...]
+    tag: pa.Field | None = None
 
     @property
     def schema(self) -> pa.Schema:
         keys = [pa.field(each.name, each.value.kind) for each in self.keys]
-        return pa.schema([*keys, *(pa.field(each.name, each.kind) for each in self.calls)])
+        calls = [pa.field(each.name, each.kind) for each in self.calls]
+        return pa.schema([*([self.tag] if self.tag else []), *keys, *calls])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +229,8 @@ def _line(node: Node) -> str:
         case Aggregate():
             keys = ", ".join(f"{each.name} = {_sql(each.value)}" for each in node.keys)
             calls = ", ".join(f"{each.name} = {_call(each)}" for each in node.calls)
-            return "Aggregate" + (f" by {keys}" if keys else "") + (f": {calls}" if calls else "")
+            each = " for each window" if node.tag else ""
+            return f"Aggregate{each}" + (f" by {keys}" if keys else "") + (f": {calls}" if calls else "")
         case Distinct():
             return "Distinct"
         case SetOperation():
@@ -224,8 +240,9 @@ def _line(node: Node) -> str:
 
 
 def _call(call: AggregateCall) -> str:
-    argument = _sql(call.argument) if call.argument else "*"
-    return f"{call.function}({'distinct ' if call.distinct else ''}{argument})"
+    arguments = [_sql(each) for each in call.arguments] or ["*"]
+    constant = [f"{call.constant:g}"] if call.constant is not None else []
+    return f"{call.function}({'distinct ' if call.distinct else ''}{', '.join([*arguments, *constant])})"
 
 
 def _sql(expression: Expression) -> str:
@@ -245,4 +262,5 @@ def window_text(window: Window) -> str:
     size = duration_text if window.kind == "range" else str
     partition = f"Partition By {', '.join(window.partition)} " if window.partition else ""
     slide = f" Slide {size(window.slide)}" if window.slide is not None else ""
-    return f"[{partition}{window.kind.capitalize()} {size(window.length)}{slide}]"
+    lengths = ", ".join(size(each) for each, _ in window.several or ((window.length, 0),))
+    return f"[{partition}{window.kind.capitalize()} {lengths}{slide}]"

@@ -6,7 +6,7 @@ them are told at once; an expression with a mistake is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -29,10 +29,11 @@ _NESTED = "name columns of the query around a sub-query only in plain conditions
 
 
 class Phrases:
-    """Reads, resolves and types expressions."""
+    """Reads, resolves and types expressions. `aggregates` are a user's own, by name: where each is found."""
 
-    def __init__(self) -> None:
+    def __init__(self, aggregates: Mapping[str, str] | None = None) -> None:
         self.mistakes: list[Mistake] = []
+        self.aggregates = dict(aggregates or {})
 
     def wrong(self, part: Part, message: str, hint: str | None = None) -> None:
         """Note a mistake."""
@@ -48,7 +49,7 @@ class Phrases:
     def read(self, part: Part) -> Reading | None:
         """What DuckDB reads in a part."""
         try:
-            found = read(part.text)
+            found = read(part.text, frozenset(self.aggregates))
         except DeclarationError as error:
             self.within(part, error)
             return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import AggregateDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.stages import Stage
 from hayase.cql import logical
@@ -21,6 +21,7 @@ from hayase.cql.outputs import between, output_of
 from hayase.cql.projecting import is_stateless, projected
 from hayase.cql.resolution import resolve
 from hayase.cql.rewriting import rewrite
+from hayase.cql.sharing import check_windows, one_by_one
 from hayase.cql.staging import QueryFacts, staged
 from hayase.cql.statement import Statement, parse
 from hayase.cql.views import through
@@ -64,7 +65,7 @@ def plan(declaration: PipelineDeclaration) -> Planned:
             statements[name] = parse(text)
         except DeclarationError as error:
             found[name] += error.mistakes
-    pipeline = _Pipeline(declaration.streams)
+    pipeline = _Pipeline(declaration.streams, declaration.aggregates)
     names = {name.lower(): name for name in (*pipeline.streams, *found)}
     sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
     circles = _circles(sources)
@@ -91,7 +92,10 @@ def plan(declaration: PipelineDeclaration) -> Planned:
 class _Pipeline:
     """What is planned so far: the streams there are, the declared ones behind each, and the queries that are views."""
 
-    def __init__(self, declared: Sequence[StreamDeclaration]):
+    def __init__(self, declared: Sequence[StreamDeclaration], aggregates: Sequence[AggregateDeclaration]):
+        for each in aggregates:
+            each.load()
+        self._aggregates = {each.name.lower(): each.source for each in aggregates}
         self.streams = {each.name: each for each in declared}
         self.queries: list[PlannedQuery] = []
         self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared}
@@ -101,8 +105,8 @@ class _Pipeline:
         """Plan one more query, or raise DeclarationError with everything that is wrong with it."""
         read = {source: self.streams[source] for source in sources}
         read |= {part.text: self.streams[source] for part, source in zip(statement.sources, sources)}
-        root = resolve(statement, read)
-        mistakes = check_keys(root)
+        root = resolve(statement, read, self._aggregates)
+        mistakes = [*check_keys(root), *check_windows(root)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
         behind = {base.name: base for source in sources for base in self._bases[source]}
@@ -119,7 +123,7 @@ class _Pipeline:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
         facts = QueryFacts.of(root, canon, bases)
         drafts: list[Draft] = []
-        for each in cut(name, rewrite(root), partial(between, facts.times)):
+        for each in cut(name, rewrite(one_by_one(root)), partial(between, facts.times)):
             sources = [source_of(leaf).declaration.name for leaf in leaves(each.root)]
             bases[each.name] = tuple({one.name: one for source in sources for one in bases[source]}.values())
             if each.name == name:

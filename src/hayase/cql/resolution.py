@@ -29,11 +29,17 @@ __all__ = ["resolve"]
 _BESIDE = "correlated sub-queries in FROM are not supported"
 _JOIN = "select the column in the sub-query, and compare it in ON or WHERE"
 _WHOLE = "a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it"
+_TAG = "window"
+_AGGREGATE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
 _OUTSIDE = "select what is to be compared, and use IN, or join with the sub-query"
 
 
-def resolve(statement: Statement, sources: Mapping[str, StreamDeclaration]) -> Node:
+def resolve(
+    statement: Statement, sources: Mapping[str, StreamDeclaration], aggregates: Mapping[str, str] | None = None
+) -> Node:
     """The logical plan of a query over declared streams, or DeclarationError with everything that is wrong.
+
+    `aggregates` are a user's own, by name: "module:attribute".
 
     >>> from hayase.cql.statement import parse
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -44,7 +50,7 @@ def resolve(statement: Statement, sources: Mapping[str, StreamDeclaration]) -> N
         Filter "events.amount" > 0
           Source events as events [Rows 5]
     """
-    resolution = _Resolution(sources)
+    resolution = _Resolution(sources, aggregates)
     node = resolution.query(statement.query, _Around(), result=True)
     if node is None or resolution.mistakes:
         found = dict.fromkeys(resolution.mistakes)
@@ -87,9 +93,9 @@ class _From:
 class _Resolution:
     """A query on its way to a plan; None stands for what has mistakes."""
 
-    def __init__(self, sources: Mapping[str, StreamDeclaration]):
+    def __init__(self, sources: Mapping[str, StreamDeclaration], aggregates: Mapping[str, str] | None):
         self.sources = {name.lower(): each for name, each in sources.items()}
-        self.phrases = Phrases()
+        self.phrases = Phrases(aggregates)
         self.mistakes = self.phrases.mistakes
         self._lists = SelectList(self.phrases)
 
@@ -171,7 +177,8 @@ class _Resolution:
                 columns.append(spelled[name.lower()])
         if len(columns) < len(window.partition):
             return None
-        return logical.Window(window.kind, window.length, window.slide, tuple(dict.fromkeys(columns)))
+        partition = tuple(dict.fromkeys(columns))
+        return logical.Window(window.kind, window.length, window.slide, partition, window.several)
 
     def _nested(self, relation: syntax.Nested, around: _Around) -> _From | None:
         hidden = Hidden(around.scope(around.beside), _BESIDE, _JOIN)
@@ -184,6 +191,7 @@ class _Resolution:
         return _From(_renamed(node, flat, relation.part), around.scope((shown,)))
 
     def _joined(self, join: syntax.Joined, around: _Around) -> _From | None:
+        self._single(join.left, join.right)
         left = self._relation(join.left, around)
         beside = around.beside + (left.scope.relations if left else ())
         right = self._relation(join.right, replace(around, beside=beside))
@@ -213,6 +221,12 @@ class _Resolution:
         hidden = {flat for each in merged.columns for flat in each.hides}
         kept = tuple(each for each in both.merged if not each.hides & hidden)
         return _From(node, replace(both, merged=kept + merged.columns))
+
+    def _single(self, *relations: syntax.Relation) -> None:
+        """Of these, none may have several windows."""
+        for each in relations:
+            if isinstance(each, syntax.Named) and each.window and each.window.several:
+                self.phrases.wrong(each.window.part, "several windows in a join are not supported", _AGGREGATE)
 
     def _using(self, join: syntax.Joined, left: _From, right: _From) -> _Using:
         equal: list[tuple[Expression, Expression]] = []
@@ -252,6 +266,9 @@ class _Resolution:
         for condition in select.where:
             node = self._where(condition, node, scope)
         outputs = self._lists.outputs(select.items, scope, result)
+        several = select.source.window if isinstance(select.source, syntax.Named) else None
+        if several is not None and several.several and not self._is_grouped(select):
+            self.phrases.wrong(several.part, "several windows without an aggregate are not supported", _AGGREGATE)
         if self._is_grouped(select):
             found = self._grouped(select, outputs, node, scope)
         else:
@@ -292,7 +309,7 @@ class _Resolution:
     def _grouped(
         self, select: syntax.Select, outputs: Sequence[Output], node: Node, scope: Scope
     ) -> logical.Project | None:
-        groups = Groups(self.phrases, node, scope, select.items)
+        groups = Groups(self.phrases, node, scope, select.items, self._tag(select, outputs))
         for part in select.group:
             groups.key(part)
         values: list[Expression | None] = []
@@ -312,7 +329,20 @@ class _Resolution:
         for condition in conditions:
             top = logical.Filter(top, condition) if condition else top
         columns = [logical.Column(each.name, value) for each, value in zip(outputs, values) if value]
+        if groups.tag is not None:
+            columns.insert(0, logical.Column(groups.tag.name, column(groups.tag.name, groups.tag.type, select.part)))
         return logical.Project(top, tuple(columns))
+
+    def _tag(self, select: syntax.Select, outputs: Sequence[Output]) -> pa.Field | None:
+        """The column that tells windows apart, if there are several."""
+        window = select.source.window if isinstance(select.source, syntax.Named) else None
+        if window is None or not window.several:
+            return None
+        for each in outputs:
+            if each.name.lower() == _TAG:
+                message = f'"{each.name}" is the column that tells the windows apart'
+                self.phrases.wrong(each.part, message, "name this one differently with AS")
+        return pa.field(_TAG, pa.int64() if window.kind == "rows" else pa.string())
 
     # ------------------------------------------------------------------------------------------------ sub-queries
 
@@ -352,6 +382,7 @@ class _Resolution:
     def _correlated(self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope) -> _Member | None:
         """A plain sub-query: conditions of its WHERE that name columns around it become conditions of the join."""
         around = _Around(outer=scope)
+        self._single(query.source)
         source = self._relation(query.source, around)
         if source is None:
             return None

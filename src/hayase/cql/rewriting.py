@@ -18,7 +18,6 @@ from hayase.core.keys import check_key_type
 from hayase.cql.columns import both, column, kept, plain, plain_columns, quoted, renamed
 from hayase.cql.logical import (
     Aggregate,
-    AggregateCall,
     Column,
     Distinct,
     Expression,
@@ -64,7 +63,7 @@ def _pushed(node: Node, wanted: Sequence[Expression]) -> Node:
             names = plain_columns(node.keys)
             down, up = _split(wanted, names)
             below = _pushed(node.child, [renamed(each, names) for each in down])
-            return _filtered(Aggregate(below, node.keys, node.calls), up)
+            return _filtered(replace(node, child=below), up)
         case Distinct():
             return Distinct(_pushed(node.child, wanted))
         case SetOperation():
@@ -233,10 +232,9 @@ def _pruned(node: Node, needed: frozenset[str]) -> Node:
             return Project(_pruned(node.child, _read(each.value for each in columns)), columns)
         case Aggregate():
             calls = tuple(each for each in node.calls if each.name in needed)
-            arguments = (each.argument for each in calls if each.argument)
-            return Aggregate(
-                _pruned(node.child, _read([*(each.value for each in node.keys), *arguments])), node.keys, calls
-            )
+            arguments = (one for each in calls for one in each.arguments)
+            child = _pruned(node.child, _read([*(each.value for each in node.keys), *arguments]))
+            return replace(node, child=child, calls=calls)
         case SetOperation(kind="union", all=True):
             wanted = _at_least_one(node, needed)
             left, right = (kept(_pruned(each, needed), wanted) for each in (node.left, node.right))
@@ -329,26 +327,29 @@ class _Names:
         """The child gives the keys under their names and each argument once."""
         columns = {each.value.sql: each for each in reversed(node.keys)}
         made = list(node.keys)
-        calls: list[AggregateCall] = []
-        for call in node.calls:
-            argument = call.argument
-            if argument is not None:
-                known = columns.get(argument.sql)
-                if known is None:
-                    name = plain(argument)
-                    taken = name is None or any(each.name.lower() == name.lower() for each in made)
-                    known = Column(self._fresh() if name is None or taken else name, argument)
-                    columns[argument.sql] = known
-                    made.append(known)
-                argument = column(known.name, argument.kind, argument)
-            calls.append(replace(call, argument=argument))
+
+        def given(argument: Expression | None) -> Expression | None:
+            if argument is None:
+                return None
+            known = columns.get(argument.sql)
+            if known is None:
+                name = plain(argument)
+                taken = name is None or any(each.name.lower() == name.lower() for each in made)
+                known = Column(self._fresh() if name is None or taken else name, argument)
+                columns[argument.sql] = known
+                made.append(known)
+            return column(known.name, argument.kind, argument)
+
+        calls = tuple(replace(each, argument=given(each.argument), second=given(each.second)) for each in node.calls)
         keys = tuple(Column(each.name, column(each.name, each.value.kind, each.value)) for each in node.keys)
         child = node.child
         if not made:
-            return Aggregate(kept(child, _at_least_one(child, frozenset())), keys, tuple(calls))
-        if all(plain(each.value) == each.name for each in made):
-            return Aggregate(kept(child, [each.name for each in made]), keys, tuple(calls))
-        return Aggregate(Project(child, tuple(made)), keys, tuple(calls))
+            child = kept(child, _at_least_one(child, frozenset()))
+        elif all(plain(each.value) == each.name for each in made):
+            child = kept(child, [each.name for each in made])
+        else:
+            child = Project(child, tuple(made))
+        return replace(node, child=child, keys=keys, calls=calls)
 
 
 RULES: tuple[Callable[[Node], Node], ...] = (push_down, prune, name_keys)

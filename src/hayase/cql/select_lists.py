@@ -88,14 +88,17 @@ class SelectList:
             return self._column_name(text, scope) or f"column_{place}"
         if len(found.calls) == 1 and not found.columns:
             call = found.calls[0]
-            if canonical(text, ()) == canonical(text[call.start : call.end], ()) and call.function in FUNCTIONS:
-                argument = argument_of(item.part, call).argument
-                if argument is None:
+            if canonical(text, ()) == canonical(text[call.start : call.end], ()) and self._is_known(call.function):
+                arguments = argument_of(item.part, call).arguments
+                if not arguments:
                     return "count"
-                inner = self._column_name(argument.text, scope)
+                inner = self._column_name(arguments[0].text, scope)
                 distinct = "distinct_" if call.distinct else ""
                 return f"{call.function}_{distinct}{inner}" if inner else f"column_{place}"
         return f"column_{place}"
+
+    def _is_known(self, function: str) -> bool:
+        return function in FUNCTIONS or function in self._phrases.aggregates
 
     def _column_name(self, text: str, scope: Scope) -> str | None:
         """The name of a column, or of a field of it, if the text is nothing else."""

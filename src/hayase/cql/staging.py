@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
-from hayase.cql.columns import both, plain
+from hayase.cql.columns import both, column, plain
 from hayase.cql.drafts import Draft, Reading, Step
 from hayase.cql.identity import digest, shape_of, source_facts
+from hayase.cql.joining import Making, company
 from hayase.cql.keying import Fragment, LeafKey, differs, is_leaf, leaves, source_of
 from hayase.cql.logical import (
     Aggregate,
@@ -34,6 +35,7 @@ from hayase.cql.logical import (
 )
 from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
 from hayase.cql.outputs import Times, nullable
+from hayase.cql.sharing import is_shared, over_relation
 from hayase.cql.steps import (
     chain,
     choosing,
@@ -45,9 +47,10 @@ from hayase.cql.steps import (
     same,
     stream_columns,
     told,
+    traced,
 )
 from hayase.lifetimes import plans
-from hayase.lifetimes.kernel import KernelConfig, QueryKernel
+from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
 
 __all__ = ["QueryFacts", "staged"]
@@ -74,9 +77,12 @@ class QueryFacts:
         """The facts of a whole query."""
         sources = [source_of(each) for each in leaves(root)]
         slides = {each.window.slide if each.window.kind == "range" else None for each in sources}
+        times = Times.of(each.declaration for each in sources)
         slide = slides.pop() if len(slides) == 1 else None
+        if slide is not None and slide % times.scale:  # some of its multiples cannot be written as times of the result
+            slide = None
         streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
-        return cls(canon, Times.of(each.declaration for each in sources), slide, bases, tuple(streams.values()))
+        return cls(canon, times, slide, bases, tuple(streams.values()))
 
 
 def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
@@ -93,7 +99,7 @@ def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> 
     known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
-    stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, partial(QueryKernel, config))
+    stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, Making(config), company(work.inputs, plan))
     return Draft(stage, tuple(work.readings), plan)
 
 
@@ -163,8 +169,10 @@ class _Assembly:
         steps: Sequence[Step],
     ) -> int:  # fmt: skip
         self.read.append(set(read.values()))
-        shown = tuple(told(read, steps, source))
-        return self.add(Input(source.declaration.name, side, schema, key), Reading("rows", shown, tuple(read.values())))
+        taken = Input(source.declaration.name, side, schema, key)
+        if taken in self.inputs:  # several windows of one reading
+            return self.inputs.index(taken)
+        return self.add(taken, Reading("rows", tuple(told(read, steps, source)), tuple(read.values())))
 
     def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
         read, steps = chosen_first(source, in_steps(above, source.schema))
@@ -218,6 +226,37 @@ class _Assembly:
         number = self._reading(source, side, marked.schema, key or (), read, [marked])
         return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
 
+    # ------------------------------------------------------------------------------------------------ shared windows
+
+    def _shared(self, node: Aggregate) -> plans.Node:
+        """Many windows of a stream, or one, aggregated in one pass; keys and arguments are columns of the input."""
+        key = next(self.keys)
+        nodes = chain(node.child)
+        source = nodes[0]
+        assert isinstance(source, Source)
+        window = source.window
+        steps = in_steps(nodes[1:], source.schema)
+        names = tuple(plain(each.value) or "" for each in node.keys)
+        where = None
+        if window.kind == "rows":
+            steps, where = _marked(steps)
+            hashed = tuple(next(name for name in names if traced(node.child, name) == each) for each in key or ())
+        else:
+            hashed = key or ()
+        read, rest = chosen_first(source, steps)
+        own = (
+            {} if rest else read
+        )  # columns that are only chosen are called as the stream calls them: all readers agree
+        first = choosing(source, read if rest else {name: name for name in read.values()})
+        side = map_side(first, rest, pa.schema([]))
+        schema = rest[-1].schema if rest else first.schema
+        hashed, keys = (tuple(own.get(name, name) for name in each) for each in (hashed, names))
+        number = self._reading(source, side, schema, hashed, read, rest)
+        lengths = window.several or ((window.length, None),)
+        kind: Literal["rows", "range"] = "rows" if window.kind == "rows" else "range"
+        windows = tuple(plans.SharedWindow(kind, length, window.slide or 1, tag) for length, tag in lengths)
+        return plans.Shared(number, windows, keys, _calls(node, own), nullable(node.schema), where)
+
     # ------------------------------------------------------------------------------------------------ operators
 
     def node(self, node: Node) -> plans.Node:
@@ -234,13 +273,13 @@ class _Assembly:
                 return _scalars(self.node(inner), in_steps(nodes, inner.schema))
             case Join():
                 return self._join(node)
+            case Aggregate() if is_shared(node):
+                return self._shared(node)
             case Aggregate():
                 child = self.node(node.child)
-                calls = tuple(
-                    plans.Call(each.function, plain(each.argument) if each.argument else None, each.distinct, each.text)
-                    for each in node.calls
-                )
-                return plans.Aggregate(child, tuple(each.name for each in node.keys), calls, nullable(node.schema))
+                keys = tuple(each.name for each in node.keys)
+                calls = tuple(replace(each, function=over_relation(each.function)) for each in _calls(node))
+                return plans.Aggregate(child, keys, calls, nullable(node.schema))
             case Distinct():
                 child = self.node(node.child)
                 return plans.Multiset("distinct", (child,), child.schema)
@@ -279,7 +318,45 @@ def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:
     return child
 
 
+def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> tuple[plans.Call, ...]:
+    """The calls of an aggregate over columns, some of which have other names."""
+
+    def name(argument: Expression | None) -> str | None:
+        own = plain(argument) if argument else None
+        return names.get(own, own) if own is not None else None
+
+    return tuple(
+        plans.Call(each.function, name(each.argument), each.distinct, each.text, name(each.second), each.constant)
+        for each in node.calls
+    )
+
+
+def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
+    """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them."""
+    let_through: Expression | None = None
+    made: list[Step] = []
+    for step in steps:
+        flag = let_through
+        if step.where is not None:
+            where = step.where if flag is None else _guarded(step.where, flag)
+            flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
+        if flag is None:
+            made.append(step)
+            continue
+        columns = [
+            each if plain(each.value) else Column(each.name, _guarded(each.value, flag)) for each in step.columns
+        ]
+        made.append(Step((*columns, Column(_LET_THROUGH, flag))))
+        let_through = column(_LET_THROUGH, pa.bool_())
+    return made, _LET_THROUGH if let_through is not None else None
+
+
+def _guarded(value: Expression, flag: Expression) -> Expression:
+    sql = f"CASE WHEN (\n{flag.sql}\n) THEN (\n{value.sql}\n) END"
+    return replace(value, sql=sql, columns=value.columns | flag.columns, equality=None)
+
+
 def _has_global(node: plans.Node) -> bool:
     """Whether some aggregate has a row also over nothing."""
-    own = isinstance(node, plans.Aggregate) and not node.keys
+    own = isinstance(node, plans.Aggregate | plans.Shared) and not node.keys
     return own or any(_has_global(child) for child in plans.children(node))

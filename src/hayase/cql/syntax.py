@@ -77,7 +77,8 @@ Condition = Plain | Membership
 class WindowText:
     """A window as it is written, understood but for the names in it; `part` are the brackets with what is in them.
 
-    `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`.
+    `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`. Where there are `several` lengths, each is
+    here with what the column `window` says of it: the number of rows, or the duration as it is written.
     """
 
     part: Part
@@ -85,6 +86,7 @@ class WindowText:
     length: int = 0
     slide: int | None = None
     partition: tuple[Part, ...] = ()
+    several: tuple[tuple[int, int | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from hayase.core.stages import Input
 from hayase.cql.drafts import Draft, Reading
+from hayase.cql.joining import company
 from hayase.cql.map_sides import Composed
 
 __all__ = ["through"]
@@ -37,6 +38,6 @@ def through(views: Mapping[str, Draft], draft: Draft) -> Draft:
     marks = [view.stage.fingerprint for view in used.values()]
     text = "\0".join((*marks, draft.stage.fingerprint))
     fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return replace(
-        draft, stage=replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint), readings=tuple(readings)
-    )
+    others = company(inputs, draft.plan) if draft.plan is not None else None
+    stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, company=others)
+    return replace(draft, stage=stage, readings=tuple(readings))

@@ -2,6 +2,7 @@
 
 [Range 10 seconds]    [Range 1 minute Slide 10 seconds]    [Rows 5]    [Rows 5 Slide 2]    [Now]
 [Partition By a, b Rows 3]    [Partition By a Rows 3 Slide 3]    [Unbounded]    [Range Unbounded]
+[Rows 10, 13, 19, 40 Slide 2]    [Range 1 minute, 1 hour Slide 10 seconds]    [Partition By a Rows 3, 30]
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sqlglot import tokenize
 
@@ -85,8 +87,23 @@ def _split(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Seque
 
 def _range(brackets: Part, first: _Word, rest: Sequence[_Word]) -> WindowText:
     size, slide, step = _split(rest)
-    length = _duration(first, size)
-    return WindowText(brackets, "range", length, _duration(slide, step) if slide else None)
+    lengths = [(_duration(first, each), " ".join(word.part.text for word in each)) for each in _listed(size)]
+    several = _several(size, lengths)
+    return WindowText(brackets, "range", lengths[0][0], _duration(slide, step) if slide else None, several=several)
+
+
+def _listed(words: Sequence[_Word]) -> list[Sequence[_Word]]:
+    """What stands between commas."""
+    bounds = [-1, *(at for at, each in enumerate(words) if each.word == ","), len(words)]
+    return [words[start + 1 : end] for start, end in pairwise(bounds)]
+
+
+def _several(words: Sequence[_Word], lengths: Sequence[tuple[int, int | str]]) -> tuple[tuple[int, int | str], ...]:
+    """Lengths with what tells them apart, if there is more than one."""
+    for at, (length, written) in enumerate(lengths):
+        if any(length == other for other, _ in lengths[:at]):
+            raise _wrong(words[0].part, f"the window of {written} is named twice", "name every length once")
+    return tuple(lengths) if len(lengths) > 1 else ()
 
 
 def _duration(opening: _Word, words: Sequence[_Word]) -> int:
@@ -108,8 +125,9 @@ def _duration(opening: _Word, words: Sequence[_Word]) -> int:
 
 def _rows(brackets: Part, partition: tuple[Part, ...], first: _Word, rest: Sequence[_Word]) -> WindowText:
     size, slide, step = _split(rest)
-    count = _count(first, size)
-    return WindowText(brackets, "rows", count, _count(slide, step) if slide else None, partition)
+    counts = [_count(first, each) for each in _listed(size)]
+    several = _several(size, [(count, count) for count in counts])
+    return WindowText(brackets, "rows", counts[0], _count(slide, step) if slide else None, partition, several)
 
 
 def _count(opening: _Word, words: Sequence[_Word]) -> int:

@@ -65,6 +65,14 @@ class Definition:
                 return each
         raise UnknownName("stage", stage, [each.name for each in self.records])
 
+    def readers(self, stage: str) -> frozenset[str]:
+        """A stage, and the stages that read its output, directly or through others."""
+        found = {stage}
+        for each in self.records:  # in dependency order
+            if found.intersection(each.inputs):
+                found.add(each.name)
+        return frozenset(found)
+
 
 def load(home: Home, version: int) -> Definition:
     """The definition of a version, from its file."""

@@ -41,6 +41,10 @@ class Home:
         """Durable output that waits for its manifest, on the same file system as the streams."""
         return self.path / "staged" / lane
 
+    def exchange(self, lane: str) -> Path:
+        """What the map side of the batch at hand gives to its reduce side."""
+        return self.path / "exchange" / lane
+
     def gate(self, lane: str) -> Path:
         return self.path / "gates" / f"{lane}.json"
 

@@ -24,6 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from hayase.core.clock import now_us
 from hayase.core.errors import LaneFailed
+from hayase.engine import exchange
 from hayase.engine.definitions import latest_version
 from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import Home
@@ -46,7 +47,8 @@ class Reducer:
     task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [row for batch in batches for row in blob_rows(batch)]
+        shuffled = [row for batch in batches for row in blob_rows(batch)]
+        rows = exchange.taken_in(shuffled, self.task.home.exchange(self.task.lane))
         if not rows:
             return
         header = next(each["blob"] for each in rows if each["kind"] == "header")
@@ -73,6 +75,7 @@ class Lane:
         self._commits = Commits(home, lane)
         self._on_commit = on_commit
         self.manifest = begin(self._commits, self._commits.recover(), now_us())
+        exchange.clear(home.exchange(lane))
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
         self._query = self._start(awake)
@@ -110,6 +113,7 @@ class Lane:
         reports = [Report.from_json(row.report) for row in rows]
         took = time.perf_counter() - began
         self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
+        exchange.clear(self._home.exchange(self._lane))
         if self.manifest.version % 64 == 0:
             self._commits.sweep(self.manifest)
         if self._on_commit is not None:

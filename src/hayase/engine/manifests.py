@@ -110,7 +110,8 @@ class Commits:
     def recover(self) -> Manifest:
         """After a start: finish what the newest manifest promised, and clear away what no manifest names."""
         with writing(f"the home {self.home.path}"):
-            for path in (self.directory, self.home.state(self.lane), self.home.staged(self.lane)):
+            directories = (self.home.state, self.home.staged, self.home.exchange)
+            for path in (self.directory, *(each(self.lane) for each in directories)):
                 path.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.directory)
         manifest = self.latest()

@@ -63,18 +63,51 @@ def map_ranges(
         log = logs[each.stream]
         bucket = (number + count) % definition.buckets
         figures = {name: {"read": 0, "processed": 0, "dead": 0, "seconds": 0.0} for name in each.passed}
+        parties = list(_parties(stages, each.passed))
         for chunk in _chunks(log.read(each.first, each.next), log):
-            for name, passed in each.passed.items():
+            for party in parties:
                 began = time.perf_counter()
-                tally = figures[name]
-                for made in _mapped(stages[name], chunk, log, passed, definition, bucket, now):
-                    tally["read"] += made.read
-                    tally["dead"] += made.dead
-                    tally["processed"] += made.read - made.dead - made.passed_on
+                for made in _mapped(party, chunk, log, definition, bucket, now):
+                    for name in party.names:
+                        figures[name]["read"] += made.read
+                        figures[name]["dead"] += made.dead
+                        figures[name]["processed"] += made.read - made.dead - made.passed_on
                     if made.rows:
                         yield _rows(made.rows)
-                tally["seconds"] += time.perf_counter() - began
+                for name in party.names:
+                    figures[name]["seconds"] += (time.perf_counter() - began) / len(party.names)
         yield _rows([(bucket, "figures", "", 0, each.first, orjson.dumps(figures))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Party:
+    """Stages that read a range together: one alone, or company, whose inputs are read once for all of them."""
+
+    stages: tuple[Stage, ...]
+    inputs: tuple[Input, ...]
+    passed: int
+
+    @property
+    def names(self) -> list[str]:
+        return [each.name for each in self.stages]
+
+    @property
+    def blob_name(self) -> str:
+        """What is written on its blobs: the names of all who shall get them."""
+        return ",".join(self.names)
+
+
+def _parties(stages: Mapping[str, Stage], passed: Mapping[str, int]) -> Iterator[_Party]:
+    """Who reads a range together: company for which the same is late."""
+    found: dict[tuple[str, int], list[Stage]] = {}
+    for name, clock in passed.items():
+        company = stages[name].company
+        found.setdefault((company.group if company else name, clock), []).append(stages[name])
+    for (_, clock), members in found.items():
+        first, inputs = members[0], members[0].inputs
+        if first.company is not None and len(members) > 1:
+            inputs = tuple(map(first.company.read, zip(*(each.inputs for each in members), strict=True)))
+        yield _Party(tuple(members), inputs, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +185,18 @@ class _Made:
 
 
 def _mapped(
-    stage: Stage, chunk: _Chunk, log: StreamLog, passed: int, definition: Definition, bucket: int, now: int
+    party: _Party, chunk: _Chunk, log: StreamLog, definition: Definition, bucket: int, now: int
 ) -> Iterator[_Made]:
     """What each input that reads this stream makes of a chunk."""
     timely = _Timely(chunk, Refusals(), chunk.rows, np.arange(len(chunk)))
-    if stage.kernel is not None:
-        late = _late(chunk, log, passed)
+    if party.stages[0].kernel is not None:
+        late = _late(chunk, log, party.passed)
         if len(late):
             kept = np.delete(timely.kept, late.rows)
             timely = _Timely(chunk, late, chunk.rows.take(pa.array(kept)), kept)
-    for number, source in enumerate(stage.inputs):
+    for number, source in enumerate(party.inputs):
         if source.stream == log.declaration.name:
-            yield _mapped_input(stage, number, timely, definition, bucket, now)
+            yield _mapped_input(party, number, timely, definition, bucket, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +209,14 @@ class _Timely:
     kept: np.ndarray
 
 
-def _mapped_input(stage: Stage, number: int, timely: _Timely, definition: Definition, bucket: int, now: int) -> _Made:
-    source, chunk = stage.inputs[number], timely.chunk
+def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Definition, bucket: int, now: int) -> _Made:
+    source, chunk = party.inputs[number], timely.chunk
     mapped = source.map_side(timely.rows)
     origin = timely.kept[mapped.origin]
     made = _Made([])
-    if stage.kernel is None:
+    if party.stages[0].kernel is None:
         if mapped.rows.num_rows:
-            made.rows.append((bucket, "data", stage.name, number, chunk.first, to_blob(mapped.rows)))
+            made.rows.append((bucket, "data", party.blob_name, number, chunk.first, to_blob(mapped.rows)))
     else:
         whole = pa.RecordBatch.from_arrays(
             [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(origin + chunk.first)],
@@ -191,13 +224,14 @@ def _mapped_input(stage: Stage, number: int, timely: _Timely, definition: Defini
         )
         made.passed_on = whole.num_rows
         made.rows += [
-            (to, "data", stage.name, number, chunk.first, blob) for to, blob in _sent(whole, source, definition.buckets)
+            (to, "data", party.blob_name, number, chunk.first, blob)
+            for to, blob in _sent(whole, source, definition.buckets)
         ]
     if source.broadcast:
         return _Made(made.rows)
     made.read = len(chunk)
     for each in (timely.late, Refusals(timely.kept[mapped.refused.rows], mapped.refused.reasons)):
-        if len(each):
+        for stage in party.stages if len(each) else ():
             letters = dead_table(
                 stage=stage.name,
                 version=stage.fingerprint,
@@ -209,7 +243,7 @@ def _mapped_input(stage: Stage, number: int, timely: _Timely, definition: Defini
                 now=now,
             )
             made.rows.append((bucket, "dead", stage.name, number, chunk.first, to_blob(_batch(letters))))
-            made.dead += len(each)
+        made.dead += len(each)
     return made
 
 

@@ -1,8 +1,9 @@
 """How far every stage has read, and what the next batch takes: the offsets of a lane, as pure data.
 
 An offset names the definition version and, for each stage and stream, the position: the records before `at` are taken,
-`clock` says up to which event time the stream is complete there, `peak` is the greatest event time so far. All that a
-batch depends on is in its two offsets and the logs, so a batch that is run again gives the same result.
+`clock` says up to which event time the stream is complete there, `peak` is the greatest event time so far, `first` is the
+record with which the stage began. All that a batch depends on is in its two offsets and the logs, so a batch that is run
+again gives the same result.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Position:
     at: int
     clock: int = BEGINNING
     peak: int = BEGINNING
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Offset:
             "definition": self.definition,
             "tick": self.tick,
             "positions": {
-                stage: {stream: [each.at, each.clock, each.peak] for stream, each in inputs.items()}
+                stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
                 for stage, inputs in self.positions.items()
             },
         }
@@ -124,9 +126,40 @@ def advance(
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
-            moved[stream] = replace(end, clock=max(end.clock, position.clock), peak=max(end.peak, position.peak))
+            moved[stream] = replace(
+                position, at=at, clock=max(end.clock, position.clock), peak=max(end.peak, position.peak)
+            )
         positions[stage] = moved
-    return Offset(definition.version, positions, max(tick, start.tick))
+    return Offset(definition.version, _with_company(positions, start, definition), max(tick, start.tick))
+
+
+def _with_company(
+    positions: Mapping[str, Mapping[str, Position]], start: Offset, definition: Definition
+) -> dict[str, Mapping[str, Position]]:
+    """The positions, where a finished stream goes on as long as its company does.
+
+    A query that others read lives on with them: what it has in its windows ends while their other streams go on, as if
+    its text stood in theirs. So of a stream with nothing more to come, everything is known up to the greatest event of
+    all streams behind the stage and its readers, and it is at its end when all of them are.
+    """
+    made = {each.name for each in definition.records}
+    found: dict[str, Mapping[str, Position]] = {}
+    for stage, inputs in positions.items():
+        company = [
+            position
+            for each in definition.readers(stage)
+            for stream, position in positions.get(each, {}).items()
+            if stream not in made
+        ]
+        peak = max((each.peak for each in [*inputs.values(), *company]), default=BEGINNING)
+        going = [each.clock for each in company if each.clock < END]
+        known = max([peak + (peak > BEGINNING), *going]) if going else END
+        before = start.positions[stage]
+        found[stage] = {
+            stream: each if each.clock < END else replace(each, clock=max(known, before[stream].clock), peak=peak)
+            for stream, each in inputs.items()
+        }
+    return found
 
 
 def _position_at(at: int, log: StreamLog, index: Index, now: int) -> Position:
@@ -166,10 +199,11 @@ def _carried_over(
         begin = {}
         for stream in record.inputs:
             if stream in begun_anew:
-                begin[stream] = Position(_end_before_it_is_emptied(logs[stream]))
+                at = _end_before_it_is_emptied(logs[stream])
             else:
                 index = logs[stream].index()
-                begin[stream] = Position(index.next if record.start == "now" else index.start)
+                at = index.next if record.start == "now" else index.start
+            begin[stream] = Position(at, first=at)
         positions[record.name] = begin
     return positions
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState
-from hayase.core.stages import OFFSET, TIME, Kernel, Refusals, Spoiled, Stage, Tuples
-from hayase.engine.definitions import Definition, stages_of
+from hayase.core.keys import values
+from hayase.core.stages import OFFSET, TIME, Joint, Kernel, Outcome, Refusals, Spoiled, Stage, Tuples
+from hayase.engine.definitions import Definition, StageRecord, stages_of
 from hayase.engine.home import Home
 from hayase.engine.mapping import from_blob, mapped_schema
-from hayase.engine.positions import Batch, Offset, horizon
+from hayase.engine.positions import Batch, Position, horizon
 from hayase.engine.state import (
     Bundle,
     SegmentRef,
@@ -118,12 +120,16 @@ class Task:
 
 @dataclass(slots=True)
 class _Held:
-    """A stage's kernel for one bucket, as of a version, with the rooms where its inputs wait."""
+    """A stage's kernel for one bucket, as of a version, with the rooms where its inputs wait, and its company."""
 
     kernel: Kernel
     rooms: list[WaitingRoom]
+    joint: Joint | None = None
     version: int = 0
 
+
+STEP_ROWS = 131_072
+"""Records that a kernel takes at once: what it makes of them stays in the caches, and in memory that is used again."""
 
 _held: dict[tuple[str, str, str, str, int], _Held] = {}
 """Kernels of this process, by home, lane, epoch of the lane (one run of it), stage identity and bucket."""
@@ -154,19 +160,22 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     bundle = Bundle(task.home.state(task.lane), f"{task.version:012d}-{bucket}-{uuid.uuid4().hex}.state")
     for name, each in _figures(rows):
         made.figures[name].add(each)
-    for record in definition.records:
-        stage = stages[record.name]
+    for party in _parties(definition, stages, batch):
         began = time.perf_counter()
-        mine = [each for each in rows if each["stage"] == stage.name]
-        made.letters += [pa.table(from_blob(each["blob"])) for each in mine if each["kind"] == "dead"]
-        data = [each for each in mine if each["kind"] == "data"]
-        if stage.kernel is None:
-            _pass_on(task, stage, sorted(data, key=lambda each: each["first"]), directory, made)
-        else:
-            refs = task.states.get(record.identity, {}).get(bucket, ())
-            step = _Step(task, stage, record.identity, bucket, definition.buckets, refs, batch)
-            made.states[record.identity] = step.run(data, directory, bundle, made)
-        made.figures[stage.name].seconds += time.perf_counter() - began
+        steps: list[_Step] = []
+        for record in party:
+            stage = stages[record.name]
+            mine = [each for each in rows if stage.name in each["stage"].split(",")]
+            made.letters += [pa.table(from_blob(each["blob"])) for each in mine if each["kind"] == "dead"]
+            data = [each for each in mine if each["kind"] == "data"]
+            if stage.kernel is None:
+                _pass_on(task, stage, sorted(data, key=lambda each: each["first"]), directory, made)
+            else:
+                refs = task.states.get(record.identity, {}).get(bucket, ())
+                steps.append(_Step(task, stage, record.identity, bucket, definition.buckets, refs, batch, data))
+        made.states |= _run(steps, directory, bundle, made)
+        for record in party:
+            made.figures[record.name].seconds += (time.perf_counter() - began) / len(party)
     if made.letters:
         letters = pa.concat_tables(made.letters)
         made.parts.append(_part(task, directory, DEAD.name, letters, DEAD, order=bucket))
@@ -174,13 +183,102 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     return Report(bucket, batch, tuple(made.parts), made.states, made.figures)
 
 
+def _parties(definition: Definition, stages: Mapping[str, Stage], batch: Batch) -> list[list[StageRecord]]:
+    """Stages that run together: one alone, or company that goes from the same place to the same place."""
+    found: dict[tuple[str, frozenset[tuple[str, Position]], frozenset[tuple[str, Position]]], list[StageRecord]] = {}
+    for record in definition.records:
+        company = stages[record.name].company
+        start, end = (frozenset(each.positions.get(record.name, {}).items()) for each in (batch.start, batch.end))
+        found.setdefault((company.group if company else record.name, start, end), []).append(record)
+    return list(found.values())
+
+
+def _run(steps: list[_Step], directory: Path, bundle: Bundle, made: _Made) -> dict[str, tuple[SegmentRef, ...]]:
+    """One batch of stages that run together; their segments afterwards, by identity."""
+    if not any(step.is_due for step in steps):
+        return {step.identity: step.refs for step in steps}
+    helds = [_held.pop(step.key, None) for step in steps]  # a task that fails half-way leaves nothing behind
+    joint = helds[0].joint if helds[0] is not None else None
+    current = [held for step, held in zip(steps, helds) if held is not None and step.fits(held)]
+    together = [each for each in current if each.joint is joint]
+    if len(together) != len(steps) or (joint is not None and list(joint.kernels) != [each.kernel for each in together]):
+        joint, kernels = _kernels([step.stage for step in steps], steps[0].bucket, steps[0].buckets)
+        current = [step.fresh(kernel, joint) for step, kernel in zip(steps, kernels)]
+    begun = [step.begun(held) for step, held in zip(steps, current)]
+    outcomes = _processed(steps[0], joint, begun)
+    ended = {}
+    for step, each, outcome in zip(steps, begun, outcomes):
+        ended[step.identity] = step.ended(each, outcome, directory, bundle, made)
+    for step, each in zip(steps, begun):
+        _held[step.key] = each.held
+    return ended
+
+
+def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> list[_Result]:
+    """What each kernel makes of a batch, taken in steps of whole instants that fit the caches."""
+    made: list[list[Outcome]] = [[] for _ in begun]
+    taken = [[np.zeros(len(each.ready), np.int64)] for each in begun]
+    times = [[values(rows.column(TIME), np.int64) for rows in each.ready] for each in begun]
+    since = step.since
+    for clock in (*_cuts(times[0], since, step.clock), step.clock):
+        inputs = []
+        for each, own, ends in zip(begun, times, taken):
+            ends.append(np.array([np.searchsorted(one, clock) for one in own], np.int64))
+            inputs.append([rows.slice(at, to - at) for rows, at, to in zip(each.ready, ends[-2], ends[-1])])
+        if joint is None:
+            outcomes: Sequence[Outcome] = [begun[0].held.kernel.process(inputs[0], since, clock, step.task.version)]
+        else:
+            outcomes = joint.process(inputs, since, clock, step.task.version)
+        for outcome, given, ends in zip(outcomes, made, taken):
+            given.append(_shifted(outcome, ends[-2]))
+        since = clock
+    return [_joined(each) for each in made]
+
+
+def _cuts(times: Sequence[np.ndarray], since: int, clock: int) -> list[int]:
+    """Instants between which there are about as many records as a step takes."""
+    longest = max(times, key=len)
+    stride = STEP_ROWS * len(longest) // max(sum(map(len, times)), 1)
+    found = np.unique(longest[stride::stride]) if 0 < stride < len(longest) else np.empty(0, np.int64)
+    return [int(each) for each in found if since < each < clock]
+
+
+def _shifted(outcome: Outcome, first: np.ndarray) -> Outcome:
+    """The same where the rows of its inputs stand behind others."""
+    refused = [Refusals(each.rows + at, each.reasons) for each, at in zip(outcome.refused, first)]
+    return replace(outcome, refused=refused)
+
+
+def _joined(outcomes: Sequence[Outcome]) -> _Result:
+    """The outcomes of steps, one after the other, as one."""
+    refused = []
+    for several in zip(*(each.refused for each in outcomes if each.refused)):
+        rows = np.concatenate([each.rows for each in several])
+        refused.append(Refusals(rows, [reason for each in several for reason in each.reasons]))
+    return _Result(
+        pa.Table.from_batches([each.rows for each in outcomes]),
+        refused,
+        [tuples for each in outcomes for tuples in each.state],
+        [lost for each in outcomes for lost in each.spoiled],
+    )
+
+
+def _kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> tuple[Joint | None, Sequence[Kernel]]:
+    first = stages[0]
+    if len(stages) > 1 and first.company is not None:
+        joint = first.company.join(stages, bucket, buckets)
+        return joint, joint.kernels
+    assert first.kernel is not None
+    return None, [first.kernel(bucket, buckets)]
+
+
 def _let_go(task: Task, definition: Definition) -> None:
     """Forget the kernels of stages that the lane has left behind, and those of its earlier runs."""
     lives = {each.identity for each in definition.records}
-    mine = [each for each in _held if each[:2] == (str(task.home.path), task.lane)]
+    mine = [each for each in list(_held) if each[:2] == (str(task.home.path), task.lane)]
     for key in mine:
         if key[2] != task.epoch or key[3] not in lives:
-            del _held[key]
+            _held.pop(key, None)  # another bucket's thread may have been faster
 
 
 def _figures(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Figures]]:
@@ -205,6 +303,26 @@ def _part(task: Task, directory: Path, stream: str, rows: pa.Table, declaration:
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """A step on its way: the kernel, how many records waited before, what is ready for it, and what waits now."""
+
+    held: _Held
+    waiting: int
+    ready: list[pa.RecordBatch]
+    added: list[Tuples]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """`Outcome` of a whole batch."""
+
+    rows: pa.Table
+    refused: Sequence[Refusals]
+    state: Sequence[Tuples]
+    spoiled: Sequence[Spoiled]
+
+
+@dataclass(frozen=True, slots=True)
 class _Step:
     """One batch of one stage with a kernel, in one bucket."""
 
@@ -215,69 +333,88 @@ class _Step:
     buckets: int
     refs: tuple[SegmentRef, ...]
     batch: Batch
+    data: list[Mapping[str, Any]]
 
-    def run(
-        self, data: list[Mapping[str, Any]], directory: Path, bundle: Bundle, made: _Made
-    ) -> tuple[SegmentRef, ...]:
-        since, clock = self._horizon(self.batch.start), self._horizon(self.batch.end)
-        if not data and since == clock:
-            return self.refs  # nothing came and no clock moved
-        key = (str(self.task.home.path), self.task.lane, self.task.epoch, self.identity, self.bucket)
-        held = self._current(_held.pop(key, None), since)  # a task that fails half-way leaves nothing behind
+    @property
+    def since(self) -> int:
+        """The instant before which everything was known when the batch began."""
+        return horizon(self.batch.start.positions.get(self.stage.name, {}).values())
+
+    @property
+    def clock(self) -> int:
+        """The instant before which everything is known now."""
+        return horizon(self.batch.end.positions.get(self.stage.name, {}).values())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether anything came, or a clock moved."""
+        return bool(self.data) or self.since != self.clock
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        return str(self.task.home.path), self.task.lane, self.task.epoch, self.identity, self.bucket
+
+    def fits(self, held: _Held) -> bool:
+        """Whether a kernel can be caught up with what the last manifest has."""
+        return reclaimed_up_to(self.refs) <= held.version < self.task.version
+
+    def fresh(self, kernel: Kernel, joint: Joint | None) -> _Held:
+        """A kernel that knows nothing yet."""
+        return _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs], joint)
+
+    def begun(self, held: _Held) -> _Begun:
+        """The kernel caught up, and its inputs up to the clock."""
+        self._catch_up(held)
         waiting = self._waiting(held)
         ready, added = [], []
         for number, room in enumerate(held.rooms):
-            came = [from_blob(each["blob"]) for each in data if each["input"] == number]
-            leaving, new = room.enter(came, clock - 1)
+            names = mapped_schema(self.stage.inputs[number].schema).names
+            came = [from_blob(each["blob"]).select(names) for each in self.data if each["input"] == number]
+            leaving, new = room.enter(came, self.clock - 1)
             ready.append(leaving)
             added.append(
                 Tuples(_section(number), new, until=int(new.column(TIME)[-1].as_py()) if new.num_rows else None)
             )
-        outcome = held.kernel.process(ready, since, clock, self.task.version)
+        return _Begun(held, waiting, ready, added)
+
+    def ended(
+        self, begun: _Begun, outcome: _Result, directory: Path, bundle: Bundle, made: _Made
+    ) -> tuple[SegmentRef, ...]:
+        """Write what the kernel gave; the segments of its state are as they are returned then."""
+        held, ready = begun.held, begun.ready
         if outcome.rows.num_rows:
-            rows = pa.table(outcome.rows)
-            made.parts.append(_part(self.task, directory, self.stage.output.name, rows, self.stage.output, self.bucket))
+            output = self.stage.output
+            made.parts.append(_part(self.task, directory, output.name, outcome.rows, output, self.bucket))
         refused = self._letters(ready, outcome.refused, made)
         read = zip(self.stage.inputs, ready)
         figures = made.figures[self.stage.name]
         figures.written += outcome.rows.num_rows
         figures.dead += refused
         figures.processed += sum(rows.num_rows for each, rows in read if not each.broadcast) - refused
-        figures.waiting += self._waiting(held) - waiting
+        figures.waiting += self._waiting(held) - begun.waiting
         figures.spoiled += self._spoiled(outcome.spoiled, made)
         upkeep = Upkeep(self.task.home.state(self.task.lane), bundle, self.task.version)
         rooms = {_section(number) for number in range(len(held.rooms))}
-        refs = upkeep.forward(self.refs, [*added, *outcome.state], held.kernel, rooms, clock)
+        refs = upkeep.forward(self.refs, [*begun.added, *outcome.state], held.kernel, rooms, self.clock)
         held.version = self.task.version
-        _held[key] = held
         return refs
 
     def _waiting(self, held: _Held) -> int:
         """How many records wait, of those that count as read."""
         return sum(len(room) for each, room in zip(self.stage.inputs, held.rooms) if not each.broadcast)
 
-    def _current(self, held: _Held | None, since: int) -> _Held:
-        """The kernel as the last manifest has it: the one at hand, caught up, or a new one."""
-        base = self.task.version - 1
-        if held is None or held.version > base or held.version < reclaimed_up_to(self.refs):
-            assert self.stage.kernel is not None
-            kernel = self.stage.kernel(self.bucket, self.buckets)
-            held = _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs])
+    def _catch_up(self, held: _Held) -> None:
+        """Bring a kernel to where the last manifest is."""
         directory = self.task.home.state(self.task.lane)
         missed = [each for each in segments(self.refs) if each.high > held.version]
         for number, room in enumerate(held.rooms):
             kept = [read_tuples(directory, each) for each in missed if each.section == _section(number)]
-            room.catch_up(kept, since - 1)
+            room.catch_up(kept, self.since - 1)
         rooms = {_section(number) for number in range(len(held.rooms))}
         for each in missed:
             if each.section not in rooms:
                 held.kernel.restore(each.section, read_tuples(directory, each), each.high)
-        held.version = base
-        return held
-
-    def _horizon(self, offset: Offset) -> int:
-        """The instant before which everything is known at an offset."""
-        return horizon(offset.positions.get(self.stage.name, {}).values())
+        held.version = self.task.version - 1
 
     def _letters(self, ready: list[pa.RecordBatch], refused: Sequence[Refusals], made: _Made) -> int:
         """Dead letters for what the kernel refused; the record is told as the map side gave it."""

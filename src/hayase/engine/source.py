@@ -7,7 +7,7 @@ needs is loaded where it runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from hayase.core.clock import now_us
+from hayase.core.times import END
 from hayase.engine.definitions import Definition, latest_version, load
 from hayase.engine.gate import FileGate
 from hayase.engine.home import Home
@@ -32,6 +33,14 @@ POLL = 0.1
 """Seconds that the source looks out for new records before it tells Spark that there are none."""
 LOOK = 0.004
 """Seconds between two looks at the logs."""
+FLOOD = 20_000
+"""Records from which on it pays to wait for those behind them: a batch costs what many of them do."""
+CALM = 0.06
+"""Seconds in which so many must come for a flood to last."""
+PATIENCE = 0.3
+"""Seconds that a flood is waited for, at most; about what a batch costs by itself."""
+GLANCE = 0.01
+"""Seconds between two glances at a flood."""
 KEEP_AWAKE = 25
 """Seconds between batches without data: Spark ends workers that were idle for a minute."""
 
@@ -60,15 +69,19 @@ class LaneReader(DataSourceStreamReader):
         """Where the next batch ends. Waits a little for records to come, so that an idle lane costs next to nothing."""
         since = Offset.from_json(start)
         gate = FileGate(self._home.gate(self._lane))
-        until = time.monotonic() + POLL
-        while True:
+
+        def plan() -> Offset:
             now = now_us()
             definition = definition_of(self._home, latest_version(self._home))
             tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
-            end = advance(since, definition, Logs(self._home, definition), gate.grants(), now, tick)
-            if end != since or time.monotonic() >= until:
-                return end.as_json()
+            return advance(since, definition, Logs(self._home, definition), gate.grants(), now, tick)
+
+        until = time.monotonic() + POLL
+        end = plan()
+        while end == since and time.monotonic() < until:
             time.sleep(LOOK)
+            end = plan()
+        return after_flood(since, end, plan).as_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
         batch = Batch(Offset.from_json(start), Offset.from_json(end))
@@ -76,6 +89,7 @@ class LaneReader(DataSourceStreamReader):
         return [RangesOfTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
 
     def read(self, partition: RangesOfTask) -> Iterator[pa.RecordBatch]:
+        from hayase.engine.exchange import put_out
         from hayase.engine.mapping import header_rows, map_ranges
 
         batch = Batch.from_blob(partition.batch)
@@ -83,13 +97,45 @@ class LaneReader(DataSourceStreamReader):
         if partition.number == 0:
             yield header_rows(batch, definition.buckets)
         logs = Logs(self._home, definition)
-        yield from map_ranges(definition, logs, partition.task, partition.number, now_us())
+        mapped = map_ranges(definition, logs, partition.task, partition.number, now_us())
+        yield from put_out(mapped, self._home.exchange(self._lane))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the manifest is the commit."""
 
     def stop(self) -> None:
         """Nothing is open."""
+
+
+def after_flood(
+    since: Offset, end: Offset, plan: Callable[[], Offset], sleep: Callable[[float], None] = time.sleep
+) -> Offset:
+    """Where a batch ends that waits for what comes in bulk, such as a file; what trickles in is not waited for."""
+    before, calm = since, CALM
+    for _ in range(round(PATIENCE / GLANCE)):
+        if _came(before, end) >= FLOOD:
+            before, calm = end, 0.0
+        if calm >= CALM or end == since or _is_all(end):
+            break
+        sleep(GLANCE)
+        calm += GLANCE
+        end = plan()
+    return end
+
+
+def _is_all(end: Offset) -> bool:
+    """Whether nothing can follow."""
+    return all(each.clock >= END for inputs in end.positions.values() for each in inputs.values())
+
+
+def _came(before: Offset, end: Offset) -> int:
+    """Records between two offsets; those that several stages read count for each."""
+    return sum(
+        to.at - before.positions[stage][stream].at
+        for stage, inputs in end.positions.items()
+        for stream, to in inputs.items()
+        if stream in before.positions.get(stage, {})
+    )
 
 
 class LaneSource(DataSource):

@@ -170,7 +170,11 @@ class Upkeep:
         reclaimed = reclaimed_up_to(refs)
         for section in sorted({each.section for each in kept} | {each.section for each in added}):
             mine = [each for each in kept if each.section == section]
-            fresh = [each for each in added if each.section == section and each.rows.num_rows]
+            fresh = [
+                each
+                for each in added
+                if each.section == section and each.rows.num_rows and (each.until is None or each.until >= clock)
+            ]
             if section not in waiting:
                 changed = sum(each.rows.num_rows for each in fresh)
                 left, rewritten = self._reclaimed(section, mine, changed, kernel)

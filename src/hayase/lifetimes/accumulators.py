@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.algebra import AGGREGATES
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import check_key_type
 from hayase.lifetimes.plans import Call
@@ -64,7 +65,7 @@ _FUNCTIONS = ("count", "sum", "avg", "min", "max", *_MOMENTS)
 
 
 def result_type(function: str, argument_type: pa.DataType | None, distinct: bool = False) -> pa.DataType:
-    """The type of an aggregate call, or a DeclarationError that says what to do instead.
+    """The type of an aggregate call that can be kept here, or a DeclarationError that says what to do instead.
 
     >>> result_type("sum", pa.int16()), result_type("avg", pa.decimal128(10, 2)), result_type("count", None)
     (DataType(int64), DataType(double), DataType(int64))
@@ -73,39 +74,19 @@ def result_type(function: str, argument_type: pa.DataType | None, distinct: bool
     hayase.core.errors.DeclarationError: there is no sum of a string; use integers, floats or decimals, or cast to one of them
     """
     if function not in _FUNCTIONS:
+        if function in AGGREGATES or ":" in function:
+            raise DeclarationError(
+                f"{function} is not kept over this input",
+                "use it directly over a stream, in a window by Rows, or by Range with Slide",
+            )
         raise DeclarationError(f"there is no aggregate {function}", f"use one of {', '.join(_FUNCTIONS)}")
     if distinct and function not in ("count", "min", "max"):
         raise DeclarationError(f"{function}(distinct ...) is not supported", "only count takes distinct")
-    if function == "count":
-        if distinct:
-            if argument_type is None:
-                raise DeclarationError("count(distinct *) is not supported", "name a column or an expression")
-            check_key_type(argument_type)
-        return pa.int64()
-    if argument_type is None:
-        raise DeclarationError(f"{function}(*) means nothing", "name a column or an expression")
-    if function in ("min", "max"):
-        try:
-            check_key_type(argument_type)
-        except DeclarationError as error:
-            raise DeclarationError(
-                f"there is no {function} of a {argument_type}", "use numbers, booleans, texts or times"
-            ) from error
-        return argument_type
-    whole, floating, decimal = _is_integer(argument_type), _is_float(argument_type), _is_decimal(argument_type)
-    if not (whole or floating or decimal):
-        raise DeclarationError(
-            f"there is no {function} of a {argument_type}", "use integers, floats or decimals, or cast to one of them"
-        )
-    if function != "sum" or floating:
-        return pa.float64()
-    if argument_type == pa.uint64():
-        raise DeclarationError(f"there is no sum of a {argument_type}", "cast it to bigint or decimal")
-    return pa.int64() if whole else pa.decimal128(38, argument_type.scale)
-
-
-def _is_integer(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind))
+    if distinct and function == "count":
+        if argument_type is None:
+            raise DeclarationError("count(distinct *) is not supported", "name a column or an expression")
+        check_key_type(argument_type)
+    return AGGREGATES[function].result(() if argument_type is None else (argument_type,))
 
 
 def _is_float(kind: pa.DataType) -> bool:

@@ -52,6 +52,7 @@ from hayase.lifetimes.groups import Groups
 from hayase.lifetimes.plans import Aggregate
 from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.rooms import room
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["AggregateOperator"]
@@ -106,11 +107,10 @@ class AggregateOperator:
         slots, ended, ends = self._tuples(delta, span)
         first, events = self._registers["next"], count + len(ended) + 1
         outputs, calls = self._layout.output_lines, len(self._calls)
-        out, carried = np.empty((outputs, events), np.int64), np.empty((outputs, events), np.int64)
-        there, carried_there = np.empty((calls, events), np.bool_), np.empty((calls, events), np.bool_)
-        rows, closed, spoiled, noted = (np.empty((words, events), np.int64) for words in (4, 2, 2, 2))
-        beyond = np.empty(events, np.int64)
-        fresh = np.empty(count * len(self._distinct), np.int64)
+        out, carried = room(outputs, events), room(outputs, events)
+        there, carried_there = room(calls, events, kind=np.bool_), room(calls, events, kind=np.bool_)
+        rows, closed, spoiled, noted = (room(words, events) for words in (4, 2, 2, 2))
+        beyond, fresh = room(events), room(count * len(self._distinct))
         made, noting, closing, spoiling, overdue, bringing = aggregates_loops.sweep(
             self._groups.words, self._groups.words.view(np.float64), self._groups.anchors,
             self._cells, self._cells.view(np.float64), self._cells.view(np.int32), self._texts.arena, self._pairs.counts,
@@ -216,11 +216,9 @@ class AggregateOperator:
         none = np.empty(0, np.int64)
         if self._store is None:
             return none, none, none
-        slots = self._store.add(delta.rows.select(self._needed), delta.start, delta.end, delta.id)
+        passed = self._store.advance(delta.rows.select(self._needed), delta, span.clock)
         self._make_room()
-        self._store.close(delta.closed, delta.closed_end)
-        ended = self._store.expire(span.clock)
-        return slots, ended, self._store.end[ended]
+        return passed.slots, passed.ended, passed.ends
 
     def _make_room(self) -> None:
         assert self._store is not None

@@ -154,6 +154,8 @@ def _keep(words: Any, group: int, at: int, parts: int, low: Any, high: Any, top:
 @njit(_nrt=False)
 def _as_float(low: Any, high: Any, top: Any) -> Any:
     """A number of three words, rounded."""
+    if high == low >> 63 and top == high:
+        return np.float64(low)
     negative = top < 0
     if negative:
         low, high, top = _minus(low, high, top)
@@ -614,7 +616,8 @@ def _evaluate(
             if present:
                 low, high, top = _held(words, group, at, program[of, PARTS])
                 if reads == AVERAGE:
-                    float_out[to, row] = _as_float(low, high, top) / words[group, at] / scales[call]
+                    mean = _as_float(low, high, top) / words[group, at]
+                    float_out[to, row] = mean if scales[call] == 1.0 else mean / scales[call]
                 elif _fits(low, high, top, program[of, LIMIT]):
                     out[to, row] = low
                     if program[of, FORM] == DECIMAL:

@@ -4,7 +4,7 @@ A pair lives on [later start, earlier end). A step is one sweep in time order ov
 ends before starts, with the tuples of every key and side in a chain: a probe walks those alive at that very instant.
 
 Order: starts and ends as in a `Delta`.   Per tuple: O(1) and its results.   Space: the tuples alive, 32 bytes and their
-values each, and 64 bytes for a pair whose end depends on an end that is not known yet.
+values each, and 32 bytes for a pair whose end depends on an end that is not known yet.
 Outer, semi and anti joins show a tuple by itself while it has no partner (or, for semi, while it has one). Without a
 residual predicate a key knows how many tuples it has on each side, and only when that number leaves or comes to zero
 something changes for the tuples of the other side. With one, all pairs alive are kept, and every tuple counts its own.
@@ -41,19 +41,21 @@ CANDIDATES = 131_072
 """Pairs on which a residual predicate is evaluated at a time."""
 _NO_LIMIT = 1 << 62
 _FEWEST_ROWS = 1024
-FEWEST_KEYS = 65_536
-"""Keys without tuples that are not worth being cleared away."""
 
 _PAIRS = pa.schema({"left": pa.int64(), "right": pa.int64(), "number": pa.int64()})
 _SINGLES = pa.schema({"right": pa.bool_(), "tuple": pa.int64(), "mark": pa.int64()})
 
 NEVER, ALONE, ACCOMPANIED = range(3)
 """When a tuple is shown by itself: never, while it has no partner, while it has one."""
-NEXT, PREVIOUS, END, KEY = range(4)
+NODE = np.dtype([("next", "i4"), ("previous", "i4"), ("key", "i4"), ("pair", "i4"), ("end", "i8"), ("id", "i8")])
+"""What the loops keep of a tuple: the next and the previous one of its key and side, its key, the first pair that is kept
+of it (-1 each: none), its end and its id."""
 FIRST, LAST, COUNT, THERE, RIGHT = range(5)
 FRESH, MARK, PARTNERS = range(3)
-"""Places in the lines of tuples, of keys (the right side's begin at RIGHT) and of tuples shown by themselves, all of
-which `joins_loops` describes."""
+"""Places in the lines of keys (the right side's begin at RIGHT) and of tuples shown by themselves; see `joins_loops`."""
+OPENS, ARE_TIED, EMPTIED = 4, 5, 6
+"""In the cursor of a sweep behind the four places: how many ends of rows are open, whether rows of one start are not in the
+order of ids, and how many keys were seen to lose their last tuple."""
 NO_KEY, NOBODY = -1, -2
 """In the place of a tuple's key: a part of it is NULL, so that it never has a partner; nobody is in this slot."""
 
@@ -61,7 +63,7 @@ _RULES = {
     "inner": (NEVER, NEVER), "left": (ALONE, NEVER), "right": (NEVER, ALONE), "full": (ALONE, ALONE),
     "semi": (ACCOMPANIED, NEVER), "anti": (ALONE, NEVER),
 }  # fmt: skip
-_BLANK = np.array([-1, -1, 0, 0, -1, -1, 0, 0])
+_BLANK = np.array([-1, -1, 0, 0, -1, -1, 0, 0], np.int32)
 """A key without tuples."""
 
 
@@ -81,13 +83,15 @@ class JoinOperator:
         if not self._paired:  # of the right side nothing is shown
             needed = {name for _, name in node.keys} | self._read
             right_schema = pa.schema([each for each in right_schema if each.name in needed])
-        self._counted = self._residual is not None and (left_rule, right_rule) != (NEVER, NEVER)
+        self._shows_singles = (left_rule, right_rule) != (NEVER, NEVER)
+        self._counted = self._residual is not None and self._shows_singles
         self._left = _Side(left_schema, "left", [name for name, _ in node.keys], left_rule, self._counted)
         self._right = _Side(right_schema, "right", [name for _, name in node.keys], right_rule, self._counted)
         self._sides = {"left": self._left, "right": self._right}
         self._keys = _Keys()
-        self._pool = np.empty((0, 8), np.int64)
+        self._pool = np.empty((0, 8), np.int32)
         self._spare = np.array([-1, 0, 0])  # see `joins_loops._free`
+        self._told = np.empty((0, 4), np.int64)  # room for the ends of all pairs in the pool, used again in every step
         self._registers = Registers(("next",), (0,))
         self._seen = 0  # a pair with a lower number was made in a step that this object went through or caught up with
         self._expected = 0  # rows of the next sweep
@@ -98,141 +102,146 @@ class JoinOperator:
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """One sweep over the tuples that come and leave."""
         self._settle(span.since)
-        new_left, new_right = self._entered(self._left, inputs[0]), self._entered(self._right, inputs[1])
-        gone_left, gone_right = self._left.store.expire(span.clock), self._right.store.expire(span.clock)
-        moves = _Moves(new_left, new_right, gone_left, gone_right, span.clock)
+        new_left, gone_left = self._entered(self._left, inputs[0], span.clock)
+        new_right, gone_right = self._entered(self._right, inputs[1], span.clock)
+        leaving = 0 if self._shows_singles else len(gone_left) + len(gone_right)
+        moves = _Moves(new_left, new_right, gone_left, gone_right, span.clock, np.empty(leaving, np.int64))
         found = self._by_keys(moves) if self._residual is None else self._by_pairs(moves, self._residual)
         delta = self._delta(found)
-        state = [*self._pairs_to_write(found.kept), *self._singles_to_write(found, span.clock)]
+        state = [*found.kept, *self._singles_to_write(found, span.clock)]
         for side, new, gone in ((self._left, new_left, gone_left), (self._right, new_right, gone_right)):
             state += side.store.changes()
-            side.finish(new, gone, span.clock)
-        self._keys.clear(self._left, self._right)
+            side.finish(new.slots, gone.slots, span.clock)
+        if self._shows_singles:
+            self._keys.leave(self._left, gone_left.slots, self._right, gone_right.slots)
+        else:
+            self._keys.clear(moves.keys, int(moves.cursor[EMPTIED]))
         state += self._registers.changes(span.version)
         self._seen = self._registers["next"]
         return Step(delta, state, found.spoiled)
 
-    def _entered(self, side: _Side, delta: Delta) -> np.ndarray:
-        """Put a delta into a side: slots of the new tuples, in the order of their starts."""
-        rows, start, end, ids = delta.rows, delta.start, delta.end, delta.id
-        if rows.schema.names != side.store.schema.names:
-            rows = rows.select(side.store.schema.names)
-        whole = side.whole_keys(rows)
+    def _entered(self, side: _Side, delta: Delta, clock: int) -> tuple[_New, _Gone]:
+        """Take a delta into a side: the tuples that come, whose records the sweep will make, and those that leave."""
+        if delta.rows.schema.names != side.store.schema.names:
+            delta = replace(delta, rows=delta.rows.select(side.store.schema.names))
+        whole = side.whole_keys(delta.rows)
         if whole is not None and side.rule != ALONE:  # of the others nothing will ever come
-            rows = rows.filter(pa.array(whole))
-            start, end, ids, whole = start[whole], end[whole], ids[whole], None
-        keys = self._keys.of(side, rows, len(ids), whole)
-        slots = side.store.add(rows, start, end, ids)
-        side.place(slots, keys)
-        side.close(delta.closed, delta.closed_end)
-        return slots
+            rows = delta.rows.filter(pa.array(whole))
+            delta = replace(delta, rows=rows, start=delta.start[whole], end=delta.end[whole], id=delta.id[whole])
+            whole = None
+        keys = self._keys.of(side, delta.rows, len(delta), whole)
+        passage = side.store.advance(delta.rows, delta, clock)
+        gone = _Gone(passage.ended, passage.ends)
+        side.make_room(passage.slots)
+        side.close(gone)
+        return _New(passage.slots, delta.start, delta.end, delta.id, keys), gone
 
     def _by_keys(self, moves: _Moves) -> _Found:
         """Without a residual predicate: tuples of one key are partners."""
-        lines, told, _ = self._sweep(moves, _NO_LIMIT)
-        rows = self._numbered(lines)
-        kept = rows.chosen(np.flatnonzero((rows.end == OPEN) & (rows.left >= 0) & (rows.right >= 0)))
-        told = np.concatenate((told, self._pairs_told(moves)))
-        self._keep(kept.left, kept.right, kept.number)
-        return _Found(rows, kept, told)
+        columns, told, _ = self._sweep(moves, _NO_LIMIT)
+        rows = self._numbered(columns, are_tied=self._shows_singles or moves.are_tied)
+        of_pairs = self._pairs_told(moves)
+        told = np.concatenate((told, of_pairs)) if len(told) else of_pairs
+        return _Found(rows, self._kept(rows, moves), told)
 
     def _by_pairs(self, moves: _Moves, residual: Projection) -> _Found:
         """With a residual predicate: of the pairs of a key, those that satisfy it are partners."""
         from hayase.lifetimes import joins_loops
 
-        lines, spoiled = self._satisfying(moves, residual)
-        pairs = self._numbered(lines)
+        columns, spoiled = self._satisfying(moves, residual)
+        pairs = self._numbered(columns, moves.are_tied)
         if not self._counted:
-            kept = pairs.chosen(np.flatnonzero(pairs.end == OPEN))
             told = self._pairs_told(moves)
-            self._keep(kept.left, kept.right, kept.number)
-            return _Found(pairs, kept, told, spoiled)
+            return _Found(pairs, self._kept(pairs, moves), told, spoiled)
         self._make_room(len(pairs))
         singles, told = joins_loops.watch(
-            moves.new_left, moves.new_right, moves.gone_left, moves.gone_right, pairs.lines(), pairs.number,
+            moves.new_left.slots, moves.new_right.slots, moves.gone_left.slots, moves.gone_right.slots, pairs.lines(), pairs.number,
             self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
-            self._pool, self._spare, self._left.firsts, self._right.firsts, self._left.shown, self._right.shown,
+            self._pool, self._spare, self._left.shown, self._right.shown,
             self._left.rule, self._right.rule, self._paired,
         )  # fmt: skip
-        rows = self._numbered(singles)
+        rows = self._numbered(joins_loops.apart(singles), are_tied=True)
         if self._paired:
             rows = self._in_order(pairs.with_others(rows))
-        return _Found(rows, pairs.chosen(np.flatnonzero(pairs.end >= moves.clock)), told, spoiled)
+        kept = pairs.chosen(np.flatnonzero(pairs.end >= moves.clock))
+        return _Found(rows, self._pairs_to_write(kept), told, spoiled)
 
-    def _sweep(self, moves: _Moves, limit: int) -> tuple[np.ndarray, np.ndarray, bool]:
-        """Go on through the step by keys; with a residual predicate, only to find candidates."""
+    def _sweep(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], np.ndarray, bool]:
+        """Go on through the step by keys; with a residual predicate, only to find candidates. Returns the columns of rows
+        (left and right slot, start, end), told ends, and whether the step is done."""
         from hayase.lifetimes import joins_loops
 
-        by_keys = self._residual is None
-        if not by_keys or (self._left.rule == NEVER and self._right.rule == NEVER):
-            return self._pairs(moves, limit)
+        if self._residual is not None or not self._shows_singles:
+            columns, done = self._pairs(moves, limit)
+            return columns, np.empty((0, 4), np.int64), done
+        self._left.place(moves.new_left)
+        self._right.place(moves.new_right)
         lines, told, done = joins_loops.meet(
-            moves.new_left, moves.new_right, moves.gone_left, moves.gone_right, moves.cursor, moves.clock, limit,
+            moves.new_left.slots, moves.new_right.slots, moves.gone_left.slots, moves.gone_right.slots,
+            moves.cursor, moves.clock, limit,
             self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
-            self._keys.book, self._keys.reach, self._left.shown, self._right.shown, self._paired or not by_keys,
-            self._left.rule if by_keys else NEVER, self._right.rule if by_keys else NEVER,
-            _FEWEST_ROWS + min(self._expected, limit),
+            self._keys.book, self._keys.reach, self._left.shown, self._right.shown, self._paired,
+            self._left.rule, self._right.rule, _FEWEST_ROWS + min(self._expected, limit),
         )  # fmt: skip
         self._expected = len(lines) + len(lines) // 8
-        return lines, told, done
+        return joins_loops.apart(lines), told, done
 
-    def _pairs(self, moves: _Moves, limit: int) -> tuple[np.ndarray, np.ndarray, bool]:
+    def _pairs(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], bool]:
         """As `_sweep`, where there are only pairs."""
         from hayase.lifetimes import joins_loops
 
-        found: list[np.ndarray] = []
-        room = _FEWEST_ROWS + min(self._expected, limit)
+        columns = [np.empty(_FEWEST_ROWS + min(self._expected, limit), np.int64) for _ in range(4)]
+        count = 0
         while True:
-            lines = np.empty((room, 4), np.int64)
             count, done = joins_loops.pairs(
-                moves.new_left, moves.new_right, moves.gone_left, moves.gone_right, moves.cursor, moves.clock,
-                self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
-                self._keys.book, lines,
+                *moves.new_left.arrays, *moves.new_right.arrays, *moves.gone_left.arrays, *moves.gone_right.arrays,
+                moves.cursor, moves.clock, self._left.nodes, self._right.nodes,
+                self._keys.book, moves.keys, *columns, count,
             )  # fmt: skip
-            found.append(lines[:count])
-            if done or sum(map(len, found)) > limit:
+            if done or count > limit:
                 break
-            room = 2 * room
-        whole = found[0] if len(found) == 1 else np.concatenate(found)
-        self._expected = len(whole) + len(whole) // 8
-        return whole, np.empty((0, 4), np.int64), done
+            share = (moves.cursor[0] + moves.cursor[1] + 1) / (len(moves.new_left) + len(moves.new_right) + 1)
+            room = max(2 * len(columns[0]), min(int(1.2 * count / share), limit))
+            columns = [grown(each, room) for each in columns]
+        self._expected = count + count // 8
+        return [each[:count] for each in columns], done
 
-    def _satisfying(self, moves: _Moves, residual: Projection) -> tuple[np.ndarray, list[Spoiled]]:
+    def _satisfying(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[Spoiled]]:
         """The pairs of the step that satisfy the predicate, in the order of their starts, and those that it raises on."""
-        met: list[np.ndarray] = [np.empty((0, 4), np.int64)]
+        met: list[list[np.ndarray]] = [[np.empty(0, np.int64) for _ in range(4)]]
         spoiled: list[Spoiled] = []
         done = False
         while not done:
             candidates, _, done = self._sweep(moves, CANDIDATES)
-            for first in range(0, len(candidates), CANDIDATES):
-                some = candidates[first : first + CANDIDATES]
+            for first in range(0, len(candidates[0]), CANDIDATES):
+                some = [each[first : first + CANDIDATES] for each in candidates]
                 mapped = residual(self._pair_rows(some, self._read))
-                met.append(some[mapped.origin])
+                met.append([each[mapped.origin] for each in some])
                 if len(mapped.refused):
-                    spoiled.append(Spoiled(self._pair_rows(some[mapped.refused.rows]), mapped.refused.reasons))
-        return np.concatenate(met), spoiled
+                    refused = self._pair_rows([each[mapped.refused.rows] for each in some])
+                    spoiled.append(Spoiled(refused, mapped.refused.reasons))
+        return [np.concatenate(each) for each in zip(*met)], spoiled
 
-    def _pair_rows(self, lines: np.ndarray, names: frozenset[str] | None = None) -> pa.RecordBatch:
+    def _pair_rows(self, columns: Sequence[np.ndarray], names: frozenset[str] | None = None) -> pa.RecordBatch:
         """The values of pairs: all, or those of the named columns and, if that is none, of one that does not matter."""
-        columns: dict[str, pa.Array] = {}
+        named: dict[str, pa.Array] = {}
         for side, at in ((self._left, 0), (self._right, 1)):
             wanted = [name for name in side.store.schema.names if names is None or name in names]
             if wanted:
-                rows = side.store.take(np.ascontiguousarray(lines[:, at]))
-                columns |= {name: rows.column(name) for name in wanted}
-        return pa.RecordBatch.from_pydict(columns or {"__nothing": pa.array(np.zeros(len(lines), np.int8))})
+                rows = side.store.take(columns[at])
+                named |= {name: rows.column(name) for name in wanted}
+        return pa.RecordBatch.from_pydict(named or {"__nothing": pa.array(np.zeros(len(columns[0]), np.int8))})
 
     # ------------------------------------------------------------------------------------------------ results
 
-    def _numbered(self, lines: np.ndarray) -> _Rows:
-        """Rows that the loops found, in the order of results, and numbered in it."""
-        from hayase.lifetimes import joins_loops
-
-        first = self._registers["next"]
-        self._registers["next"] = first + len(lines)
-        left, right, start, end = joins_loops.apart(lines)
-        rows = self._tied(_Rows(left, right, start, end, np.empty(0, np.int64)))
-        return replace(rows, number=np.arange(first, first + len(lines)))
+    def _numbered(self, columns: Sequence[np.ndarray], are_tied: bool) -> _Rows:
+        """Rows that the loops found, in the order of results, and numbered in it. Unless they `are_tied`, they are in
+        order already."""
+        first, count = self._registers["next"], len(columns[0])
+        self._registers["next"] = first + count
+        left, right, start, end = columns
+        rows = _Rows(left, right, start, end, np.empty(0, np.int64))
+        return replace(self._tied(rows) if are_tied else rows, number=np.arange(first, first + count))
 
     def _in_order(self, rows: _Rows) -> _Rows:
         """Rows by start, then by the ids of their tuples, none before all."""
@@ -249,25 +258,41 @@ class JoinOperator:
 
     def _delta(self, found: _Found) -> Delta:
         rows = found.rows
-        columns = self._left.taken(rows.left)
-        if self._paired:
-            columns = [*columns, *self._right.taken(rows.right)]
-        closed, closed_end = found.told[:, 0], found.told[:, 1]
-        order = np.lexsort((closed, closed_end))
+        if not self._shows_singles:
+            columns = [*self._left.store.take(rows.left).columns, *self._right.store.take(rows.right).columns]
+        else:
+            columns = [*self._left.taken(rows.left), *(self._right.taken(rows.right) if self._paired else ())]
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Delta(made, rows.start, rows.end, rows.number, closed[order], closed_end[order])
+        return Delta(made, rows.start, rows.end, rows.number, *_by_end(found.told))
 
     # ------------------------------------------------------------------------------------------------ pairs that are kept
+
+    def _kept(self, rows: _Rows, moves: _Moves) -> list[Tuples]:
+        """Keep the pairs whose ends are open and so to be told; what is to be written of them."""
+        from hayase.lifetimes import joins_loops
+
+        if self._shows_singles:
+            count = int(np.count_nonzero((rows.end == OPEN) & (rows.left >= 0) & (rows.right >= 0)))
+        else:
+            count = int(moves.cursor[OPENS])  # or fewer, if a predicate took some out
+        if not count:
+            return []
+        self._make_room(count)
+        written = np.empty((3, count), np.int64)
+        count, latest = joins_loops.keep_rows(
+            rows.left, rows.right, rows.end, rows.number, self._pool, self._spare, self._left.nodes, self._right.nodes,
+            *written,
+        )  # fmt: skip
+        return _pairs_written(written[:, :count], latest) if count else []
 
     def _keep(self, left: np.ndarray, right: np.ndarray, number: np.ndarray) -> None:
         """Keep pairs that are alive; the end of a result whose tuple's end is open is to be told."""
         from hayase.lifetimes import joins_loops
 
-        is_open = (self._left.nodes[left, END] == OPEN) | (self._right.nodes[right, END] == OPEN)
         self._make_room(len(left))
         joins_loops.keep_pairs(
-            left, right, number, (is_open & self._paired).astype(np.int64), self._pool, self._spare,
-            self._left.firsts, self._right.firsts, self._left.shown, self._right.shown, self._counted,
+            left, right, number, self._paired, self._pool, self._spare,
+            self._left.nodes, self._right.nodes, self._left.shown, self._right.shown, self._counted,
         )  # fmt: skip
 
     def _make_room(self, count: int) -> None:
@@ -277,22 +302,20 @@ class JoinOperator:
         """The ends of results of earlier steps, by the tuples that leave."""
         from hayase.lifetimes import joins_loops
 
-        if not self._spare[2]:
-            return np.empty((0, 4), np.int64)
-        told: np.ndarray = joins_loops.close_pairs(
-            moves.gone_left, moves.gone_right, self._left.nodes, self._right.nodes,
-            self._pool, self._spare, self._left.firsts, self._right.firsts,
+        if len(self._told) < self._spare[2]:
+            self._told = np.empty((2 * int(self._spare[2]), 4), np.int64)
+        count = joins_loops.close_pairs(
+            moves.gone_left.slots, moves.gone_right.slots, self._left.nodes, self._right.nodes,
+            self._pool, self._spare, self._told,
         )  # fmt: skip
-        return told
+        return self._told[:count]
 
     def _pairs_to_write(self, kept: _Rows) -> list[Tuples]:
         if not len(kept):
             return []
         left, right = self._left.store, self._right.store
-        columns = [pa.array(left.id[kept.left]), pa.array(right.id[kept.right]), pa.array(kept.number)]
         latest = int(np.minimum(left.end[kept.left], right.end[kept.right]).max())
-        rows = pa.RecordBatch.from_arrays(columns, schema=_PAIRS)
-        return [Tuples(PAIRS, rows, None if latest == OPEN else latest + 1)]
+        return _pairs_written(np.stack((left.id[kept.left], right.id[kept.right], kept.number)), latest)
 
     # ------------------------------------------------------------------------------------------------ tuples by themselves
 
@@ -309,7 +332,7 @@ class JoinOperator:
             side.shown[shown, MARK] = 2 * found.rows.number[still]
             side.shown[shown, FRESH] = -1
             hidden = found.told[found.told[:, 3] == at, 2]
-            hidden = hidden[(side.nodes[hidden, END] >= clock) & (side.shown[hidden, MARK] & 1 == 1)]
+            hidden = hidden[(side.nodes["end"][hidden] >= clock) & (side.shown[hidden, MARK] & 1 == 1)]
             both = np.concatenate((shown, hidden))
             if not len(both):
                 continue
@@ -351,13 +374,17 @@ class JoinOperator:
                 joins_loops.leave(removed, side.nodes, self._keys.book, number * RIGHT)
                 joins_loops.drop_pairs(
                     removed, number, self._pool, self._spare,
-                    self._left.firsts, self._right.firsts, self._left.shown, self._right.shown, self._counted,
+                    self._left.nodes, self._right.nodes, self._left.shown, self._right.shown, self._counted,
                 )  # fmt: skip
                 side.forget(removed)
+        self._keys.leave(self._left, settled[0][2], self._right, settled[1][2])
         for side, added, _ in settled:
             if len(added):
                 rows = side.store.take(added)
-                side.place(added, self._keys.of(side, rows, len(added), side.whole_keys(rows)))
+                keys = self._keys.of(side, rows, len(added), side.whole_keys(rows))
+                side.make_room(added)
+                store = side.store
+                side.place(_New(added, store.start[added], store.end[added], store.id[added], keys))
                 side.name(added)
                 joins_loops.enter(
                     added, side.nodes, self._keys.book, 0 if side is self._left else RIGHT, self._keys.reach
@@ -416,16 +443,64 @@ class JoinOperator:
         return waiting + (int(self._spare[2]) if section == PAIRS else self._left.marked + self._right.marked)
 
 
+def _pairs_written(columns: np.ndarray, latest: int) -> list[Tuples]:
+    """Pairs as state: the ids of their tuples and their numbers, and until when the last of them lives."""
+    rows = pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=_PAIRS)
+    return [Tuples(PAIRS, rows, None if latest == OPEN else latest + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """Tuples that come: their slots, starts, ends, ids and keys, in the order of starts."""
+
+    slots: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    id: np.ndarray
+    key: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """As the loops take them."""
+        return self.slots, self.start, self.end, self.id, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """Tuples that leave: their slots and ends, in the order of ends."""
+
+    slots: np.ndarray
+    end: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """As the loops take them."""
+        return self.slots, self.end
+
+
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """Slots of the tuples that come (by start) and leave (by end) in a step, and how far the sweep has got."""
+    """The tuples that come (by start) and leave (by end) in a step, room for keys that they leave without tuples, and how
+    far the sweep has got."""
 
-    new_left: np.ndarray
-    new_right: np.ndarray
-    gone_left: np.ndarray
-    gone_right: np.ndarray
+    new_left: _New
+    new_right: _New
+    gone_left: _Gone
+    gone_right: _Gone
     clock: int
-    cursor: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
+    keys: np.ndarray
+    cursor: np.ndarray = field(default_factory=lambda: np.zeros(10, np.int64))
+
+    @property
+    def are_tied(self) -> bool:
+        """Whether a sweep for pairs has found some of one start in another order than that of ids."""
+        return bool(self.cursor[ARE_TIED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,12 +531,27 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a step gives: results, pairs that are kept, ends of earlier results (see the loops), pairs that raised."""
+    """What a step gives: results, what is to be written of pairs that are kept, ends of earlier results (see the loops),
+    pairs that raised."""
 
     rows: _Rows
-    kept: _Rows
+    kept: list[Tuples]
     told: np.ndarray
     spoiled: Sequence[Spoiled] = ()
+
+
+def _by_end(told: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers and ends of earlier rows, in the order of ends and, where these are equal, of numbers."""
+    from hayase.lifetimes import joins_loops
+
+    number, end = told[:, 0].copy(), told[:, 1].copy()
+    if bool(np.all(end[1:] > end[:-1])):
+        return number, end
+    if bool(np.all(end[1:] >= end[:-1])):
+        order = joins_loops.order_ties(end, number, number)
+        return (number[order], end) if len(order) else (number, end)
+    order = np.lexsort((number, end))
+    return number[order], end[order]
 
 
 class _Side:
@@ -470,8 +560,7 @@ class _Side:
     def __init__(self, schema: pa.Schema, section: str, keys: Sequence[str], rule: int, counted: bool) -> None:
         self.store = TupleStore(schema, section)
         self.keys, self.rule = keys, rule
-        self.nodes = np.empty((0, 4), np.int64)
-        self.firsts = np.empty(0, np.int64)
+        self.nodes = np.empty(0, NODE)
         self.shown = np.empty((0, 3), np.int64)
         self.marked = 0
         self._is_shown = rule != NEVER or counted
@@ -483,37 +572,39 @@ class _Side:
         parts = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
         return np.logical_and.reduce(parts) if parts else None
 
-    def place(self, slots: np.ndarray, keys: np.ndarray) -> None:
-        """Make lines for tuples that have come into the store."""
+    def make_room(self, slots: np.ndarray) -> None:
+        """For the records of tuples that have come into the store."""
         known, capacity = len(self.nodes), self.store.capacity
         self.nodes = grown(self.nodes, capacity)
-        self.nodes[known:, KEY] = NOBODY
-        self.nodes[slots, END] = self.store.end[slots]
-        self.nodes[slots, KEY] = keys
-        self.firsts = grown(self.firsts, capacity)
-        self.firsts[slots] = -1
+        self.nodes["key"][known:] = NOBODY
         if self._is_shown:
             self.shown = grown(self.shown, capacity)
             self.shown[slots] = (-1, -1, 0)
 
-    def close(self, ids: np.ndarray, ends: np.ndarray) -> None:
-        """Open tuples have got their ends."""
-        slots = self.store.close(ids, ends)
-        self.nodes[slots, END] = self.store.end[slots]
+    def place(self, new: _New) -> None:
+        """Make these records."""
+        from hayase.lifetimes import joins_loops
+
+        joins_loops.place(new.slots, new.end, new.id, new.key, self.nodes)
+
+    def close(self, gone: _Gone) -> None:
+        """Tuples have got their ends, if they had none."""
+        from hayase.lifetimes import joins_loops
+
+        joins_loops.close(gone.slots, gone.end, self.nodes)
 
     def finish(self, new: np.ndarray, gone: np.ndarray, clock: int) -> None:
         """End a step: some tuples have come, and some are gone."""
         if self._names is not None:
-            self.name(new[self.nodes[new, END] >= clock])
+            self.name(new[self.nodes["end"][new] >= clock])
         self.forget(gone)
 
     def forget(self, slots: np.ndarray) -> None:
-        """Give back slots of tuples that are gone and out of all chains."""
+        """Give back slots of tuples that are gone and out of all chains; `_Keys.leave` is to follow."""
         if self._is_shown:
             self.marked -= int(np.count_nonzero(self.shown[slots, MARK] >= 0))
         if self._names is not None:
             self._names.take_out(self.store.id[slots])
-        self.nodes[slots, KEY] = NOBODY
         self.store.release(slots)
 
     def name(self, slots: np.ndarray) -> None:
@@ -526,7 +617,7 @@ class _Side:
         ids, so the map is made when that first happens, and kept from then on."""
         if self._names is None:
             self._names = IdMap()
-            self.name(np.flatnonzero(self.nodes[: self.store.capacity, KEY] != NOBODY))
+            self.name(np.flatnonzero(self.nodes["key"][: self.store.capacity] != NOBODY))
         return self._names.look_up(ids)
 
     def mark(self, slots: np.ndarray, marks: np.ndarray) -> None:
@@ -553,12 +644,12 @@ class _Side:
 
 
 class _Keys:
-    """The keys of both sides: an index, a line for each in the book, and how far its right tuples reach for certain."""
+    """The keys that have tuples on either side: an index, a line for each in the book, and how far its right tuples reach
+    for certain."""
 
     def __init__(self) -> None:
         self._index = KeyIndex()
-        self._expected = FEWEST_KEYS  # so many keys are a reason to look for some without tuples
-        self.book = np.empty((0, 8), np.int64)
+        self.book = np.empty((0, 8), np.int32)
         self.reach = np.empty(0, np.int64)
 
     def of(self, side: _Side, rows: pa.RecordBatch, count: int, whole: np.ndarray | None) -> np.ndarray:
@@ -570,8 +661,8 @@ class _Keys:
         encoded = encode(columns, count)
         keys = self._index.slots(encoded, hashes(encoded))
         known = len(self.book)
-        self.book = grown(self.book, len(self._index))
-        self.reach = grown(self.reach, len(self._index))
+        self.book = grown(self.book, self._index.capacity)
+        self.reach = grown(self.reach, self._index.capacity)
         self.book[known:] = _BLANK
         self.reach[known:] = BEGINNING
         if whole is None:
@@ -580,20 +671,17 @@ class _Keys:
         all_keys[whole] = keys
         return all_keys
 
-    def clear(self, left: _Side, right: _Side) -> None:
-        """Forget the keys without tuples when there may be many: as many as half of all and a share of the slots, so
-        that the keys since the last time pay for it."""
-        if len(self._index) < self._expected:
-            return
-        book = self.book[: len(self._index)]
-        filled = np.flatnonzero((book[:, COUNT] > 0) | (book[:, RIGHT + COUNT] > 0))
-        if 2 * len(filled) <= len(book):
-            numbers = np.full(len(book) + 2, NO_KEY)  # the last two are those of NOBODY and NO_KEY
-            numbers[NOBODY] = NOBODY
-            numbers[filled] = np.arange(len(filled))
-            for side in (left, right):
-                side.nodes[:, KEY] = numbers[side.nodes[:, KEY]]
-            self._index.keep(filled)
-            self.book, self.reach = book[filled], self.reach[filled]
-        slots = len(left.nodes) + len(right.nodes)
-        self._expected = len(self._index) + max(len(self._index), slots // 4, FEWEST_KEYS)
+    def leave(self, left: _Side, gone_left: np.ndarray, right: _Side, gone_right: np.ndarray) -> None:
+        """Tuples are gone and out of all chains: forget the keys that have lost the last of theirs."""
+        from hayase.lifetimes import joins_loops
+
+        keys = np.empty(len(gone_left) + len(gone_right), np.int64)
+        count = joins_loops.forsake(gone_left, left.nodes, self.book, keys, 0)
+        self.clear(keys, joins_loops.forsake(gone_right, right.nodes, self.book, keys, count))
+
+    def clear(self, keys: np.ndarray, count: int) -> None:
+        """Of the first of these keys, which have lost their last tuples, forget those to which no others have come."""
+        from hayase.lifetimes import joins_loops
+
+        if count:
+            self._index.drop(keys[: joins_loops.empty_keys(self.book, self.reach, keys, count)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,13 @@ from hayase.lifetimes.plans import (
     Aggregate,
     Changes,
     Join,
+    Leaf,
     Lifetimes,
     Multiset,
     Node,
     Range,
     Scalar,
+    Shared,
     ToStream,
     Unbounded,
     UnionAll,
@@ -34,6 +37,9 @@ from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
 from hayase.lifetimes.tostream import ToStreamOperator
 from hayase.lifetimes.tuples import TupleStore
 from hayase.lifetimes.windows import LeafOperator, leaf
+
+if TYPE_CHECKING:
+    from hayase.lifetimes.shared import SharedState
 
 __all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows", "operator"]
 
@@ -57,22 +63,25 @@ def compile_ahead() -> None:
     import importlib
     import pkgutil
 
-    from hayase import lifetimes
+    from hayase import lifetimes, windows
     from hayase.core import keys
 
     keys.compile_ahead()
-    for each in pkgutil.iter_modules(lifetimes.__path__):
-        if each.name.endswith("_loops"):
-            importlib.import_module(f"{lifetimes.__name__}.{each.name}")  # importing compiles; see the modules
+    for package in (lifetimes, windows):
+        for each in pkgutil.iter_modules(package.__path__):
+            if each.name.endswith("_loops"):
+                importlib.import_module(f"{package.__name__}.{each.name}")  # importing compiles; see the modules
 
 
 class QueryKernel:
     """The kernel of one bucket (`hayase.core.stages.Kernel`): a section of its state is an operator's number and section."""
 
-    def __init__(self, config: KernelConfig, bucket: int = 0, buckets: int = 1) -> None:
+    def __init__(
+        self, config: KernelConfig, bucket: int = 0, buckets: int = 1, shared: SharedState | None = None
+    ) -> None:
         self._config = config
         self._nodes = in_order(config.plan)
-        self._operators: list[Operator | LeafOperator] = [operator(node) for node in self._nodes]
+        self._operators: list[Operator | LeafOperator] = [operator(node, shared) for node in self._nodes]
         numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._children = [tuple(numbers[id(child)] for child in children(node)) for node in self._nodes]
         self._emission = _Emission(config, bucket, buckets)
@@ -87,7 +96,7 @@ class QueryKernel:
         refused: dict[int, list[Spoiled]] = {}
         deltas: list[Delta] = []
         for number, (node, operator) in enumerate(zip(self._nodes, self._operators)):
-            if isinstance(node, Windowed | Lifetimes | Changes):
+            if isinstance(node, Leaf):
                 step = operator.advance(inputs, span)
             else:
                 step = operator.advance([deltas[child] for child in self._children[number]], span)
@@ -151,9 +160,13 @@ def in_order(plan: Node) -> list[Node]:
     return list(found.values())
 
 
-def operator(node: Node) -> Operator | LeafOperator:
-    """The operator of a node, without any state yet."""
+def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOperator:
+    """The operator of a node, without any state yet; its windows may be `shared` with those of other kernels."""
     match node:
+        case Shared():
+            from hayase.lifetimes.shared import SharedOperator  # brings its own loops, which other plans do without
+
+            return SharedOperator(node, shared)
         case Windowed() | Lifetimes() | Changes():
             return leaf(node)
         case Scalar():
@@ -224,7 +237,8 @@ class _Emission:
         """The output of a step, in time order, and the change of what is open."""
         if self._is_stream:
             return stream_rows(self._config, delta), ()
-        ids = delta.id * self._buckets + self._bucket
+        ids = delta.id * self._buckets
+        ids += self._bucket
         if self._open is None:
             return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), ()
         removed = self._open.settle(span.since)[1]
@@ -264,12 +278,11 @@ def lifetime_rows(
 ) -> pa.RecordBatch:
     """Rows of an output stream of lifetimes (`core.declarations.LIFETIME_COLUMNS`)."""
     kind = config.output.field("valid_from").type
-    times = [
-        _times(start, config.scale, kind),
-        _times(end, config.scale, kind, mask=end == OPEN),
-        _times(changed, config.scale, kind),
-    ]
-    return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ids), *times], schema=config.output)
+    valid_from = _times(start, config.scale, kind)
+    valid_to = _times(end, config.scale, kind, mask=end == OPEN)
+    changed_at = valid_from if changed is start else _times(changed, config.scale, kind)
+    columns = [*rows.columns, pa.array(ids), valid_from, valid_to, changed_at]
+    return pa.RecordBatch.from_arrays(columns, schema=config.output)
 
 
 def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
@@ -283,4 +296,4 @@ def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
 def _times(instants: np.ndarray, scale: int, kind: pa.DataType, mask: np.ndarray | None = None) -> pa.Array:
     """Instants in the unit of the output; it is as fine as all the instants are."""
     units = instants if scale == 1 else instants // scale
-    return pa.array(units, mask=mask).cast(kind)
+    return pa.array(units, mask=mask if mask is not None and mask.any() else None).cast(kind)

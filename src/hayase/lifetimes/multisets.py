@@ -22,7 +22,9 @@ from hayase.core.stages import Tuples
 from hayase.lifetimes.plans import Multiset, Rule
 from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.tuples import END, ID, START, TupleStore
+from hayase.lifetimes.rooms import room
+from hayase.lifetimes.tuples import END, ID, START, Passage, TupleStore
+from hayase.lifetimes.windows import chosen
 
 __all__ = ["Alive", "MultisetOperator", "Swept"]
 
@@ -40,8 +42,8 @@ _RULES: dict[Rule, int] = {
     "intersect all": INTERSECT_ALL,
 }
 _COPIES, _NEXT = "copies", "next"
-_SPARE = 4096
-"""So few values that are alive no more are not worth building the index anew."""
+_MANY, _SPARE = 8, 65_536
+"""How many numbers there may be, for each value and besides, before values are numbered anew."""
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -71,6 +73,8 @@ class MultisetOperator:
             _check_comparable(field)
         self.schema = node.schema
         self._rule = _RULES[node.rule]
+        self._as_given = not any(pa.types.is_floating(each) for each in node.schema.types)
+        """Whether equal rows are the same bytes: any of them may stand for the value."""
         self._values = _Values(node.schema)
         self._sides = [_Numbered(self._values, side) for side, _ in zip(("left", "right"), node.children)]
         self._copies = _Numbered(self._values, _COPIES)
@@ -90,6 +94,7 @@ class MultisetOperator:
             added, removed = side.settle(since)
             multisets_loops.count(self._values.words, side.values[added], number, 1)
             multisets_loops.count(self._values.words, side.values[removed], number, -1)
+            self._values.doubt(side.values[removed])
             side.release(removed)
         added, removed = self._copies.settle(since)
         self._make_room()
@@ -97,11 +102,12 @@ class MultisetOperator:
             gone = np.zeros(len(self._below), np.bool_)
             gone[removed] = True
             multisets_loops.unlink(self._values.words, self._below, self._copies.values[removed], gone)
+            self._values.doubt(self._copies.values[removed])
             self._copies.release(removed)
         if len(added):
             added = added[np.argsort(self._copies.store.id[added])]
             multisets_loops.push(self._values.words, self._below, self._copies.values[added], added)
-        known = self._values.shed(sum(len(side.store) for side in self._sides))
+        known = self._values.tidy()
         if known is not None:
             for each in (*self._sides, self._copies):
                 each.renumber(known)
@@ -112,24 +118,25 @@ class MultisetOperator:
 
         self.settle(span.since)
         started = [self._values.numbers(each.rows) for each in inputs]
-        ended = [side.advance(each, numbers, span.clock) for side, each, numbers in zip(self._sides, inputs, started)]
+        passed = [side.advance(each, numbers, span.clock) for side, each, numbers in zip(self._sides, inputs, started)]
         starts = [(each.start, numbers) for each, numbers in zip(inputs, started)]
-        ends = [(side.store.end[slots], side.values[slots]) for side, slots in zip(self._sides, ended)]
+        ends = [(each.ends, side.values[each.ended]) for side, each in zip(self._sides, passed)]
         if len(inputs) == 1:
             starts.append((_NOTHING, _NOTHING))
             ends.append((_NOTHING, _NOTHING))
         events = sum(len(times) for times, _ in (*starts, *ends))
-        touched, opened, start, end, below, closed, closed_end = np.empty((7, events), np.int64)
+        touched, causes, opened, start, end, below, cause, closed, closed_end = room(9, events)
         opening, closing = multisets_loops.sweep(
             self._rule, self._values.words, self._below, *starts[0], *starts[1], *ends[0], *ends[1],
-            touched, opened, start, end, below, closed, closed_end,
+            touched, causes, opened, start, end, below, cause, closed, closed_end,
         )  # fmt: skip
-        for side, slots in zip(self._sides, ended):
-            side.release(slots)
+        for side, each, (_, gone) in zip(self._sides, passed, ends):
+            side.release(each.ended)
+            self._values.doubt(gone)
         first = self._registers[_NEXT]
         self._registers[_NEXT] = first + opening
         opened, closed = opened[:opening], closed[:closing]
-        rows, ids = self._values.take(opened), np.arange(first, first + opening)
+        rows, ids = self._rows(inputs[0].rows, cause[:opening], opened), np.arange(first, first + opening)
         delta = Delta(rows, start[:opening], end[:opening], ids, self._copies.store.id[closed], closed_end[:closing])
         self._keep(delta, opened, below[:opening], span.clock)
         state = [tuples for each in (*self._sides, self._copies) for tuples in each.changes()]
@@ -166,6 +173,12 @@ class MultisetOperator:
     def _section(self, section: str) -> _Numbered:
         return next(each for each in (*self._sides, self._copies) if each.store.section == section)
 
+    def _rows(self, left: pa.RecordBatch, causes: np.ndarray, opened: np.ndarray) -> pa.RecordBatch:
+        """The rows of values that appeared, each because of a row of the left, or of something else (-1)."""
+        if self._as_given and len(causes) and causes.min() >= 0 and left.schema.types == self.schema.types:
+            return chosen(left, causes).rename_columns(self.schema.names)
+        return self._values.take(opened)
+
     def _keep(self, delta: Delta, opened: np.ndarray, below: np.ndarray, clock: int) -> None:
         """Let go of the copies that a step closed, and keep those that it left open."""
         from hayase.lifetimes import multisets_loops
@@ -173,10 +186,11 @@ class MultisetOperator:
         earlier = len(self._below)
         self._copies.close(delta, clock)
         still = np.flatnonzero(delta.end == OPEN)
-        slots = np.full(len(delta), NONE)
-        slots[still] = self._copies.add(opened[still], delta.start[still], delta.end[still], delta.id[still])
-        self._make_room()
-        multisets_loops.keep(self._values.words, self._below, opened, below, slots, earlier)
+        if len(still):
+            slots = np.full(len(delta), NONE)
+            slots[still] = self._copies.add(opened[still], delta.start[still], delta.end[still], delta.id[still])
+            self._make_room()
+            multisets_loops.keep(self._values.words, self._below, opened, below, slots, earlier)
 
     def _make_room(self) -> None:
         """As many links as there are slots for copies."""
@@ -187,16 +201,16 @@ class _Numbered:
     """Live tuples, each with the number of its value in place of its row. In the log they have the row."""
 
     def __init__(self, known: _Values, section: str) -> None:
-        self.store = TupleStore(_NUMBER, section)
+        self.store = TupleStore(_NUMBER, section, with_values=False)
         self.values = _NOTHING
         self._known = known
         self._written = [*known.schema.names, START, END, ID]
 
-    def advance(self, delta: Delta, numbers: np.ndarray, clock: int) -> np.ndarray:
-        """Take up a step's tuples; the slots of all that end in it, in that order, to be released."""
-        self.add(numbers, delta.start, delta.end, delta.id)
-        self.store.close(delta.closed, delta.closed_end)
-        return self.store.expire(clock)
+    def advance(self, delta: Delta, numbers: np.ndarray, clock: int) -> Passage:
+        """Take up a step's tuples, and let go of those that end in it; these are to be released."""
+        passed = self.store.advance(_numbered(numbers), delta, clock)
+        self._place(passed.slots, numbers)
+        return passed
 
     def add(self, numbers: np.ndarray, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
         """Take up tuples; their slots."""
@@ -230,7 +244,8 @@ class _Numbered:
     def settle(self, since: int) -> tuple[np.ndarray, np.ndarray]:
         """As the store does; the removed tuples have their values until they are released."""
         added, removed = self.store.settle(since)
-        self._place(added, values(self.store.take(added).column(0), np.int64))
+        if len(added):
+            self._place(added, values(self.store.take(added).column(0), np.int64))
         return added, removed
 
     def changes(self) -> list[Tuples]:
@@ -248,7 +263,8 @@ class _Numbered:
         there = pc.not_equal(times[0], times[1])
         numbers = np.full(rows.num_rows, NONE)
         own = rows.select(self._known.schema.names).filter(there)
-        numbers[there.to_numpy(zero_copy_only=False)] = self._known.numbers(own)
+        numbers[there.to_numpy(zero_copy_only=False)] = known = self._known.numbers(own)
+        self._known.doubt(known)
         self.store.restore(pa.RecordBatch.from_arrays([pa.array(numbers), *times], [_VALUE, START, END, ID]), version)
 
     def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
@@ -281,45 +297,58 @@ def _numbered(numbers: np.ndarray) -> pa.RecordBatch:
 
 
 class _Values:
-    """Distinct rows, numbered as they first came, with four words each. A row is its key: -0.0 is 0.0, NaNs are one."""
+    """Distinct rows, numbered, with four words each. A row is its key: -0.0 is 0.0, NaNs are one.
+
+    A value that nobody has is forgotten at the begin of a step, and its number is given to another.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.words = np.empty((0, 4), np.int64)
         self._index = KeyIndex()
-        self._looked = _SPARE
+        self._doubtful: list[np.ndarray] = []
 
     def __len__(self) -> int:
         return len(self._index)
 
     def numbers(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The numbers of rows; what is new gets the next."""
-        before = len(self)
+        """The numbers of rows; what is new gets one."""
         encoded = encode(rows.columns, rows.num_rows)
         numbers = self._index.slots(encoded, hashes(encoded))
-        self.words = _grown(self.words, len(self))
-        self.words[before : len(self)] = (0, 0, 0, NONE)
+        known = len(self.words)
+        self.words = _grown(self.words, self._index.capacity)
+        self.words[known:] = (0, 0, 0, NONE)
         return numbers
 
     def take(self, numbers: np.ndarray) -> pa.RecordBatch:
         """The rows of values, in any order, as often as they are named."""
         return pa.RecordBatch.from_arrays(decode(self._index.encoded(numbers), self.schema.types), schema=self.schema)
 
-    def shed(self, tuples: int) -> np.ndarray | None:
-        """Forget values that nobody has, when they are many; then the new numbers by the old. `tuples` are alive."""
-        count = len(self)
-        if count <= _SPARE or (count <= 2 * tuples and count < self._looked):
+    def doubt(self, numbers: np.ndarray) -> None:
+        """Perhaps nobody has these values any more."""
+        self._doubtful.append(numbers)
+
+    def tidy(self) -> np.ndarray | None:
+        """Forget values that nobody has. If hardly any are left of very many, the others move together: then the new
+        numbers by the old."""
+        from hayase.lifetimes import multisets_loops
+
+        if self._doubtful:
+            numbers = np.concatenate(self._doubtful)
+            gone = np.empty(len(numbers), np.int64)
+            gone = gone[: multisets_loops.forsaken(self.words, numbers, gone)]
+            self._index.drop(gone)
+            self.words[gone, HEAD] = NONE
+            self._doubtful = []
+        count = self._index.capacity
+        if count <= _MANY * len(self) + _SPARE:
             return None
-        alive = np.flatnonzero(self.words[:count, :OPENED].any(axis=1))
-        self._looked = 2 * count
-        if 4 * len(alive) > 3 * count:
-            return None
-        self._looked = max(2 * len(alive), _SPARE)
+        alive = np.flatnonzero(self.words[:count, :HEAD].any(axis=1))
         self._index.keep(alive)
         self.words = self.words[alive]
-        numbers = np.full(count, NONE)
-        numbers[alive] = np.arange(len(alive))
-        return numbers
+        moved = np.full(count, NONE)
+        moved[alive] = np.arange(len(alive))
+        return moved
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:

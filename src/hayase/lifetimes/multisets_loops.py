@@ -25,9 +25,10 @@ from hayase.lifetimes.multisets import (
     RIGHT,
 )
 
-__all__ = ["count", "keep", "push", "sweep", "unlink"]
+__all__ = ["count", "forsaken", "keep", "push", "sweep", "unlink"]
 
 _AHEAD = 16
+_MARK = NONE - 1
 _i64 = types.int64
 _line, _grid = _i64[::1], _i64[:, ::1]
 _given = types.Array(_i64, 1, "C", readonly=True)
@@ -51,30 +52,33 @@ def _wanted(rule: Any, left: Any, right: Any) -> Any:
 
 @njit(inline="always")
 def _apply(
-    words: Any, side: Any, by: Any, times: Any, values: Any, at: Any, now: Any, touched: Any, touching: Any
+    words: Any, side: Any, by: Any, times: Any, values: Any, at: Any, now: Any, touched: Any, causes: Any, touching: Any
 ) -> Any:
     """Count what happens at `now` on one side; returns where its events go on and how many values were touched."""
     while at < len(times) and times[at] == now:
         prefetch(words, values[min(at + _AHEAD, len(values) - 1)])
         words[values[at], side] += by
         touched[touching] = values[at]
+        causes[touching] = at if side == LEFT and by > 0 else NONE
         touching += 1
         at += 1
     return at, touching
 
 
-@compiled(types.UniTuple(_i64, 2), _i64, _grid, _line, *(_given,) * 8, *(_line,) * 7)
+@compiled(types.UniTuple(_i64, 2), _i64, _grid, _line, *(_given,) * 8, *(_line,) * 9)
 def sweep(
     rule: Any, words: Any, below: Any,
     left_start: Any, left_value: Any, right_start: Any, right_value: Any,
     left_end: Any, left_ended: Any, right_end: Any, right_ended: Any,
-    touched: Any, opened: Any, opened_start: Any, opened_end: Any, opened_below: Any, closed: Any, closed_end: Any,
+    touched: Any, causes: Any,
+    opened: Any, opened_start: Any, opened_end: Any, opened_below: Any, opened_cause: Any, closed: Any, closed_end: Any,
 ) -> Any:  # fmt: skip
     """Go through the instants of a step in their order; returns how many copies were opened, and closed of older ones.
 
     At each instant all ends and starts are counted first; then the copies of every value touched are brought to the
     number wanted, the newest going first. A copy below `len(below)` is one of an earlier step, by its slot; the others
-    are those opened now, in order. `touched` has room for all events.
+    are those opened now, in order. `opened_cause` is the row of the left that opened a copy, -1 if something else did.
+    `touched` and `causes` have room for all events.
     """
     earlier = len(below)
     a = b = c = d = opening = closing = 0
@@ -91,10 +95,10 @@ def sweep(
         if now == END:
             return opening, closing
         touching = 0
-        a, touching = _apply(words, LEFT, -1, left_end, left_ended, a, now, touched, touching)
-        b, touching = _apply(words, RIGHT, -1, right_end, right_ended, b, now, touched, touching)
-        c, touching = _apply(words, LEFT, 1, left_start, left_value, c, now, touched, touching)
-        d, touching = _apply(words, RIGHT, 1, right_start, right_value, d, now, touched, touching)
+        a, touching = _apply(words, LEFT, -1, left_end, left_ended, a, now, touched, causes, touching)
+        b, touching = _apply(words, RIGHT, -1, right_end, right_ended, b, now, touched, causes, touching)
+        c, touching = _apply(words, LEFT, 1, left_start, left_value, c, now, touched, causes, touching)
+        d, touching = _apply(words, RIGHT, 1, right_start, right_value, d, now, touched, causes, touching)
         for at in range(touching):
             value = touched[at]
             wanted = _wanted(rule, words[value, LEFT], words[value, RIGHT])
@@ -114,6 +118,7 @@ def sweep(
                 opened_start[opening] = now
                 opened_end[opening] = END
                 opened_below[opening] = words[value, HEAD]
+                opened_cause[opening] = causes[at]
                 words[value, HEAD] = earlier + opening
                 words[value, OPENED] += 1
                 opening += 1
@@ -124,6 +129,20 @@ def count(words: Any, values: Any, side: Any, by: Any) -> None:
     """Add `by` to a side's count of every value named."""
     for value in values:
         words[value, side] += by
+
+
+@compiled(_i64, _grid, _given, _line)
+def forsaken(words: Any, values: Any, gone: Any) -> Any:
+    """Of some values those that are nowhere, each once: their heads are marked. Returns how many there are."""
+    found = 0
+    for row in range(len(values)):
+        prefetch(words, values[min(row + _AHEAD, len(values) - 1)])
+        value = values[row]
+        if words[value, LEFT] == 0 and words[value, RIGHT] == 0 and words[value, HEAD] == NONE:
+            words[value, HEAD] = _MARK
+            gone[found] = value
+            found += 1
+    return found
 
 
 @compiled(types.void, _grid, _line, *(_given,) * 3, _i64)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 __all__ = [
     "Aggregate", "Call", "Changes", "Join", "JoinKind", "Lifetimes", "Multiset", "Node", "Partition", "Range", "Rows",
-    "Rule", "Scalar", "ToStream", "Unbounded", "UnionAll", "Window", "Windowed", "children",
+    "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "Windowed", "children",
 ]  # fmt: skip
 
 
@@ -148,15 +148,18 @@ class Multiset:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An aggregate: `function` is count, sum, avg, min, max, var_samp, var_pop, stddev_samp or stddev_pop.
+    """An aggregate: `function` is one of `core.algebra`.
 
-    `argument` is a column of the child; None for `count(*)`. `text` is what the user wrote, for messages.
+    `argument` is a column of the child; None for `count(*)`. `text` is what the user wrote, for messages. `second` is the
+    other column of an aggregate of two, such as arg_min; `constant` the fraction of a quantile.
     """
 
     function: str
     argument: str | None
     distinct: bool = False
     text: str = ""
+    second: str | None = None
+    constant: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,34 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedWindow:
+    """One window of many over a stream. Rows: after every `slide`-th tuple the newest `length`; range: at every multiple
+    of `slide` the last `length`, both in microseconds. `tag` is what its rows have in the column that tells windows apart."""
+
+    kind: Literal["rows", "range"]
+    length: int
+    slide: int
+    tag: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A leaf: an input of the stage, aggregated over several windows in one pass (paper 2).
+
+    For each window a row per group of equal `keys`, as an `Aggregate` over a `Windowed` gives it; rows are counted per
+    group. `where`, if there is one, names a boolean column of the input: rows it refuses count, and are in no aggregate.
+    The schema is the tag's column, if windows have tags, the keys, then one column per call.
+    """
+
+    input: int
+    windows: tuple[SharedWindow, ...]
+    keys: tuple[str, ...]
+    calls: tuple[Call, ...]
+    schema: pa.Schema
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToStream:
     """The root of a query that yields a stream: rows as they appear, as they disappear, or all of them at every instant
     at which any of them changes (`every` given: at its multiples instead, in microseconds)."""
@@ -184,7 +215,7 @@ class ToStream:
     every: int | None = None
 
 
-Leaf = Windowed | Lifetimes | Changes
+Leaf = Windowed | Lifetimes | Changes | Shared
 Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | ToStream
 
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"
@@ -193,7 +224,7 @@ ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node reads."""
     match node:
-        case Windowed() | Lifetimes() | Changes():
+        case Windowed() | Lifetimes() | Changes() | Shared():
             return ()
         case Join():
             return node.left, node.right

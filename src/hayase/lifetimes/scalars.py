@@ -13,6 +13,8 @@ from hayase.core.expressions import Projection
 from hayase.core.stages import Spoiled
 from hayase.lifetimes.plans import Scalar, UnionAll
 from hayase.lifetimes.relations import Delta, Span, Step
+from hayase.lifetimes.rooms import room
+from hayase.lifetimes.windows import chosen
 
 __all__ = ["ScalarOperator", "UnionOperator"]
 
@@ -71,25 +73,31 @@ class UnionOperator(_Stateless):
         count = len(inputs)
         if count == 1:
             return Step(inputs[0])
-        start = np.concatenate([each.start for each in inputs])
-        end = np.concatenate([each.end for each in inputs])
-        ids = np.concatenate([each.id * count + number for number, each in enumerate(inputs)])
-        closed = np.concatenate([each.closed * count + number for number, each in enumerate(inputs)])
-        closed_end = np.concatenate([each.closed_end for each in inputs])
-        rows = pa.concat_batches([each.rows.rename_columns(self.schema.names) for each in inputs])
-        if not _ascending(start):
-            order = np.argsort(start, kind="stable")
-            rows, start, end, ids = rows.take(pa.array(order)), start[order], end[order], ids[order]
-        if not _ascending(closed_end):
-            order = np.argsort(closed_end, kind="stable")
-            closed, closed_end = closed[order], closed_end[order]
-        return Step(Delta(rows, start, end, ids, closed, closed_end))
+        merged, by = inputs[0], count
+        for number, each in enumerate(inputs[1:], start=1):
+            merged, by = self._merged(merged, by, each, count, number), 1
+        return Step(merged)
+
+    def _merged(self, first: Delta, by: int, second: Delta, factor: int, number: int) -> Delta:
+        """Two deltas by time. Ids of the first are multiplied by one number, those of the second by another and added
+        to a third."""
+        from hayase.lifetimes import scalars_loops
+
+        count, ended = len(first) + len(second), len(first.closed) + len(second.closed)
+        start, end, id = room(3, count)
+        closed_end, closed = room(2, ended)
+        order = room(count, kind=np.int32)
+        scalars_loops.merge_starts(
+            first.start, first.end, first.id, by, second.start, second.end, second.id, factor, number,
+            start, end, id, order,
+        )  # fmt: skip
+        scalars_loops.merge_ends(
+            first.closed_end, first.closed, by, second.closed_end, second.closed, factor, number, closed_end, closed
+        )
+        rows = pa.concat_batches([each.rows.rename_columns(self.schema.names) for each in (first, second)])
+        return Delta(chosen(rows, order), start, end, id, closed, closed_end)
 
 
 def _plain(sql: str) -> str | None:
     """The column's name, if an expression is nothing but a quoted one."""
     return sql[1:-1].replace('""', '"') if re.fullmatch(r'"(?:[^"]|"")+"', sql) else None
-
-
-def _ascending(times: np.ndarray) -> bool:
-    return bool(np.all(times[1:] >= times[:-1]))

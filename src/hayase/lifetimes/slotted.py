@@ -1,7 +1,7 @@
 """Columns by slot: values of tuples, put and taken by slot numbers, in memory that follows the slots in use.
 
-Values of fixed width stand in an array by slot. Texts stand in one arena in the order in which they came; when half of
-it is garbage it is rewritten. Anything else is kept as Arrow arrays, rewritten likewise.
+Values of fixed width stand in an array by slot, and so do short texts. Longer ones stand in one arena in the order in which
+they came; when half of it is garbage it is rewritten. Anything else is kept as Arrow arrays, rewritten likewise.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.errors import HayaseError
 from hayase.core.keys import flags, values
 
 __all__ = ["SlottedColumn", "grown", "slotted_column"]
 
 _LEAST = 4096
 """Garbage of fewer texts' bytes, or values, is not worth a rewrite."""
+_LARGEST = 2**31 - 1
+"""Bytes of text that one Arrow array can hold."""
 
 
 class SlottedColumn(Protocol):
@@ -100,63 +103,57 @@ class _Fixed:
 
 
 class _Texts:
-    """Strings or binaries: where each begins in the arena, and its length, -1 for a null."""
+    """Strings or binaries: the length of each, -1 for a null, and up to eight bytes of it or, if it is longer, where it
+    begins in the arena."""
 
-    __slots__ = ("_arena", "_garbage", "_kind", "_lengths", "_starts", "_used")
+    __slots__ = ("_arena", "_cells", "_garbage", "_kind", "_lengths", "_used")
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self._arena = np.empty(0, np.uint8)
         self._used = self._garbage = 0
-        self._starts = np.empty(0, np.int64)
+        self._cells = np.empty(0, np.int64)
         self._lengths = np.empty(0, np.int32)
 
     def put(self, slots: np.ndarray, column: pa.Array, capacity: int) -> None:
-        if not len(slots):
-            return
-        if len(self._starts) < capacity:
-            known = len(self._lengths)
-            self._starts, self._lengths = grown(self._starts, capacity), grown(self._lengths, capacity)
-            self._lengths[known:] = -1
-        _, at, data = column.buffers()
-        ends = np.frombuffer(at, np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
-        size = int(ends[-1] - ends[0])
-        self._arena = grown(self._arena, self._used + size)
-        if size:
-            self._arena[self._used : self._used + size] = np.frombuffer(data, np.uint8, size, int(ends[0]))
-        lengths, valid = np.diff(ends), flags(column)
-        if len(valid):
-            self._garbage += int(lengths[~valid].sum())
-            lengths[~valid] = -1
-        self._starts[slots] = ends[:-1] + (self._used - ends[0])
-        self._lengths[slots] = lengths
-        self._used += size
-
-    def take(self, slots: np.ndarray) -> pa.Array:
-        lengths = self._lengths[slots]
-        ends = np.zeros(len(slots) + 1, np.int64)
-        np.cumsum(np.maximum(lengths, 0), out=ends[1:])
-        data = self._copied(slots, ends[1:])
-        buffers = [_bitmap(lengths >= 0), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
-        return pa.Array.from_buffers(self._kind, len(slots), buffers)
-
-    def _copied(self, slots: np.ndarray, ends: np.ndarray) -> np.ndarray:
         from hayase.lifetimes import tuples_loops
 
-        data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-        if len(data):
-            tuples_loops.copy_texts(self._arena, self._starts[slots], ends, data)
-        return data
+        if not len(slots):
+            return
+        if len(self._cells) < capacity:
+            known = len(self._lengths)
+            self._cells, self._lengths = grown(self._cells, capacity), grown(self._lengths, capacity)
+            self._lengths[known:] = -1
+        _, at, data = column.buffers()
+        ends = np.frombuffer(at, np.int32, len(column) + 1, 4 * column.offset)
+        size = int(ends[-1]) - int(ends[0])
+        letters = np.frombuffer(data, np.uint8, size, int(ends[0])) if size else np.empty(0, np.uint8)
+        self._arena = grown(self._arena, self._used + size)
+        self._used = tuples_loops.put_texts(
+            ends, letters, flags(column), slots, self._cells, self._lengths, self._arena, self._used
+        )
+
+    def take(self, slots: np.ndarray) -> pa.Array:
+        from hayase.lifetimes import tuples_loops
+
+        ends = np.empty(len(slots) + 1, np.int32)
+        size, nulls = tuples_loops.text_ends(self._lengths, slots, ends)
+        if size > _LARGEST:
+            raise HayaseError(
+                f"{len(slots)} texts of a step have {size} bytes, and a column holds {_LARGEST}; let batches be smaller"
+            )
+        letters = np.empty(size, np.uint8)
+        tuples_loops.take_texts(self._cells, self._lengths, self._arena, slots, ends, letters)
+        validity = _bitmap(self._lengths[slots] >= 0) if nulls else None
+        return pa.Array.from_buffers(self._kind, len(slots), [validity, pa.py_buffer(ends), pa.py_buffer(letters)])
 
     def release(self, slots: np.ndarray) -> None:
-        self._garbage += int(np.maximum(self._lengths[slots], 0).sum())
-        self._lengths[slots] = -1
+        from hayase.lifetimes import tuples_loops
+
+        self._garbage += tuples_loops.release_texts(self._lengths, slots)
         if 2 * self._garbage > self._used + _LEAST:
-            alive = np.flatnonzero(self._lengths > 0)
-            ends = np.cumsum(self._lengths[alive], dtype=np.int64)
-            self._arena = self._copied(alive, ends)
-            self._starts[alive] = ends - self._lengths[alive]
-            self._used, self._garbage = len(self._arena), 0
+            self._arena, old = np.empty(self._used - self._garbage, np.uint8), self._arena
+            self._used, self._garbage = tuples_loops.move_texts(self._cells, self._lengths, old, self._arena), 0
 
 
 class _Others:

@@ -16,9 +16,14 @@ A step of an operator with a store goes like this:
     gone = store.expire(span.clock)                # in the order of (end, id); still readable
     store.release(gone)
     return Step(..., store.changes())
+
+`advance` does what add, close and expire do, and lets tuples that end within their step pass by the queue.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -28,17 +33,17 @@ from hayase.core.errors import DamagedState
 from hayase.core.keys import values
 from hayase.core.stages import Tuples
 from hayase.core.times import BEGINNING
-from hayase.lifetimes.expiry import ExpiryQueue
-from hayase.lifetimes.relations import OPEN
+from hayase.lifetimes.expiry import ExpiryQueue, end_order
+from hayase.lifetimes.relations import OPEN, Delta
+from hayase.lifetimes.rooms import room
 from hayase.lifetimes.slotted import grown, slotted_column
 
-__all__ = ["END", "ID", "START", "IdMap", "TupleStore"]
+__all__ = ["END", "ID", "START", "IdMap", "Passage", "TupleStore"]
 
 START, END, ID = "__start", "__end", "__id"
 """Columns of a store's section behind those of its schema, int64. A tombstone's start is its end."""
 
 _NONE = np.empty(0, np.int64)
-_LOOK = 4096
 _SPARSE = 16
 """If ids are on average farther apart than this, they are hashed."""
 
@@ -69,9 +74,9 @@ class IdMap:
         if ring is None:
             self._hash(ids, slots)
             return
-        places = ids & (len(ring) - 1)
-        self._count += len(ids) - int(np.count_nonzero(ring[places]))
-        ring[places] = slots + 1
+        from hayase.lifetimes import tuples_loops
+
+        self._count += tuples_loops.ring_enter(ring, ids, slots)
 
     def look_up(self, ids: np.ndarray) -> np.ndarray:
         """The slots of ids; -1 for one that is not there."""
@@ -89,16 +94,13 @@ class IdMap:
         """Remove distinct ids; the slots that they had, -1 for one that is not there."""
         if not self._count or not len(ids):
             return np.full(len(ids), -1, np.int64)
-        if self._ring is not None:
-            slots = self.look_up(ids)
-            there = ids if slots.min() >= 0 else ids[slots >= 0]
-            self._ring[there & (len(self._ring) - 1)] = 0
-            self._count -= len(there)
-            return slots
         from hayase.lifetimes import tuples_loops
 
         slots = np.empty(len(ids), np.int64)
-        self._count -= tuples_loops.take_out(self._table, ids, slots)
+        if self._ring is not None:
+            self._count -= tuples_loops.ring_take_out(self._ring, self._low, self._high, ids, slots)
+        else:
+            self._count -= tuples_loops.take_out(self._table, ids, slots)
         return slots
 
     def _roomy(self, low: int, high: int, more: int) -> np.ndarray | None:
@@ -123,13 +125,9 @@ class IdMap:
 
     def _lowest(self) -> int:
         """The least id in the ring, which has some: those at its low end may be gone."""
-        assert self._ring is not None
-        for first in range(self._low, self._high, _LOOK):
-            places = np.arange(first, min(first + _LOOK, self._high)) & (len(self._ring) - 1)
-            found = np.flatnonzero(self._ring[places])
-            if len(found):
-                return first + int(found[0])
-        return self._high
+        from hayase.lifetimes import tuples_loops
+
+        return int(tuples_loops.ring_lowest(self._ring, self._low, self._high))
 
     def _held(self) -> np.ndarray:
         """The ids in the ring, ascending."""
@@ -151,6 +149,34 @@ class IdMap:
             self._table = np.zeros((1 << (wanted - 1).bit_length(), 2), np.int64)
             tuples_loops.enter(self._table, held[:, 0].copy(), held[:, 1] - 1)
         self._count += tuples_loops.enter(self._table, ids, slots)
+
+
+Ended = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Ends, ids and slots of tuples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What a step did to a store: slots of the tuples that came; slots and ends of those that ended, in the order of
+    (end, id), which are no longer alive but can be read until they are released."""
+
+    slots: np.ndarray
+    ended: np.ndarray
+    ends: np.ndarray
+
+
+def ended_in_order(parts: Sequence[Ended]) -> Ended:
+    """Tuples in the order of (end, id). Nearly always the parts are ordered, and follow each other."""
+    from hayase.lifetimes import tuples_loops
+
+    some = sorted((each for each in parts if len(each[0])), key=lambda each: (int(each[0][0]), int(each[1][0])))
+    if not some:
+        return _NONE, _NONE, _NONE
+    end, id, slot = some[0] if len(some) == 1 else (np.concatenate(each) for each in zip(*some))
+    if tuples_loops.in_order(end, id):
+        return end, id, slot
+    order = end_order(end, id)
+    return end[order], id[order], slot[order]
 
 
 class TupleStore:
@@ -213,25 +239,27 @@ class TupleStore:
 
     def add(self, rows: pa.RecordBatch, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
         """Take up tuples that this step has brought; their slots. With a schema of no columns `rows` does not matter."""
-        slots = self._placed(rows, start, end, id, logged=False)
+        slots, _ = self._placed(rows, start, end, id, logged=False)
         if len(slots):
             self._fresh.append((rows, slots, id))
         return slots
 
     def close(self, ids: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Set the ends of open tuples, which `expire` will give out; their slots. Ids that are not there are ignored."""
-        slots = self._open.take_out(ids)
-        there = slots >= 0
-        if not there.all():
-            ids, ends, slots = ids[there], ends[there], slots[there]
-        if not len(slots):
-            return _NONE
-        self._end[slots] = ends
+        ends, ids, slots = self._closed(ids, ends)
         self._queue.push(ends, ids, slots)
-        logged = self._logged[slots]
-        if logged.any():
-            self._tombs.append((ids[logged], ends[logged]))
         return slots
+
+    def advance(self, rows: pa.RecordBatch, delta: Delta, clock: int) -> Passage:
+        """A step at once: `add` its tuples, with these rows, `close` and `expire`."""
+        closed = self._closed(delta.closed, delta.closed_end)
+        slots, brief = self._placed(rows, delta.start, delta.end, delta.id, logged=False, clock=clock)
+        if len(slots):
+            self._fresh.append((rows, slots, delta.id))
+        gone = self.expire(clock)
+        self._count -= len(closed[2]) + brief.shape[1]
+        ended = ended_in_order([(self._end[gone], self._id[gone], gone), closed, tuple(brief)])
+        return Passage(slots, ended[2], ended[0])
 
     def expire(self, clock: int) -> np.ndarray:
         """The slots of all tuples that end before the clock, in the order of (end, id). They are no longer alive, but
@@ -290,7 +318,7 @@ class TupleStore:
             new = latest[~there]
             own = rows.select(self.schema.names)
             own = own if len(new) == rows.num_rows else own.take(pa.array(new))
-            added = self._placed(own, start[new], end[new], id[new], logged=True)
+            added, _ = self._placed(own, start[new], end[new], id[new], logged=True)
             self._settled = own
         gone = np.concatenate(removed) if removed else _NONE
         self._count -= len(gone)
@@ -340,29 +368,45 @@ class TupleStore:
         """How many tuples are alive."""
         return self._count
 
+    def _closed(self, ids: np.ndarray, ends: np.ndarray) -> Ended:
+        """Set the ends of open tuples, whose ids are forgotten."""
+        slots = self._open.take_out(ids)
+        if len(slots) and slots.min() < 0:
+            there = slots >= 0
+            ids, ends, slots = ids[there], ends[there], slots[there]
+        self._end[slots] = ends
+        logged = self._logged[slots]
+        if logged.any():
+            self._tombs.append((ids[logged], ends[logged]))
+        return ends, ids, slots
+
     def _placed(
-        self, rows: pa.RecordBatch, start: np.ndarray, end: np.ndarray, id: np.ndarray, *, logged: bool
-    ) -> np.ndarray:
-        slots = self._allocated(len(id))
-        if not len(slots):
-            return slots
-        self._start[slots] = start
-        self._end[slots] = end
-        self._id[slots] = id
-        self._logged[slots] = logged
+        self,
+        rows: pa.RecordBatch,
+        start: np.ndarray,
+        end: np.ndarray,
+        id: np.ndarray,
+        *,
+        logged: bool,
+        clock: int = BEGINNING,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Give tuples slots, and lines of (end, id, slot) of those that end before the clock: nobody else knows them."""
+        from hayase.lifetimes import tuples_loops
+
+        count = len(id)
+        slots = self._allocated(count)
+        if not count:
+            return slots, np.empty((3, 0), np.int64)
+        brief, known, opened = room(3, count), room(3, count), room(2, count)
+        ending, knowing, opening = tuples_loops.place(
+            start, end, id, slots, clock, logged, self._start, self._end, self._id, self._logged, brief, known, opened
+        )
         for column, given in zip(self._columns, rows.columns):
             column.put(slots, given, self._top)
-        is_open = end == OPEN
-        opens = int(np.count_nonzero(is_open))
-        if opens == 0:
-            self._queue.push(end, id, slots)
-        elif opens == len(id):
-            self._open.enter(id, slots)
-        else:
-            self._queue.push(end[~is_open], id[~is_open], slots[~is_open])
-            self._open.enter(id[is_open], slots[is_open])
-        self._count += len(slots)
-        return slots
+        self._queue.push(*known[:, :knowing])
+        self._open.enter(*opened[:, :opening])
+        self._count += count
+        return slots, brief[:, :ending]
 
     def _allocated(self, count: int) -> np.ndarray:
         """Slots that were given back, as they came, then new ones."""

@@ -12,12 +12,16 @@ import numpy as np
 from numba import njit, types
 
 from hayase.core.key_loops import compiled, prefetch
+from hayase.core.times import END
 
-__all__ = ["copy_texts", "enter", "look_up", "take_out"]
+__all__ = [
+    "enter", "in_order", "look_up", "move_texts", "place", "put_texts", "release_texts", "ring_enter", "ring_lowest",
+    "ring_take_out", "take_out", "take_texts", "text_ends",
+]  # fmt: skip
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _AHEAD = 16
-_i64, _u8, _none = types.int64, types.uint8, types.void
+_i64, _i32, _u8, _flag, _none = types.int64, types.int32, types.uint8, types.boolean, types.void
 
 
 def _given(kind: Any) -> Any:
@@ -92,13 +96,162 @@ def take_out(table: Any, ids: Any, slots: Any) -> Any:
     return found
 
 
-@compiled(_none, _given(_u8), _given(_i64), _given(_i64), _u8[::1])
-def copy_texts(source: Any, starts: Any, stops: Any, target: Any) -> None:
-    """Copy texts of `source`, which begin at `starts`, to `target`, where text i ends at `stops[i]`."""
-    at = 0
-    for row in range(len(starts)):
-        shift = starts[row] - at
-        prefetch(source, starts[min(row + _AHEAD, len(starts) - 1)])
-        while at < stops[row]:
-            target[at] = source[at + shift]
-            at += 1
+@compiled(_i64, _i64[::1], _given(_i64), _given(_i64))
+def ring_enter(ring: Any, ids: Any, slots: Any) -> Any:
+    """Put ids into a ring that has room for them, or give those that are there another slot; how many are new."""
+    mask = np.int64(len(ring) - 1)
+    new = 0
+    for row in range(len(ids)):
+        at = ids[row] & mask
+        new += ring[at] == 0
+        ring[at] = slots[row] + 1
+    return new
+
+
+@compiled(_i64, _given(_i64), _i64, _i64, _nrt=False)
+def ring_lowest(ring: Any, low: int, high: int) -> int:
+    """The least id from `low` on that is in a ring; `high` if there is none below it."""
+    mask = np.int64(len(ring) - 1)
+    while low < high and ring[low & mask] == 0:
+        low += 1
+    return low
+
+
+@compiled(_i64, _i64[::1], _i64, _i64, _given(_i64), _i64[::1])
+def ring_take_out(ring: Any, low: int, high: int, ids: Any, slots: Any) -> Any:
+    """Remove ids from a ring that has none outside of `low` to below `high`; their slots, -1 for those not there.
+    Returns how many were."""
+    mask = np.int64(len(ring) - 1)
+    found = 0
+    for row in range(len(ids)):
+        slots[row] = -1
+        if low <= ids[row] < high:
+            at = ids[row] & mask
+            slots[row] = ring[at] - 1
+            found += ring[at] != 0
+            ring[at] = 0
+    return found
+
+
+@compiled(
+    types.UniTuple(_i64, 3),
+    *(_given(_i64), _given(_i64), _given(_i64), _given(_i64), _i64, _flag),
+    *(_i64[::1], _i64[::1], _i64[::1], _flag[::1], _i64[:, ::1], _i64[:, ::1], _i64[:, ::1]),
+)
+def place(
+    start: Any, end: Any, id: Any, slots: Any, clock: int, logged: bool,
+    all_start: Any, all_end: Any, all_id: Any, all_logged: Any, brief: Any, known: Any, opened: Any,
+) -> Any:  # fmt: skip
+    """Write tuples to their slots, and tell apart those that end before the clock, those whose end is known, and open
+    ones: lines of (end, id, slot), and of (id, slot). Returns how many there are of each."""
+    ending = knowing = opening = 0
+    for row in range(len(slots)):
+        slot = slots[row]
+        all_start[slot] = start[row]
+        all_end[slot] = end[row]
+        all_id[slot] = id[row]
+        all_logged[slot] = logged
+        if end[row] == END:
+            opened[0, opening] = id[row]
+            opened[1, opening] = slot
+            opening += 1
+        elif end[row] < clock:
+            brief[0, ending] = end[row]
+            brief[1, ending] = id[row]
+            brief[2, ending] = slot
+            ending += 1
+        else:
+            known[0, knowing] = end[row]
+            known[1, knowing] = id[row]
+            known[2, knowing] = slot
+            knowing += 1
+    return ending, knowing, opening
+
+
+@compiled(_flag, _given(_i64), _given(_i64))
+def in_order(end: Any, id: Any) -> Any:
+    """Whether pairs of (end, id) ascend."""
+    for row in range(1, len(end)):  # noqa: SIM110  (Numba knows no generator here)
+        if end[row] <= end[row - 1] and (end[row] < end[row - 1] or id[row] <= id[row - 1]):
+            return False
+    return True
+
+
+_SHORT = 8
+"""Bytes of a text that stand in its cell."""
+
+
+@compiled(
+    _i64, _given(_i32), _given(_u8), _given(_flag), _given(_i64), _i64[::1], _i32[::1], _u8[::1], _i64, _nrt=False
+)  # fmt: skip
+def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengths: Any, arena: Any, used: int) -> int:
+    """Put texts, which stand one behind the other, into their slots; how much of the arena is used then."""
+    short = cells.view(np.uint8)
+    for row in range(len(slots)):
+        slot, at = slots[row], ends[row] - ends[0]
+        length = ends[row + 1] - ends[row]
+        if len(valid) and not valid[row]:
+            lengths[slot] = -1
+            continue
+        lengths[slot] = length
+        if length <= _SHORT:
+            for byte in range(length):
+                short[_SHORT * slot + byte] = letters[at + byte]
+        else:
+            cells[slot] = used
+            for byte in range(length):
+                arena[used + byte] = letters[at + byte]
+            used += length
+    return used
+
+
+@compiled(types.UniTuple(_i64, 2), _given(_i32), _given(_i64), _i32[::1], _nrt=False)
+def text_ends(lengths: Any, slots: Any, ends: Any) -> Any:
+    """Where the texts of slots begin and end, one behind the other; the size of all, and how many are null."""
+    size = nulls = 0
+    ends[0] = 0
+    for row in range(len(slots)):
+        length = lengths[slots[row]]
+        nulls += length < 0
+        size += max(length, 0)
+        ends[row + 1] = size
+    return size, nulls
+
+
+@compiled(_none, _given(_i64), _given(_i32), _given(_u8), _given(_i64), _given(_i32), _u8[::1], _nrt=False)
+def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, letters: Any) -> None:
+    """The texts of slots, one behind the other."""
+    short = cells.view(np.uint8)
+    for row in range(len(slots)):
+        slot, at = slots[row], ends[row]
+        length = lengths[slot]
+        if length <= _SHORT:
+            for byte in range(length):
+                letters[at + byte] = short[_SHORT * slot + byte]
+        else:
+            first = cells[slot]
+            for byte in range(length):
+                letters[at + byte] = arena[first + byte]
+
+
+@compiled(_i64, _i32[::1], _given(_i64), _nrt=False)
+def release_texts(lengths: Any, slots: Any) -> int:
+    """Forget the texts of slots; how much of the arena is garbage for it."""
+    garbage = 0
+    for slot in slots:
+        garbage += lengths[slot] if lengths[slot] > _SHORT else 0
+        lengths[slot] = -1
+    return garbage
+
+
+@compiled(_i64, _i64[::1], _given(_i32), _given(_u8), _u8[::1], _nrt=False)
+def move_texts(cells: Any, lengths: Any, old: Any, new: Any) -> int:
+    """Move all long texts into another arena; how much of it is used then."""
+    used = 0
+    for slot in range(len(lengths)):
+        if lengths[slot] > _SHORT:
+            first, cells[slot] = cells[slot], used
+            for byte in range(lengths[slot]):
+                new[used + byte] = old[first + byte]
+            used += lengths[slot]
+    return used

@@ -23,6 +23,7 @@ from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
 from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.rooms import room
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "Stateless", "UnboundedWindow", "chosen", "leaf"]
@@ -114,12 +115,12 @@ class RangeWindow(Stateless):
         """The tuples of the step; all ends are known."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
-        end = np.minimum(_up(time + self._length, self._grain), OPEN)
-        return Step(Delta(batch.select(self.schema.names), time, end, offset))
+        end = _up(np.add(time, self._length, out=room(len(time))), self._grain)
+        return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
 
 class SlidingRange:
-    """A time window that moves in jumps: both times of a tuple go up to multiples of the slide.
+    """A time window that moves in jumps: both times of a tuple go up to multiples of the slide, then to whole grains.
 
     A tuple whose start is still to come waits, as a tuple of the section that ends when it appears.
     """
@@ -153,7 +154,7 @@ class SlidingRange:
 
     def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         end = _up(_up(time + self._window.length, self._slide), self._window.grain)
-        return _up(time, self._slide), np.minimum(end, OPEN)
+        return _up(_up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Take up tuples that wait."""
@@ -187,9 +188,12 @@ class RowWindow:
         waiting, first = self._waiting, self._counter["next"]
         waiting.release(waiting.settle(span.since)[1])
         time = values(batch.column(TIME), np.int64)
-        id = first + self._ranks(batch, batches[self._window.ticks])
         stop = first + len(ticks)
         self._counter["next"] = stop
+        if self._window.slide == 1 and len(time) == len(ticks):
+            delta = self._whole(batch.select(self.schema.names), ticks, first, stop)
+            return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
+        id = first + self._ranks(batch, batches[self._window.ticks])
         closed = self._closed(first, stop)
         closed_end = ticks[self._leaving(closed) - first]
         rows = batch.select(self.schema.names)
@@ -202,12 +206,19 @@ class RowWindow:
         there = leaving < stop
         end = np.full(len(id), OPEN)
         end[there] = ticks[leaving[there] - first]
-        alive = start < end
-        if not alive.all():
-            kept = np.flatnonzero(alive)
-            rows, start, end, id = chosen(rows, kept), start[kept], end[kept], id[kept]
-        delta = Delta(rows, start, end, id, closed, closed_end)
+        delta = _without_ghosts(Delta(rows, start, end, id, closed, closed_end))
         return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
+
+    def _whole(self, rows: pa.RecordBatch, ticks: np.ndarray, first: int, stop: int) -> Delta:
+        """All tuples of the stream, in a window that moves with each: times that tuples end at are those of the others,
+        so many places on."""
+        count = self._window.count
+        closed = self._closed(first, stop)
+        end = room(len(ticks))
+        known = max(len(ticks) - count, 0)
+        end[:known], end[known:] = ticks[count:], OPEN
+        late = int(closed[0]) + count - first if len(closed) else 0
+        return _without_ghosts(Delta(rows, ticks, end, _numbers(first, stop), closed, ticks[late : late + len(closed)]))
 
     def _appearing(
         self, rows: pa.RecordBatch, time: np.ndarray, id: np.ndarray, first: int, ticks: np.ndarray, clock: int
@@ -242,15 +253,13 @@ class RowWindow:
         slide, count = self._window.slide, self._window.count
         low = max(0, first // slide * slide - count)
         high = min(first // slide * slide, stop // slide * slide - count)
-        return np.arange(low, max(low, high))
+        return _numbers(low, max(low, high))
 
     @staticmethod
     def _ranks(batch: pa.RecordBatch, ticks: pa.RecordBatch) -> np.ndarray:
         """Where the records stand among all of the stream."""
         from hayase.lifetimes import windows_loops
 
-        if batch.num_rows == ticks.num_rows:
-            return np.arange(batch.num_rows)
         ranks = np.empty(batch.num_rows, np.int64)
         windows_loops.ranks(values(ticks.column(OFFSET), np.int64), values(batch.column(OFFSET), np.int64), ranks)
         return ranks
@@ -273,10 +282,27 @@ class RowWindow:
         return self._counter.size(section) if section == self._counter.section else self._waiting.size()
 
 
+def _numbers(first: int, stop: int) -> np.ndarray:
+    from hayase.lifetimes import windows_loops
+
+    numbers = room(stop - first)
+    windows_loops.count_up(first, numbers)
+    return numbers
+
+
+def _without_ghosts(delta: Delta) -> Delta:
+    """The tuples that are alive at any instant."""
+    alive = delta.start < delta.end
+    if alive.all():
+        return delta
+    kept = np.flatnonzero(alive)
+    rows, start, end, id = chosen(delta.rows, kept), delta.start[kept], delta.end[kept], delta.id[kept]
+    return Delta(rows, start, end, id, delta.closed, delta.closed_end)
+
+
 def chosen(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
     """Rows at distinct positions, without a copy if they are all there in order."""
-    count = len(positions)
-    if count == rows.num_rows and (count == 0 or bool(np.all(positions == np.arange(count)))):
+    if len(positions) == rows.num_rows and bool(np.all(positions[1:] > positions[:-1])):
         return rows
     return rows.take(pa.array(positions))
 

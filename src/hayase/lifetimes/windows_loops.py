@@ -13,7 +13,7 @@ from numba import types
 from hayase.core.key_loops import compiled, prefetch
 from hayase.core.times import END
 
-__all__ = ["drop_first", "join_queue", "move_partitions", "put_back", "ranks", "take_away"]
+__all__ = ["count_up", "drop_first", "join_queue", "move_partitions", "put_back", "ranks", "take_away"]
 
 _AHEAD = 16
 _i64, _u8, _flag, _none = types.int64, types.uint8, types.boolean, types.void
@@ -21,6 +21,13 @@ _i64, _u8, _flag, _none = types.int64, types.uint8, types.boolean, types.void
 
 def _given(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
+
+
+@compiled(_none, _i64, _i64[::1])
+def count_up(first: int, numbers: Any) -> None:
+    """The numbers from the first on."""
+    for at in range(len(numbers)):
+        numbers[at] = first + at
 
 
 @compiled(_none, _given(_i64), _given(_i64), _i64[::1])

@@ -3,15 +3,17 @@
 A field is quoted if a quote is its first character; inside, a quote is written twice, and commas and line ends are
 data. A line that is not a record (the wrong number of fields, a quote that closes too early or never, bytes that are
 not UTF-8) is reported alone, and reading goes on at the next line. Blank lines are skipped; an empty field is null.
+Columns of numbers are read as such where all of a block is plain enough.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 __all__ = ["Split", "fields", "split"]
@@ -27,7 +29,7 @@ _OPEN = re.compile(rb"(?:" + _FIELD + rb',)*+"[^"]*+(?:""[^"]*+)*+"?\r?\Z')
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The records in a block: their text by column (null where unreadable), and how to say where each one was."""
+    """The records in a block by column, text or numbers (null where unreadable), and how to say where each one was."""
 
     columns: tuple[pa.ChunkedArray, ...]
     count: int
@@ -38,17 +40,22 @@ class Split:
     unreadable: dict[int, str]
 
 
-def split(block: bytes, width: int, last: bool, limit: int) -> Split:
-    """The records of `width` fields in a block, up to its last complete one; `last` says that nothing follows.
+def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) -> Split:
+    """The records in a block, with a field for each of `kinds`, up to the last complete one; `last` says that nothing
+    follows.
 
-    A quoted field that is still open at the end of a block longer than `limit` is taken as a mistake in its line.
+    A column of numbers comes as such if all of them can be read, and else as text, like every other column. A quoted
+    field that is still open at the end of a block longer than `limit` is taken as a mistake in its line.
 
-    >>> split(b'1,"a, b"\\n2,c\\n3', 2, last=False, limit=99).columns[1].to_pylist()
-    ['a, b', 'c']
+    >>> found = split(b'1,"a, b"\\n2,c\\n3', [pa.string()] * 2, last=False, limit=99)
+    >>> [column.to_pylist() for column in found.columns]
+    [['1', '2'], ['a, b', 'c']]
     """
     end = len(block) if last else _last_record_end(block)
-    columns = _plain_columns(block[:end], width)
-    return _careful_split(block, width, last, limit) if columns is None else _plain_split(block[:end], columns)
+    columns = _plain_columns(block[:end], kinds)
+    if columns is None:
+        return _careful_split(block, len(kinds), last, limit)
+    return _plain_split(block[:end], columns)
 
 
 def _last_record_end(block: bytes) -> int:
@@ -64,20 +71,37 @@ def _last_record_end(block: bytes) -> int:
     return 0
 
 
-def _plain_columns(block: bytes, width: int) -> tuple[pa.ChunkedArray, ...] | None:
+def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.ChunkedArray, ...] | None:
     """By Arrow's reader, where it agrees with ours: well-formed quotes, no lone carriage returns, no odd line."""
     bare = _QUOTED_FIELD.sub(b"", block) if b'"' in block else block
     if b'"' in bare or (b"\r" in bare and b"\r" in bare.replace(b"\r\n", b"")) or not bare.strip(b"\r\n"):
         return None
-    names = [str(at) for at in range(width)]
+    texts = [pa.string()] * len(kinds)
+    numbers = [kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.string() for kind in kinds]
+    if numbers != texts and bare is block and not any(each in block for each in _NOT_IN_NUMBERS):
+        columns = _arrow_columns(block, numbers, newlines=False)
+        if columns is not None and not any(_is_infinite(column) for column in columns):
+            return columns
+    return _arrow_columns(block, texts, newlines=bare is not block)
+
+
+_NOT_IN_NUMBERS = (b" ", b"\t", b"x", b"X")
+"""Arrow skips blanks around numbers and reads hexadecimal ones, which are no numbers in a stream."""
+
+
+def _is_infinite(column: pa.ChunkedArray) -> bool:
+    """Whether a number is, or is too large: which of the two only its text can tell."""
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -> tuple[pa.ChunkedArray, ...] | None:
+    names = [str(at) for at in range(len(kinds))]
     try:
         table = pv.read_csv(
             pa.py_buffer(block),
             pv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
-            pv.ParseOptions(newlines_in_values=bare is not block),
-            pv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
-            ),
+            pv.ParseOptions(newlines_in_values=newlines),
+            pv.ConvertOptions(column_types=dict(zip(names, kinds)), null_values=[""], strings_can_be_null=True),
         )
     except pa.ArrowInvalid:
         return None

@@ -3,6 +3,8 @@
 Every change that Hayase makes to files it must not lose goes through this module, and each announces itself to
 `reached` just before and just after it happens. Tests replace `reached` to stop a program at every such point.
 
+Within `thrown_away` nothing waits for the disk: for files that nobody wants after the program.
+
 A temporary file is locked (flock) by its writer for as long as it lives, so that `remove_leftovers` can tell the
 files of the dead from those of the living, on any host that shares the file system.
 """
@@ -28,6 +30,7 @@ __all__ = [
     "remove_leftovers",
     "rename",
     "temporary",
+    "thrown_away",
     "write",
     "write_atomic",
 ]
@@ -58,6 +61,20 @@ def _step(name: str) -> Iterator[None]:
     reached(f"after {name}")
 
 
+_lasting = True
+
+
+@contextmanager
+def thrown_away() -> Iterator[None]:
+    """Meanwhile this process writes only what will be removed before it ends, which need not outlive a loss of power."""
+    global _lasting
+    before, _lasting = _lasting, False
+    try:
+        yield
+    finally:
+        _lasting = before
+
+
 def no_room(error: OSError) -> bool:
     """Whether an error says that the disk (or the quota, or the largest file allowed) is full."""
     return error.errno in _NO_ROOM
@@ -76,12 +93,15 @@ def write(descriptor: int, data: bytes | memoryview) -> int:
 def fsync_file(descriptor: int) -> None:
     """Make the bytes of an open file durable."""
     with _step("fsync file"):
-        os.fsync(descriptor)
+        if _lasting:
+            os.fsync(descriptor)
 
 
 def fsync_directory(directory: Path) -> None:
     """Make the names in a directory durable: files created in it, renamed into it, removed from it."""
     with _step("fsync directory"):
+        if not _lasting:
+            return
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -6,16 +6,19 @@ A line that cannot be read is a refused record with its number and its text; a f
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import queue
 import select
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -41,6 +44,9 @@ _LONGEST = 256 << 20
 _LINGER = 0.2
 """Seconds that lines from a pipe wait for company: a slow writer is seen soon and a fast one is read in bulk."""
 _BOM = b"\xef\xbb\xbf"
+_AHEAD = 8
+"""Chunks of a file that are ready before they are asked for, at most."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,17 @@ def format_of(name: str | PurePath, given: str | None = None) -> Format:
 def read_records(
     source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
 ) -> Iterator[Chunk]:
-    """The records of a file or a pipe, chunk by chunk; `clock` gives the time at each, for `max_ahead`."""
+    """The records of a file or a pipe, chunk by chunk; `clock` gives the time at each, for `max_ahead`.
+
+    A file is read ahead in a thread of its own, so that reading it and writing its records go side by side.
+    """
+    chunks = _records_of(source, form, declaration, clock)
+    return _ahead(chunks) if isinstance(source, Path) else chunks
+
+
+def _records_of(
+    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
+) -> Iterator[Chunk]:
     name = str(source) if isinstance(source, Path) else getattr(source, "name", "the input")
     try:
         if form.name == "parquet":
@@ -93,6 +109,36 @@ def read_records(
             yield from _read_text(source, form, declaration, clock)
     except (OSError, pa.ArrowException) as error:
         raise HayaseError(f'"{name}" cannot be read as {form.name}: {error}') from error
+
+
+def _ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """The same items and, behind them, the same error, made in a thread that is a few of them ahead."""
+    made: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
+    left = threading.Event()
+
+    def make() -> None:
+        end: BaseException | None = None
+        try:
+            for item in items:
+                made.put((item,))
+                if left.is_set():
+                    return
+        except BaseException as error:
+            end = error
+        made.put(end)
+
+    thread = threading.Thread(target=make, name="reading", daemon=True)
+    thread.start()
+    try:
+        while (found := made.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found[0]
+    finally:
+        left.set()
+        with contextlib.suppress(queue.Empty):
+            made.get_nowait()  # it may wait for room, and puts at most one more
+        thread.join()
 
 
 def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
@@ -242,7 +288,9 @@ class _Csv:
             self._read_header(block, last)
         if self._names is None:
             return
-        found = delimited.split(block[self.used :], len(self._names), last, _LONGEST // 2)
+        schema = self._declaration.arrow_schema
+        kinds = [schema.field(name).type for name in self._names]
+        found = delimited.split(block[self.used :], kinds, last, _LONGEST // 2)
         before = self.lines + 1
         self.used += found.used
         self.lines += found.lines

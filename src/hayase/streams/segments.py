@@ -32,6 +32,8 @@ __all__ = ["BATCH_ROWS", "Produced", "Segment", "Trailer", "open_segment", "read
 
 BATCH_ROWS = 262_144
 """Records in one batch of a segment, at most: large enough to amortise a pass, small enough to stay in a cache."""
+WORTH_ROWS = 32_768
+"""Records from which on a batch need not be joined with others."""
 
 _MAGIC = b"HAYASE\x01\n"
 _FOOTER = struct.Struct("<8sQQQQ")
@@ -99,7 +101,7 @@ def write_segment(
     producers: Iterable[Produced] = (),
 ) -> Trailer:
     """Write records to an open file as a segment and make its bytes durable; giving it a name is left to the caller."""
-    batches = _batches(fitting(rows, declaration), declaration)
+    batches = _batches(fitting(rows, declaration))
     spans = [_span(batch, declaration) for batch in batches]
     trailer = Trailer(
         rows=rows.num_rows,
@@ -183,8 +185,10 @@ def fitting(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:
     )
 
 
-def _batches(rows: pa.Table, declaration: StreamDeclaration) -> list[pa.RecordBatch]:
-    whole = rows.combine_chunks() if any(column.num_chunks > 1 for column in rows.columns) else rows
+def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
+    """The records in batches that are worth reading; those that were made in large pieces are not copied for it."""
+    pieces = max((column.num_chunks for column in rows.columns), default=1)
+    whole = rows.combine_chunks() if pieces > 1 and rows.num_rows < pieces * WORTH_ROWS else rows
     return [each for each in whole.to_batches(max_chunksize=BATCH_ROWS) if each.num_rows]
 
 

@@ -11,50 +11,47 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import encode, flags, hashes, values
+from hayase.core.keys import KeyIndex, encode, flags, hashes, values
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.negative.signed import Signed, gathered, row_bytes
 from hayase.lifetimes.plans import Aggregate, Call, Multiset, Rule
 from hayase.lifetimes.relations import Span
+from hayase.lifetimes.slotted import grown
 
 __all__ = ["Groups", "SignedMultiset", "signed_aggregate"]
 
 
 class Groups:
-    """The groups that are not empty, by the hash of their key, each with some words (see `loops`)."""
+    """Groups of equal keys that are not empty, told apart exactly as the direct method does, each with some words.
 
-    def __init__(self, words: int) -> None:
-        self.table = np.zeros(1024, np.int64)
-        self.hashes = np.empty(512, np.uint64)
-        self.words = np.empty((512, words), np.int64)
-        self.free = np.empty(512, np.int64)
-        self.meta = np.zeros(3, np.int64)
+    One word marks a group: it is nought as long as there is none.
+    """
 
-    def make_room(self, more: int) -> None:
-        """For so many new groups."""
+    def __init__(self, words: int, mark: int, counts: tuple[int, int]) -> None:
+        """A group is empty when its words at `counts` are nought."""
+        self._index = KeyIndex()
+        self._mark, self._counts = mark, counts
+        self.words = np.zeros((1024, words), np.int64)
+
+    def of(self, *sides: pa.RecordBatch) -> list[np.ndarray]:
+        """The groups of rows, given by their keys."""
+        found = []
+        for keys in sides:
+            encoded = encode(keys.columns, keys.num_rows)
+            found.append(self._index.slots(encoded, hashes(encoded)))
+        known = len(self.words)
+        self.words = grown(self.words, self._index.capacity)
+        self.words[known:] = 0
+        return found
+
+    def drop(self, sides: Sequence[Signed], groups: Sequence[np.ndarray]) -> None:
+        """Forget those that have become empty in these events."""
         from hayase.lifetimes.negative import loops
 
-        used, freed, _ = self.meta.tolist()
-        if used - freed + more <= len(self.free):
-            return
-        size = 2 * len(self.free)
-        while size < used - freed + more:
-            size *= 2
-        self.hashes, self.words, self.free = (_larger(each, size) for each in (self.hashes, self.words, self.free))
-        groups = self.table[self.table > 0]
-        self.table = np.zeros(2 * size, np.int64)
-        loops.fill(self.table, groups, self.hashes)
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """As the loops take them."""
-        return self.table, self.hashes, self.words, self.free, self.meta
-
-
-def _larger(array: np.ndarray, size: int) -> np.ndarray:
-    larger = np.empty((size, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
+        found, count = np.empty(sum(map(len, groups)), np.int64), 0
+        for side, mine in zip(sides, groups):
+            count = loops.emptied(side.plus, mine, self.words, self._mark, *self._counts, found, count)
+        self._index.drop(found[:count])
 
 
 class SignedMultiset:
@@ -63,7 +60,8 @@ class SignedMultiset:
     def __init__(self, node: Multiset) -> None:
         self._schema = node.schema
         self._rule = get_args(Rule).index(node.rule)
-        self._groups = Groups(3)
+        self._groups = Groups(3, 2, (0, 1))
+        self._serial = np.ones(1, np.int64)
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """The copies that come and go."""
@@ -71,17 +69,16 @@ class SignedMultiset:
 
         sides = [inputs[0], inputs[1] if len(inputs) > 1 else Signed.none(self._schema)]
         count = sum(map(len, sides))
-        self._groups.make_room(count)
+        groups = self._groups.of(*(each.rows for each in sides))
         events, plus, tags = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
-        given = [part for each in sides for part in (each.time, each.plus, _hashed(each.rows, each.rows.schema.names))]
-        found = loops.multiset(self._rule, *self._groups.arrays, *given, events, plus, tags)
+        found = loops.multiset(
+            self._rule, self._groups.words, self._serial,
+            sides[0].time, sides[0].plus, groups[0], sides[1].time, sides[1].plus, groups[1], events, plus, tags,
+        )  # fmt: skip
+        self._groups.drop(sides, groups)
         events = events[:found]
         rows = gathered([each.rows for each in sides], self._schema, events)
         return Signed(rows, np.concatenate([each.time for each in sides])[events], plus[:found], tags[:found])
-
-
-def _hashed(rows: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
-    return hashes(encode([rows.column(name) for name in names], rows.num_rows))
 
 
 # ---------------------------------------------------------------------------------------------------- aggregates
@@ -115,7 +112,8 @@ class _Sums:
             ],
             np.int64,
         ).reshape(-1, 2)
-        self._groups = Groups(2 + 2 * len(self._arguments))
+        self._groups = Groups(2 + 2 * len(self._arguments), 0, (1, 1))
+        self._serial = np.ones(1, np.int64)
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """Old rows that go and new ones that come."""
@@ -123,7 +121,7 @@ class _Sums:
 
         (given,) = inputs
         count, calls = len(given), len(self._program)
-        self._groups.make_room(count)
+        (groups,) = self._groups.of(given.rows.select(list(self._node.keys)))
         arguments, valid = (
             np.empty((len(self._arguments), count), np.int64),
             np.ones((len(self._arguments), count), np.bool_),
@@ -139,10 +137,10 @@ class _Sums:
         events, plus, tags = np.empty(2 * count, np.int64), np.empty(2 * count, np.bool_), np.empty(2 * count, np.int64)
         results, there = np.empty((calls, 2 * count), np.int64), np.empty((calls, 2 * count), np.bool_)
         found, overflows = loops.aggregate(
-            self._program, *self._groups.arrays,
-            given.plus, _hashed(given.rows, self._node.keys), arguments, valid,
+            self._program, self._groups.words, self._serial, given.plus, groups, arguments, valid,
             events, plus, tags, results, results.view(np.float64), there,
         )  # fmt: skip
+        self._groups.drop([given], [groups])
         if overflows:
             raise OverflowError("a sum of the negative-tuple method left 64 bits")
         events = events[:found]

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import Projection
-from hayase.core.keys import encode, flags, hashes
-from hayase.lifetimes.negative.groups import Groups
+from hayase.core.keys import KeyIndex, encode, flags, hashes
 from hayase.lifetimes.negative.signed import Signed
 from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import Span
@@ -17,9 +16,9 @@ from hayase.lifetimes.slotted import grown, slotted_column
 
 __all__ = ["SignedJoin"]
 
-_KEYS = (0x5851F42D4C957F2D, 0x6C8E9CF570932BD5)
 _LEFT_TAG, _LEFT_ALONE, _RIGHT_ALONE = 0x14057B7EF767814F, 0x2545F4914F6CDD1D, 0x3C6EF372FE94F82B
-"""Salts, for hashes of keys that are NULL on either side, and for tags of pairs and of tuples beside NULLs."""
+"""Salts, for tags of pairs and of tuples beside NULLs."""
+_NO_TUPLES = np.array([-1, -1, 0, -1, -1, 0])
 _PAIR, _LONE_LEFT, _LONE_RIGHT, _LEFT = range(4)
 """What an event of a join other than an inner one shows: a pair, a tuple beside NULLs, or the left tuple as it is."""
 
@@ -72,14 +71,54 @@ class _Side:
         self._free = np.concatenate([self._free, slots])
 
 
+class _Keys:
+    """The numbers of keys that have tuples, exact as those of the direct join, and their lists (see `joins_loops`).
+
+    A key with a NULL is equal to none: those of either side have a number of their own, 0 or 1, and the other side never
+    has tuples there.
+    """
+
+    def __init__(self) -> None:
+        self._index = KeyIndex()
+        self.words = np.tile(_NO_TUPLES, (1024, 1))
+
+    def of(self, number: int, keys: Sequence[pa.Array], count: int) -> np.ndarray:
+        """The numbers of keys of side 0 or 1."""
+        there = [flags(key) for key in keys if key.null_count]
+        whole = np.logical_and.reduce(there) if there else None
+        if whole is not None:
+            keys = [key.filter(pa.array(whole)) for key in keys]
+        encoded = encode(keys, count)
+        slots = self._index.slots(encoded, hashes(encoded))
+        known = len(self.words)
+        self.words = grown(self.words, self._index.capacity + 2)
+        self.words[known:] = _NO_TUPLES
+        if whole is None:
+            return slots + 2
+        found = np.full(count, number)
+        found[whole] = slots + 2
+        return found
+
+    def drop(self, sides: Sequence[Signed], keys: Sequence[np.ndarray]) -> None:
+        """Forget those that have lost their last tuple in these events."""
+        from hayase.lifetimes.negative import joins_loops
+
+        found, count = np.empty(sum(map(len, keys)), np.int64), 0
+        for side, mine in zip(sides, keys):
+            count = joins_loops.emptied(side.plus, mine, self.words, found, count)
+        found = found[:count]
+        self.words[found] = _NO_TUPLES
+        self._index.drop(found[found >= 2] - 2)
+
+
 class SignedJoin:
     """An inner join is compiled; the other kinds also count the partners of every tuple, in Python."""
 
     def __init__(self, node: Join) -> None:
         self._node = node
         self._sides = (_Side(node.left.schema), _Side(node.right.schema))
-        self._keys = ([left for left, _ in node.keys], [right for _, right in node.keys])
-        self._groups = Groups(6)
+        self._names = ([left for left, _ in node.keys], [right for _, right in node.keys])
+        self._keys = _Keys()
         self._both = pa.schema([*node.left.schema, *node.right.schema])
         self._residual = None if node.residual is None else Projection((), node.residual, pa.schema([]))
         self._partners: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -110,35 +149,29 @@ class SignedJoin:
         self, inputs: Sequence[Signed], slots: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The event that caused each pair, and the slots of its tuples. Those of minuses are found on the way."""
-        from hayase.lifetimes.negative import loops
+        from hayase.lifetimes.negative import joins_loops
 
         room = sum(map(len, inputs))
-        self._groups.make_room(room)
-        hashed = [self._hashed(number, given) for number, given in enumerate(inputs)]
+        keys = [
+            self._keys.of(number, [given.rows.column(name) for name in names], len(given))
+            for number, (given, names) in enumerate(zip(inputs, self._names))
+        ]
         given = [
             part
-            for number, (each, side) in enumerate(zip(inputs, self._sides))
-            for part in (each.time, each.plus, each.tag, hashed[number], slots[number], side.links, side.tags)
+            for each, mine, places, side in zip(inputs, keys, slots, self._sides)
+            for part in (each.time, each.plus, each.tag, mine, places, side.links, side.tags)
         ]
         found: list[tuple[np.ndarray, ...]] = []
         i = j = 0
         while not found or i < len(inputs[0]) or j < len(inputs[1]):
             lists = [np.empty(room, np.int64) for _ in range(3)]
-            i, j, count = loops.join(*self._groups.arrays, *given, i, j, *lists)
+            i, j, count = joins_loops.join(self._keys.words, *given, i, j, *lists)
             assert count >= 0, "a minus without its plus"
             found.append(tuple(each[:count] for each in lists))
             room *= 4
+        self._keys.drop(inputs, keys)
         causes, lefts, rights = (np.concatenate(each) if len(each) > 1 else each[0] for each in zip(*found))
         return causes, lefts, rights
-
-    def _hashed(self, number: int, given: Signed) -> np.ndarray:
-        """Hashes of the keys. One with a NULL is equal to none, and so gets a hash of its own out of its tag."""
-        keys = [given.rows.column(name) for name in self._keys[number]]
-        hashed = hashes(encode(keys, len(given)))
-        for key in keys:
-            if key.null_count:
-                hashed = np.where(flags(key), hashed, _mixed(given.tag, _KEYS[number]).view(np.uint64))
-        return hashed
 
     def _shown(
         self,

@@ -12,8 +12,9 @@ both. What each does with a signed tuple, and so twice per tuple of a window:
   unless they are equal.
 
 For the six queries of the paper all of this is compiled and works on whole Arrow batches, as the direct method does; other
-aggregates than count, sum and mean of integers, outer joins and streams are simple and slow. Keys are told apart by their
-64-bit hash. A sum that would leave 64 bits is an error, not a dead letter. There is no state on disk.
+aggregates than count, sum and mean of integers, outer joins and streams are simple and slow. Keys are told apart exactly,
+by the index that the direct method uses. A sum that would leave 64 bits is an error, not a dead letter. There is no state
+on disk, and shared windows are not its business.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hayase.lifetimes.plans import (
     Multiset,
     Node,
     Scalar,
+    Shared,
     ToStream,
     UnionAll,
     Windowed,
@@ -137,6 +139,10 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
             return signed_aggregate(node)
         case ToStream():
             return SignedToStream(node)
+        case Shared():
+            raise NotImplementedError(
+                "negative tuples are a method for single windows: give an Aggregate over a Windowed"
+            )
 
 
 class SignedScalar:

@@ -140,7 +140,7 @@ class _Range(SignedLeaf):
         if slide is None:
             start, end = time, _up(time + max(self._window.length, grain), grain)
         else:
-            start, end = _up(time, slide), _up(_up(time + self._window.length, slide), grain)
+            start, end = (_up(_up(each, slide), grain) for each in (time, time + self._window.length))
         self._queue.add(batch.select(self.schema.names), start, end)
         return self._queue.until(self.schema, span.clock)
 

@@ -1,0 +1,130 @@
+"""The compiled loops of the negative-tuple join; compiled on import, like `hayase.core.key_loops`.
+
+They make no arrays, so that Numba need not count references (`_nrt`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from hayase.core.key_loops import compiled, prefetch
+
+__all__ = ["emptied", "join"]
+
+_AHEAD = 16
+_i64, _flag = types.int64, types.boolean
+_line, _grid = _i64[::1], _i64[:, ::1]
+
+
+def _given(kind: Any) -> Any:
+    return types.Array(kind, 1, "C", readonly=True)
+
+
+_HEAD, _TAIL, _LENGTH = 0, 1, 2
+
+
+@compiled(
+    types.UniTuple(_i64, 3),
+    _grid,
+    *(_given(_i64), _given(_flag), _given(_i64), _given(_i64), _line, _grid, _line) * 2,
+    *(_i64, _i64, _line, _line, _line),
+    _nrt=False,
+)
+def join(
+    words: Any,
+    left_time: Any, left_plus: Any, left_tag: Any, left_key: Any, left_slot: Any, left_links: Any, left_tags: Any,
+    right_time: Any, right_plus: Any, right_tag: Any, right_key: Any, right_slot: Any, right_links: Any, right_tags: Any,
+    i: Any, j: Any, causes: Any, lefts: Any, rights: Any,
+) -> Any:  # fmt: skip
+    """Take the signed rows of both sides in time order: enter a plus into its own side's list, take a minus out of it,
+    and meet every row of the other side's list.
+
+    The words of a key are the head, tail and length of its list, left then right.
+    `links` are the next and previous slot in a list, `tags` whose slot it is. A plus has its slot; that of a minus is
+    found here, from the oldest on. Starts at rows i and j and returns those from which to go on, if there was no room for
+    all pairs, and their number (-1: a minus has no plus). A row's cause is its position, the right's behind the left's.
+    """
+    found = 0
+    while i < len(left_time) or j < len(right_time):
+        is_left = j == len(right_time) or (i < len(left_time) and left_time[i] <= right_time[j])
+        if is_left:
+            prefetch(words, left_key[min(i + _AHEAD, len(left_time) - 1)])
+            plus, key, tag, slot, links, tags = (
+                left_plus[i],
+                left_key[i],
+                left_tag[i],
+                left_slot[i],
+                left_links,
+                left_tags,
+            )
+        else:
+            prefetch(words, right_key[min(j + _AHEAD, len(right_time) - 1)])
+            plus, key, tag, slot = right_plus[j], right_key[j], right_tag[j], right_slot[j]
+            links, tags = right_links, right_tags
+        own, other = (0, 3) if is_left else (3, 0)
+        if found + words[key, other + _LENGTH] > len(causes):
+            return i, j, found
+        if plus:
+            tags[slot] = tag
+            tail = words[key, own + _TAIL]
+            links[slot, 0] = -1
+            links[slot, 1] = tail
+            if tail < 0:
+                words[key, own + _HEAD] = slot
+            else:
+                links[tail, 0] = slot
+            words[key, own + _TAIL] = slot
+            words[key, own + _LENGTH] += 1
+        else:
+            slot = words[key, own + _HEAD]
+            while slot >= 0 and tags[slot] != tag:
+                slot = links[slot, 0]
+            if slot < 0:
+                return i, j, -1
+            after, before = links[slot, 0], links[slot, 1]
+            if before < 0:
+                words[key, own + _HEAD] = after
+            else:
+                links[before, 0] = after
+            if after < 0:
+                words[key, own + _TAIL] = before
+            else:
+                links[after, 1] = before
+            words[key, own + _LENGTH] -= 1
+        partner = words[key, other + _HEAD]
+        if is_left:
+            left_slot[i] = slot
+            while partner >= 0:
+                causes[found] = i
+                lefts[found] = slot
+                rights[found] = partner
+                found += 1
+                partner = right_links[partner, 0]
+            i += 1
+        else:
+            right_slot[j] = slot
+            while partner >= 0:
+                causes[found] = len(left_time) + j
+                lefts[found] = partner
+                rights[found] = slot
+                found += 1
+                partner = left_links[partner, 0]
+            j += 1
+    return i, j, found
+
+
+@compiled(_i64, _given(_flag), _given(_i64), _grid, _line, _i64, _nrt=False)
+def emptied(plus: Any, keys: Any, words: Any, found: Any, count: Any) -> Any:
+    """Add to `found` the keys of minuses that have no tuples left, each once; returns how many there are now.
+
+    A key that is found has the length -1 on the left.
+    """
+    for row in range(len(keys)):
+        key = keys[row]
+        if not plus[row] and words[key, _LENGTH] == 0 and words[key, 3 + _LENGTH] == 0:
+            words[key, _LENGTH] = -1
+            found[count] = key
+            count += 1
+    return count

@@ -1,0 +1,403 @@
+"""Time windows by panes: tuples of a key are folded into panes of equal width, and windows over panes are answered.
+
+A window `(length, slide)` says at every multiple B of the slide what its aggregate is over the tuples with
+`B - length < time <= B`. Its panes are `((p - 1) * width, p * width]`, where the width is the greatest common divisor of
+length and slide, so that a pane is in the window as a whole or not at all. Only panes that have a tuple exist. The
+window of a key turns only where one of its panes comes in or goes: a sparse key costs by its tuples, not by slides, and
+a gap of years is one step.
+
+Panes close in the order of time, whatever their keys. All that have closed stand in one queue, and each window has two
+places in it: what has come in and what has gone. Nothing is searched for.
+
+The entries of a key stand in chains, one for each epoch of `size` panes, counted by the pane's number: the greatest power
+of two that is at most the panes of the window. A window then reaches over at most three chains, and what stands in a
+chain, and where, follows from the tuples alone. So the bits of an answer depend on the window and on the tuples it
+could see, not on the steps in which they came and not on who else looks on. Windows of similar length share chains.
+
+Order: time.   Laws: associative.   Per tuple: one combine; per turn: a few.   Space: the panes that are alive, up to twice
+for each power of two between the shortest and the longest window.
+Papers: 2 (cycles), 5 (panes of the greatest common divisor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Protocol
+
+import numpy as np
+
+from hayase.windows.folds import Folds
+from hayase.windows.lifting import Lifting, Partials
+
+__all__ = ["Folding", "PaneSequence", "Panes", "Turns", "epoch_end", "pane_width"]
+
+_LEAST = 64
+
+
+def pane_width(length: int, slide: int) -> int:
+    """The width of a window's panes.
+
+    >>> pane_width(15, 6)
+    3
+    """
+    return gcd(length, slide)
+
+
+def epoch_end(time: np.ndarray, length: int, slide: int) -> np.ndarray:
+    """For tuples, when the last pane of their epoch has left a window: nothing before it can be rebuilt without them.
+
+    >>> epoch_end(np.array([1, 9]), 6, 3).tolist()
+    [9, 15]
+    """
+    width = pane_width(length, slide)
+    size = _epoch_size(length // width)
+    last = (-(-time // width) // size + 1) * size - 1
+    return -(-(last * width + length) // slide) * slide
+
+
+def _epoch_size(panes: int) -> int:
+    """The greatest power of two that is not more than the panes of a window."""
+    return 1 << (panes.bit_length() - 1) if panes else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Where windows of keys change, in the order of time: at most one for a key, a window and an instant.
+
+    `first` to `last` name what is in the window then. `cause` is the tuple that a turn is put down to: it tells the turns
+    of one instant and window apart.
+    """
+
+    time: np.ndarray
+    key: np.ndarray
+    cause: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+class Folding(Protocol):
+    """What the turns of a window are folded by."""
+
+    def fold(self, number: int, turns: Turns) -> Partials:
+        """What is in the windows at some turns, by the lifting of a number."""
+
+    def filled(self, turns: Turns) -> np.ndarray:
+        """At which turns there is anything in the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FoldedPanes:
+    """Panes of keys with something in them, in the order of their numbers."""
+
+    panes: np.ndarray
+    keys: np.ndarray
+    causes: np.ndarray
+    partials: Sequence[Partials]
+
+    def take(self, rows: np.ndarray) -> _FoldedPanes:
+        taken = [each.take(rows) for each in self.partials]
+        return _FoldedPanes(self.panes[rows], self.keys[rows], self.causes[rows], taken)
+
+    def followed_by(self, other: _FoldedPanes) -> _FoldedPanes:
+        if not len(self.keys):
+            return other
+        return _FoldedPanes(
+            np.concatenate((self.panes, other.panes)),
+            np.concatenate((self.keys, other.keys)),
+            np.concatenate((self.causes, other.causes)),
+            [Partials.joined(pair) for pair in zip(self.partials, other.partials)],
+        )
+
+
+class Panes:
+    """Windows over panes of one width, for numbered keys; `liftings` say what is folded."""
+
+    def __init__(self, width: int, liftings: Sequence[Lifting], windows: Sequence[tuple[int, int]]) -> None:
+        self._width = width
+        self._liftings = list(liftings)
+        sizes = [_epoch_size(length // width) for length, _ in windows]
+        self._sequences = {size: PaneSequence(width, size, liftings) for size in sizes}
+        self._windows = [self._sequences[size].window(*window) for size, window in zip(sizes, windows)]
+        self._opened = 0  # the number of the pane that is open for some keys
+        self._is_open = np.zeros(0, np.bool_)
+        self._causes = np.empty(0, np.int64)
+        self._cells = [_Cells(each) for each in liftings]
+        self._open_keys: list[np.ndarray] = []
+        self._newest = np.empty(0, np.int64)
+        self._emptied: list[np.ndarray] = []
+
+    def advance(
+        self, keys: np.ndarray, time: np.ndarray, cause: np.ndarray, partials: Sequence[Partials], clock: int
+    ) -> list[tuple[Folding, Turns]]:
+        """Take up tuples, in the order of time, and go on to the clock: for every window the turns before it, and what
+        folds them, until the next call."""
+        for sequence in self._sequences.values():
+            emptied = sequence.forget()
+            if len(emptied):
+                self._emptied.append(emptied)
+        if len(keys):
+            self._make_room(int(keys.max()) + 1)
+        closed = self._closed(*self._folded(keys, time, cause, partials), clock)
+        for sequence in self._sequences.values():
+            sequence.append(closed)
+        return [(window.sequence, window.turns(clock)) for window in self._windows]
+
+    def emptied(self) -> np.ndarray:
+        """Keys that may have nothing any more, since the last call; `holds` tells."""
+        found = np.concatenate([np.empty(0, np.int64), *self._emptied])
+        self._emptied = []
+        return found
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """Which keys have a tuple that matters."""
+        self._make_room(int(keys.max(initial=-1)) + 1)
+        held = self._is_open[keys]
+        for sequence in self._sequences.values():
+            held = held | sequence.holds(keys)
+        return held
+
+    def _folded(
+        self, keys: np.ndarray, time: np.ndarray, cause: np.ndarray, partials: Sequence[Partials]
+    ) -> tuple[_FoldedPanes, np.ndarray]:
+        """The panes of the tuples, in their order, and the keys whose open pane goes on there: each tuple is combined
+        behind what was there, as if all had come at once."""
+        from hayase.windows import panes_loops
+
+        count = len(keys)
+        group, groups, goes_on = np.empty(count, np.int64), np.empty((3, count), np.int64), np.empty(count, np.bool_)
+        panes = -(-time // self._width)
+        made = panes_loops.group(panes, keys, self._opened, self._is_open, self._newest, group, groups, goes_on)
+        starts, order = np.zeros(made + 1, np.int64), np.empty(count, np.int64)
+        in_order = panes_loops.arrange(group, starts, order)
+        own = groups[1, :made].copy()
+        causes, continued = cause[groups[2, :made]], np.flatnonzero(goes_on[:made])
+        causes[continued] = self._causes[own[continued]]
+        folded = []
+        for lifting, cells, given in zip(self._liftings, self._cells, partials):
+            rows = given if in_order and not len(continued) else given.take(np.arange(count) if in_order else order)
+            if len(continued):
+                at = starts[continued]
+                _put(rows, at, lifting.combined(cells.take(own[continued]), rows.take(at)))
+            folded.append(rows if made == count else lifting.runs(rows, starts[:-1]))
+        return _FoldedPanes(groups[0, :made].copy(), own, causes, folded), own[continued]
+
+    def _closed(self, folded: _FoldedPanes, continued: np.ndarray, clock: int) -> _FoldedPanes:
+        """The panes that are over at the clock, in their order; the others are open."""
+        over = folded.panes * self._width < clock
+        left = None
+        if self._opened * self._width < clock:
+            self._is_open[continued] = False
+            left = self._left_open()
+        if not over.all():
+            self._keep_open(folded.take(np.flatnonzero(~over)))
+            folded = folded.take(np.flatnonzero(over))
+        return folded if left is None else left.followed_by(folded)
+
+    def _left_open(self) -> _FoldedPanes:
+        """What was open and did not go on; it is no longer open."""
+        keys = np.concatenate([np.empty(0, np.int64), *self._open_keys])
+        keys = keys[self._is_open[keys]]
+        self._open_keys = []
+        self._is_open[keys] = False
+        panes = np.full(len(keys), self._opened)
+        return _FoldedPanes(panes, keys, self._causes[keys], [cells.take(keys) for cells in self._cells])
+
+    def _keep_open(self, folded: _FoldedPanes) -> None:
+        """Keep panes that are not over: all have one number, that of the last that has begun."""
+        self._opened, keys = int(folded.panes[0]), folded.keys
+        new = keys[~self._is_open[keys]]
+        if len(new):
+            self._open_keys.append(new)
+        self._is_open[keys] = True
+        self._causes[keys] = folded.causes
+        for cells, partials in zip(self._cells, folded.partials):
+            cells.put(keys, partials, len(self._is_open))
+
+    def _make_room(self, count: int) -> None:
+        known = len(self._is_open)
+        if count > known:
+            more = max(count, 2 * known, _LEAST) - known
+            self._is_open = np.concatenate((self._is_open, np.zeros(more, np.bool_)))
+            self._newest = np.concatenate((self._newest, np.full(more, -1)))
+            self._causes = np.concatenate((self._causes, np.zeros(more, np.int64)))
+
+
+class PaneSequence:
+    """The closed panes of all keys in chains of one size, and the folds over them."""
+
+    def __init__(self, width: int, size: int, liftings: Sequence[Lifting]) -> None:
+        self._size, self.width = size, width
+        self._liftings = list(liftings)
+        self._folds = [Folds(each) for each in liftings]
+        self._windows: dict[tuple[int, int], PaneWindow] = {}
+        self.entries = np.empty((6, _LEAST), np.int64)
+        self.base, self.held = 0, 0  # the number of the entry in column 0, and how many columns are in use
+        self._oldest = 0  # the number of the oldest entry that was not forgotten
+        self._chains = np.empty((4, _LEAST), np.int64)
+        self._of_keys = np.empty((3, 0), np.int64)
+        self._free, self._freed, self._top = np.empty(_LEAST, np.int64), 0, 0
+
+    def window(self, length: int, slide: int) -> PaneWindow:
+        """A window over the sequence; the same one for equal windows."""
+        return self._windows.setdefault((length, slide), PaneWindow(self, length, slide))
+
+    def append(self, folded: _FoldedPanes) -> None:
+        """Take up panes."""
+        from hayase.windows import panes_loops
+
+        keys, count = folded.keys, len(folded.keys)
+        if not count:
+            return
+        self.entries = _widened(self.entries, self.held + count, self.held)
+        self._chains = _widened(self._chains, self._top + count, self._top)
+        needed = int(keys.max()) + 1
+        if needed > self._of_keys.shape[1]:
+            self._of_keys = _with_more(self._of_keys, needed, (-1, -1, 0))
+        self._freed, self._top = panes_loops.chain_up(
+            folded.panes, keys, folded.causes, self._size, self.entries, self.base, self.held, self._chains, self._of_keys,
+            self._free, self._freed, self._top,
+        )  # fmt: skip
+        chains = self.entries[panes_loops.IN, self.held : self.held + count]
+        for folds, given in zip(self._folds, folded.partials):
+            folds.append(chains, given)
+        self.held += count
+
+    def fold(self, number: int, turns: Turns) -> Partials:
+        """What is in the windows at some turns, by the lifting of a number."""
+        from hayase.windows import panes_loops
+
+        lifting, folds = self._liftings[number], self._folds[number]
+        some = np.flatnonzero(turns.first >= 0)
+        first, last = turns.first[some] - self.base, turns.last[some] - self.base
+        of, place = self.entries[panes_loops.IN], self.entries[panes_loops.PLACE]
+        chain, to_chain, until = of[first], of[last], place[last]
+        across = np.flatnonzero(chain != to_chain)
+        stop = until.copy()
+        stop[across] = self._chains[panes_loops.LENGTH, chain[across]] - 1
+        found = folds.fold(chain, place[first], stop)
+        if len(across):
+            middle, to_chain, until = self._chains[panes_loops.AFTER, chain[across]], to_chain[across], until[across]
+            between = np.where(middle != to_chain, self._chains[panes_loops.LENGTH, middle] - 1, -1)
+            older = found.take(across)
+            if (between >= 0).any():
+                older = lifting.combined(older, folds.fold(middle, np.zeros(len(middle), np.int64), between))
+            newer = folds.fold(to_chain, np.zeros(len(until), np.int64), until)
+            _put(found, across, lifting.combined(older, newer))
+        if len(some) == len(turns):
+            return found
+        result = lifting.empties(len(turns))
+        _put(result, some, found)
+        return result
+
+    def filled(self, turns: Turns) -> np.ndarray:
+        """At which turns there is anything in the window."""
+        return turns.first >= 0
+
+    def holds(self, keys: np.ndarray) -> np.ndarray:
+        """Which keys have entries."""
+        from hayase.windows import panes_loops
+
+        known = keys < self._of_keys.shape[1]
+        held = np.zeros(len(keys), np.bool_)
+        held[known] = self._of_keys[panes_loops.ALIVE, keys[known]] > 0
+        return held
+
+    def forget(self) -> np.ndarray:
+        """Let go what has left all windows; keys that have no entry any more."""
+        from hayase.windows import panes_loops
+
+        oldest, stop = self._oldest - self.base, min(each.left for each in self._windows.values()) - self.base
+        if oldest == stop:
+            return np.empty(0, np.int64)
+        freed, emptied = np.empty(stop - oldest, np.int64), np.empty(stop - oldest, np.int64)
+        chains, keys = panes_loops.forget(
+            self.entries, self.base, oldest, stop, self._chains, self._of_keys, freed, emptied
+        )
+        self._free = _widened(self._free.reshape(1, -1), self._freed + chains, self._freed)[0]
+        self._free[self._freed : self._freed + chains] = freed[:chains]
+        self._freed += chains
+        if chains:
+            for folds in self._folds:
+                folds.drop(freed[:chains])
+        self._oldest = self.base + stop
+        if 2 * stop > self.held:
+            self.entries[:, : self.held - stop] = self.entries[:, stop : self.held].copy()
+            self.base, self.held = self._oldest, self.held - stop
+        return emptied[:keys]
+
+
+class PaneWindow:
+    """A window over a sequence: the entries that have come in and that have gone, by number, and for each key the oldest
+    in it and the newest."""
+
+    def __init__(self, sequence: PaneSequence, length: int, slide: int) -> None:
+        self.sequence = sequence
+        self._length, self._slide = length, slide
+        self._entered = self.left = 0
+        self._reach = np.empty((2, 0), np.int64)
+        self._marks = np.empty(0, np.int64)
+
+    def turns(self, clock: int) -> Turns:
+        """The turns before the clock that have not been told."""
+        from hayase.windows import panes_loops
+
+        entries, base, width = self.sequence.entries, self.sequence.base, self.sequence.width
+        panes = entries[panes_loops.PANE, : self.sequence.held]
+        moved = (clock - 1) // self._slide * self._slide
+        entered, left = self._entered - base, self.left - base
+        entering = int(np.searchsorted(panes, moved // width, "right"))
+        leaving = int(np.searchsorted(panes, (moved - self._length) // width, "right"))
+        needed = int(entries[panes_loops.KEY, entered:entering].max(initial=-1)) + 1
+        if needed > self._reach.shape[1]:
+            self._reach = _with_more(self._reach, needed, (-1, -1))
+            self._marks = np.full(self._reach.shape[1], -1)
+        turns = np.empty((5, max(entering - entered, 0) + max(leaving - left, 0)), np.int64)
+        made = panes_loops.turn(
+            entries, base, entered, entering, left, leaving, width, self._length, self._slide, self._reach, self._marks,
+            turns,
+        )  # fmt: skip
+        self._entered, self.left = base + entering, base + leaving
+        return Turns(*turns[:, :made])
+
+
+class _Cells:
+    """A partial for each key."""
+
+    def __init__(self, lifting: Lifting) -> None:
+        self._words = [np.empty(0, word.dtype) for word in lifting.empties(0).words]
+
+    def take(self, keys: np.ndarray) -> Partials:
+        return Partials(tuple(word[keys] for word in self._words))
+
+    def put(self, keys: np.ndarray, partials: Partials, capacity: int) -> None:
+        if len(self._words[0]) < capacity:
+            self._words = [np.concatenate((word, np.empty(capacity - len(word), word.dtype))) for word in self._words]
+        _put(Partials(tuple(self._words)), keys, partials)
+
+
+def _put(partials: Partials, rows: np.ndarray, given: Partials) -> None:
+    for word, new in zip(partials.words, given.words):
+        word[rows] = new
+
+
+def _with_more(of_keys: np.ndarray, needed: int, nothing: Sequence[int]) -> np.ndarray:
+    """Lines by key with room for more keys, which have nothing."""
+    known = of_keys.shape[1]
+    larger = np.empty((len(of_keys), max(needed, 2 * known, _LEAST)), np.int64)
+    larger[:, :known] = of_keys
+    larger[:, known:] = np.array(nothing).reshape(-1, 1)
+    return larger
+
+
+def _widened(lines: np.ndarray, needed: int, held: int) -> np.ndarray:
+    """Lines with as many columns, of which the first are held."""
+    if needed <= lines.shape[1]:
+        return lines
+    larger = np.empty((len(lines), max(needed, 2 * lines.shape[1])), lines.dtype)
+    larger[:, :held] = lines[:, :held]
+    return larger

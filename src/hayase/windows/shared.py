@@ -1,0 +1,582 @@
+"""Many sliding windows over one sequence, answered from one set of stored values.
+
+`W[r, s]`: after every s-th tuple, the aggregate of the newest r (of fewer, while there are fewer). Any number of such
+windows, with different r and different s, share all that is kept.
+
+Paper 2 keeps two arrays: `da`, in cycles as long as the shortest window, with backward values in full cycles and a
+forward value in the running one, and `qa`, folds of whole cycles. An answer is then at most a backward value, a value of
+qa and a forward value. Its weak spot is the length of the cycles: qa is built anew at the end of each, which costs
+max(r) / min(r). Here cycles are always 16 slots, and qa is made in the way of da: 16 cycles are a cycle of the next level,
+and so on. What a window of r slots needs between its two ends are the newest (r - 1) // 16 full cycles, or one less: two
+windows one level up, which that level answers in the same way.
+
+The cost of this grid, in combines:
+
+    per tuple             2 (one forward, one backward value), and 2/16 + 2/256 + ... for the levels above
+    per answer            2 (backward, between, forward), whatever r is
+    per tuple and window  2 * 2/16 + 3 * 2/256 + ... < 0.3 for what stands between, if s < 32: the level above answers at
+                          each of its slots, and all answers of a cycle share that
+    per answer, s >= 32   2 per level: log16(r) levels, looked up for each answer alone
+
+Nothing here is max(r) / min(r), and only the last line has r in it: {1, 7, 1,000,000} costs what {10, 13, 19, 40} does.
+Windows of up to 16 slots are put together from the folds of the newest 2, 4, 8 and 16; these cost up to 4 combines a
+tuple for all such windows, and have no chain of dependent steps.
+
+Order: oldest first.   Laws needed: associative; never an inverse.   Space: max(r) partials, up to twice that while the
+tape slides, and 1/15 more.   Paper: 2 (Kawakami, Bou, Amagasa).
+How an answer is bracketed follows from r, s and the numbers of its tuples: batches and other windows do not change its
+bits. One sequence is worked on in blocks that stay in the cache (`shared_loops`), where partials are counts, sums or
+extremes; other partials, and sequences by key, are `hayase.windows.folds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.algebra import AGGREGATES, Aggregate
+from hayase.core.errors import DeclarationError
+from hayase.core.keys import KeyIndex, encode, hashes
+from hayase.windows.folds import Folds
+from hayase.windows.lifting import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
+
+__all__ = ["Answers", "SharedWindows", "Window", "WindowAnswers"]
+
+VALUE = "value"
+"""The name of the column when only values are pushed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """W[r, s]: every `slide` tuples, the newest `length`."""
+
+    length: int
+    slide: int = 1
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.slide < 1:
+            raise DeclarationError(
+                f"there is no window W[{self.length}, {self.slide}]", "use lengths and slides from 1 on"
+            )
+
+
+def _numbered(due: range | np.ndarray) -> np.ndarray:
+    return np.arange(due.start, due.stop, due.step) if isinstance(due, range) else due
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswers:
+    """The answers of one window that a push made due.
+
+    `at` (or `due`, as a range where it is one) numbers the tuples after which they were due, from 0 over all pushes;
+    `keys` are those tuples' keys. A sum that does not fit its type is NULL, and its row stands in `overflowed`.
+    """
+
+    window: Window
+    due: range | np.ndarray
+    keys: pa.Array | None
+    values: Mapping[str, pa.Array]
+    overflowed: Mapping[str, np.ndarray]
+
+    @property
+    def at(self) -> np.ndarray:
+        return _numbered(self.due)
+
+    def __len__(self) -> int:
+        return len(self.due)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        return self.values[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a push made due, one `WindowAnswers` for each window in their order; `answers[10]` is that of the length 10."""
+
+    of: Sequence[WindowAnswers]
+
+    def __iter__(self) -> Iterator[WindowAnswers]:
+        return iter(self.of)
+
+    def __getitem__(self, window: Window | tuple[int, int] | int) -> WindowAnswers:
+        for each in self.of:
+            if window in (each.window, each.window.length, (each.window.length, each.window.slide)):
+                return each
+        raise KeyError(window)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An aggregate over columns, and the name of its answers."""
+
+    name: str
+    aggregate: Aggregate
+    columns: tuple[str, ...]
+
+
+class SharedWindows:
+    """Sliding-window aggregates over NumPy arrays, Arrow arrays or lists, pushed batch by batch.
+
+    `windows` are pairs (length, slide), or lengths that all have the same `slide`. `aggregates` are names, `Aggregate`s,
+    or pairs of one of these and its column (columns, if it takes several), as a list or by the names of the answers.
+
+    >>> shared = SharedWindows([5, 7, 8], ["sum", "max"], slide=2)
+    >>> answers = shared.push([2, 11, 4, 9, 3, 13])
+    >>> for each in answers:
+    ...     print(each.window.length, each.at, each["sum"].to_pylist(), each["max"].to_pylist())
+    5 [1 3 5] [13, 26, 40] [11, 11, 13]
+    7 [1 3 5] [13, 26, 42] [11, 11, 13]
+    8 [1 3 5] [13, 26, 42] [11, 11, 13]
+    >>> shared.push([1, 7])[5]["sum"].to_pylist()
+    [33]
+
+    Columns by name, windows per key, different slides, other aggregates:
+
+    >>> trades = {"price": [10.0, 20.0, None, 40.0], "size": [3, 1, 2, 5], "symbol": ["A", "B", "A", "A"]}
+    >>> shared = SharedWindows([(2, 1), (3, 3)], {"mean": ("avg", "price"), "at": ("arg_max", ("size", "price"))})
+    >>> answers = shared.push(trades, keys=trades["symbol"])
+    >>> answers[2]["mean"].to_pylist(), answers[2].keys.to_pylist()
+    ([10.0, 20.0, 10.0, 40.0], ['A', 'B', 'A', 'A'])
+    >>> answers[3]["at"].to_pylist(), answers[3].at
+    ([5], array([3]))
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[Window | tuple[int, int] | int],
+        aggregates: Sequence[Any] | Mapping[str, Any],
+        *,
+        slide: int = 1,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> None:
+        self._windows = tuple(_window(each, slide) for each in windows)
+        self._calls = _calls(aggregates)
+        if not self._windows or not self._calls:
+            raise DeclarationError("windows without a window or without an aggregate", "name at least one of both")
+        self._types: dict[str, pa.DataType] = dict(types or {})
+        self._count = 0
+        self._by_key: bool | None = None
+        self._keys = _Keys()
+        self._kept: dict[Any, _Tapes | _Sequences] = {}
+        self._liftings: list[tuple[Lifting, Any]] = []
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """All windows, in the order of the answers."""
+        return self._windows
+
+    def push(self, values: Any, keys: Any = None) -> Answers:
+        """Take in some tuples; what they make due."""
+        columns = self._columns(values)
+        rows = len(next(iter(columns.values())))
+        if self._by_key is None:
+            self._by_key = keys is not None
+            self._open()
+        if self._by_key != (keys is not None):
+            raise DeclarationError("tuples with keys and without them cannot be mixed", "give keys always or never")
+        begins, self._count = self._count, self._count + rows
+        if keys is None:
+            return self._push_one(columns, begins, rows)
+        return self._push_by_key(columns, _array(keys, self._keys.type), begins, rows)
+
+    def _open(self) -> None:
+        for call in self._calls:
+            lifting = Lifting(call.aggregate, [self._types[each] for each in call.columns])
+            place = (lifting.partial, call.columns)
+            self._liftings.append((lifting, place))
+            if place not in self._kept:
+                taped = not self._by_key and lifting.lanes and _fits_tape(lifting)
+                self._kept[place] = _Tapes(lifting, self._windows) if taped else _Sequences(lifting, self._windows)
+
+    def _columns(self, values: Any) -> dict[str, pa.Array]:
+        given = dict(values) if isinstance(values, Mapping) else {VALUE: values}
+        used = {column for call in self._calls for column in call.columns} or set(given)
+        missing = sorted(used - set(given))
+        if missing:
+            raise DeclarationError(
+                f"no column {missing[0]!r} was pushed",
+                "an aggregate without a column takes plain values; name its column as in ('sum', 'price')"
+                if missing[0] == VALUE else "push all columns that the aggregates name",
+            )  # fmt: skip
+        columns = {name: _array(given[name], self._types.get(name)) for name in sorted(used)}
+        if len({len(column) for column in columns.values()}) > 1:
+            raise DeclarationError("columns of different lengths", "push one value of each column per tuple")
+        for name, column in columns.items():
+            if pa.types.is_null(column.type):
+                raise DeclarationError(f"the type of column {name!r} cannot be told", "say it with types={...}")
+            self._types[name] = column.type
+        return columns
+
+    def _push_one(self, columns: Mapping[str, pa.Array], begins: int, rows: int) -> Answers:
+        due = [
+            range(begins + each.slide - 1 - begins % each.slide, begins + rows, each.slide) for each in self._windows
+        ]
+        made = {place: kept.push(_columns_of(place, columns), due, rows) for place, kept in self._kept.items()}
+        return self._answers(due, made, None)
+
+    def _push_by_key(self, columns: Mapping[str, pa.Array], keys: pa.Array, begins: int, rows: int) -> Answers:
+        codes = self._keys.codes(keys)
+        due: list[np.ndarray] = []
+        made = {}
+        for place, kept in self._kept.items():
+            due, made[place] = kept.push_by_key(_columns_of(place, columns), codes, rows)
+        return self._answers([begins + each for each in due], made, [keys.take(pa.array(each)) for each in due])
+
+    def _answers(
+        self, due: Sequence[range | np.ndarray], made: Mapping[Any, _Made], keys: Sequence[pa.Array] | None
+    ) -> Answers:
+        """Lower the answers of all windows together, and hand them out by window."""
+        ends = np.cumsum([0, *(len(each) for each in due)])
+        lowered = [self._kept[place].lower(lifting, made[place], due) for lifting, place in self._liftings]
+        of = []
+        for number, window in enumerate(self._windows):
+            begin, end = int(ends[number]), int(ends[number + 1])
+            values, overflowed = {}, {}
+            for call, (answers, lost) in zip(self._calls, lowered):
+                values[call.name] = answers.slice(begin, end - begin)
+                overflowed[call.name] = lost[(lost >= begin) & (lost < end)] - begin if len(lost) else lost
+            of.append(WindowAnswers(window, due[number], None if keys is None else keys[number], values, overflowed))
+        return Answers(of)
+
+    def state(self) -> dict[str, Any]:
+        """All that `from_state` needs to go on as if nothing had happened; arrays, and what `SharedWindows` was given.
+
+        >>> shared = SharedWindows([3], ["sum"])
+        >>> before = shared.push([1, 2, 3])
+        >>> again = SharedWindows.from_state(shared.state())
+        >>> again.push([4])[3]["sum"].to_pylist()
+        [9]
+        """
+        return {
+            "windows": [(each.length, each.slide) for each in self._windows],
+            "aggregates": {call.name: (_told(call.aggregate), call.columns) for call in self._calls},
+            "types": dict(self._types),
+            "count": self._count,
+            "by_key": self._by_key,
+            "keys": self._keys.state(),
+            "kept": [kept.state() for kept in self._kept.values()],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SharedWindows:
+        """The windows that a state was taken of."""
+        made = cls(state["windows"], state["aggregates"], types=state["types"])
+        made._count, made._by_key = state["count"], state["by_key"]
+        if made._by_key is not None:
+            made._open()
+            made._keys.restore(state["keys"])
+            for kept, held in zip(made._kept.values(), state["kept"]):
+                kept.restore(held)
+        return made
+
+
+def _columns_of(place: Any, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """The columns that a partial is made of."""
+    return [columns[name] for name in place[1]]
+
+
+def _window(given: Window | tuple[int, int] | int, slide: int) -> Window:
+    if isinstance(given, Window):
+        return given
+    return Window(*given) if isinstance(given, tuple | list) else Window(int(given), slide)
+
+
+def _calls(aggregates: Sequence[Any] | Mapping[str, Any]) -> tuple[_Call, ...]:
+    named = list(aggregates.items()) if isinstance(aggregates, Mapping) else [(None, each) for each in aggregates]
+    made: list[_Call] = []
+    for name, given in named:
+        what, columns = given if isinstance(given, tuple | list) else (given, VALUE)
+        aggregate = what if isinstance(what, Aggregate) else Aggregate.from_name(what)
+        columns = (columns,) if isinstance(columns, str) else tuple(columns)
+        if not aggregate.laws.associative:
+            raise DeclarationError(
+                f"{aggregate.name} is not associative", "windows share partials only of such that are"
+            )
+        made.append(_Call(name or aggregate.name, aggregate, columns))
+    if len({call.name for call in made}) < len(made):
+        raise DeclarationError("two aggregates have the same name", "name them: {'low': ('min', 'x'), ...}")
+    return tuple(made)
+
+
+def _told(aggregate: Aggregate) -> Aggregate | str:
+    """The name of a built-in aggregate, so that it is the same one again after it was written."""
+    return aggregate.name if AGGREGATES.get(aggregate.name) is aggregate else aggregate
+
+
+def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        return pa.array(values, kind)
+    return values if kind is None or values.type == kind else values.cast(kind)
+
+
+class _Keys:
+    """Codes of keys, in the order in which they first came."""
+
+    def __init__(self) -> None:
+        self._index = KeyIndex()
+        self.type: pa.DataType | None = None
+
+    def codes(self, keys: pa.Array) -> np.ndarray:
+        self.type = keys.type
+        encoded = encode([keys])
+        return self._index.slots(encoded, hashes(encoded))
+
+    def state(self) -> tuple[pa.DataType | None, Any]:
+        from hayase.core.keys import decode
+
+        if self.type is None:
+            return None, None
+        return self.type, decode(self._index.encoded(np.arange(self._index.capacity)), [self.type])[0]
+
+    def restore(self, state: tuple[pa.DataType | None, Any]) -> None:
+        if state[0] is not None:
+            self.codes(state[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The answers of all windows, one after the other, not yet lowered: partials, or what tapes gave.
+
+    `counts` is how many tuples were not NULL, None if all were; `words` are those behind it.
+    """
+
+    partials: Partials | None = None
+    counts: np.ndarray | None = None
+    words: Sequence[np.ndarray] = ()
+
+
+class _Sequences:
+    """A partial kept as `Folds`: of every key, or of kinds that no tape takes."""
+
+    def __init__(self, lifting: Lifting, windows: Sequence[Window]) -> None:
+        self._lifting, self._windows = lifting, windows
+        self._reach = max(each.length for each in windows)
+        self._folds = Folds(lifting)
+
+    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Made:
+        positions = self._folds.append(None, self._lifting.lift(columns, rows=rows))
+        made = []
+        for window, each in zip(self._windows, due):
+            at = _numbered(each)
+            made.append(self._folds.fold(None, at - window.length + 1, at))
+        self._folds.trim(None, positions[-1:] + 1 - self._reach)
+        return _Made(Partials.joined(made))
+
+    def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
+        """Also which rows the answers of every window are due after."""
+        positions = self._folds.append(codes, self._lifting.lift(columns, rows=rows))
+        due = [np.flatnonzero((positions + 1) % window.slide == 0) for window in self._windows]
+        made = []
+        for window, rows_due in zip(self._windows, due):
+            at = positions[rows_due]
+            made.append(self._folds.fold(codes[rows_due], at - window.length + 1, at))
+        self._folds.trim(codes, positions + 1 - self._reach)
+        return due, _Made(Partials.joined(made))
+
+    def lower(self, lifting: Lifting, made: _Made, due: Sequence[range | np.ndarray]) -> tuple[pa.Array, np.ndarray]:
+        assert made.partials is not None
+        return lifting.lower(made.partials)
+
+    def state(self) -> Any:
+        keys, positions, partials = self._folds.held()
+        return keys, positions, self._lifting.stored(partials)
+
+    def restore(self, state: Any) -> None:
+        keys, positions, stored = state
+        self._folds.load(keys, positions, self._lifting.restored(stored))
+
+
+_ADD, _SUM, _MAX = range(3)  # as in `folds_loops`
+_NONE = np.empty(0, np.int64)
+
+
+def _fits_tape(lifting: Lifting) -> bool:
+    return all(part in (_ADD, _SUM, _MAX) for part in lifting.parts)
+
+
+class _Tapes:
+    """A partial of the one sequence: a tape for each of its words. How many there are is kept only once one is NULL."""
+
+    def __init__(self, lifting: Lifting, windows: Sequence[Window]) -> None:
+        from hayase.windows import shared_loops
+
+        self._loops = shared_loops
+        self._lifting, self._windows = lifting, windows
+        kinds = {_ADD: np.int64, _SUM: np.complex128, _MAX: np.uint64}
+        self._tapes = [_Tape(windows, kinds[part]) for part in lifting.parts[1:]]
+        self._counts: _Tape | None = None
+        self._count = 0
+
+    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Made:
+        nulls = bool(columns) and columns[0].null_count > 0
+        if nulls and self._counts is None:
+            self._counts = _Tape(self._windows, np.int64)
+            self._counts.fill(self._count)
+        self._count += rows
+        counts = None if self._counts is None else self._counts.push(valid_rows(columns[0]).astype(np.int64))
+        words = [tape.push(*each) for tape, each in zip(self._tapes, self._words(columns, nulls))]
+        return _Made(None, counts, words)
+
+    def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
+        raise NotImplementedError  # sequences of keys are never on tapes
+
+    def _words(self, columns: Sequence[pa.Array], nulls: bool) -> list[tuple[np.ndarray, int, int]]:
+        """What each tape takes: the values, what they are, and what is wanted."""
+        if not self._tapes:
+            return []
+        if self._lifting.parts[1] != _MAX:
+            lifted = [numbers(columns[0])] if len(self._tapes) == 1 else self._lifting.lift(columns).words[1:]
+            return [(word, 0, 0) for word in lifted]
+        kind, loops = columns[0].type, self._loops
+        least = bool(self._lifting.partial[0] == "least")  # type: ignore[index]
+        form = loops.FLOATS if pa.types.is_floating(kind) else 0 if kind == pa.uint64() else loops.SIGNED
+        form |= loops.LEAST if least else 0
+        if nulls:
+            keys = np.where(valid_rows(columns[0]), ordered_keys(columns[0], least), np.uint64(0))
+            return [(keys, 0, form)]
+        return [(numbers(columns[0]).view(np.uint64), form, form)]
+
+    def lower(self, lifting: Lifting, made: _Made, due: Sequence[range | np.ndarray]) -> tuple[pa.Array, np.ndarray]:
+        average, exact = lifting.aggregate.name == "avg", len(made.words) == 2
+        counts = made.counts
+        if counts is None:
+            several = average or exact or not made.words
+            counts = self._all_counts(due) if several else _NONE
+        if not made.words:
+            return pa.array(counts), _NONE
+        if exact:
+            return lifting.lower(Partials((counts, *made.words)))
+        some = None if made.counts is None else made.counts > 0
+        word = made.words[0]
+        if average:
+            word = word / np.maximum(counts, 1)
+        elif lifting.parts[1] == _MAX and lifting.result != pa.uint64():
+            word = word.view(np.float64 if pa.types.is_floating(lifting.result) else np.int64)
+        return column_of(word, lifting.result, some), _NONE
+
+    def _all_counts(self, due: Sequence[range | np.ndarray]) -> np.ndarray:
+        """How many tuples each answer is about, when none was NULL."""
+        return np.concatenate(
+            [np.minimum(_numbered(each) + 1, window.length) for each, window in zip(due, self._windows)]
+        )
+
+    def state(self) -> Any:
+        return self._count, [None if each is None else each.state() for each in (self._counts, *self._tapes)]
+
+    def restore(self, state: Any) -> None:
+        self._count, state = state
+        if state[0] is not None:
+            self._counts = _Tape(self._windows, np.int64)
+            self._counts.restore(state[0])
+        for tape, held in zip(self._tapes, state[1:]):
+            tape.restore(held)
+
+
+class _Tape:
+    """All windows over one word: the levels of cycles, laid out in one array for `shared_loops.advance`."""
+
+    def __init__(self, windows: Sequence[Window], kind: Any) -> None:
+        from hayase.windows import shared_loops as loops
+
+        self._loops, self._windows = loops, windows
+        lines, reaches = _levels(windows, loops.FAN, loops.SPARSE)
+        self._bounds = np.cumsum([0, *(len(each) for each in lines)])
+        self._asked = np.array([line for each in lines for line in each], np.int64).reshape(-1, 4)
+        self._places = np.zeros((len(lines), loops.PLACES), np.int64)
+        self._marks = np.zeros((len(lines), loops.MARKS), np.int64)
+        slots, middles = 0, 1  # the first middle stays empty, for those who have none
+        for level, (line, reach) in enumerate(zip(lines, reaches)):
+            room, width, tape = loops.room(level), loops.new_slots(level) + 2, loops.tape(level, reach)
+            short = [each[:2] for each in line if each[0] <= loops.FAN and each[1] < loops.SPARSE]
+            doubled = slots + 2 * room
+            begins = doubled + (loops.FAN_BITS * room if short else 0)
+            widest = max((length for length, _ in short), default=0)
+            one_stream = level == 0 and all(slide % 2 == 0 for _, slide in short)  # only odd slots are due then
+            self._places[level] = (
+                slots, slots + room, doubled, begins, reach, tape, middles, width, widest, one_stream,
+            )  # fmt: skip
+            slots = begins + tape
+            middles += width * len(line) if level else 0
+        double = kind == np.complex128
+        self._lane, self._middles, self._ready = (
+            np.zeros((2, many) if double else many, np.float64 if double else kind)
+            for many in (slots, middles, loops.BLOCK)
+        )
+        self._out = np.float64 if double else kind
+        self._begin(0)
+
+    def _begin(self, slot: int) -> None:
+        """Nothing was before this slot, the first of a cycle on every level."""
+        self._count = slot
+        for level, reach in enumerate(self._places[:, self._loops.REACH]):
+            first = slot >> (self._loops.FAN_BITS * level)
+            self._marks[level] = first - 2 * self._loops.FAN, 2 * self._loops.FAN, 0, first - reach
+
+    def push(self, words: np.ndarray, taken: int = 0, form: int = 0) -> np.ndarray:
+        """The answers of all windows, one window after the other."""
+        begins, self._count = self._count, self._count + len(words)
+        many = [self._count // each.slide - begins // each.slide for each in self._windows]
+        ends = np.cumsum(many)
+        # from Arrow's pool, which keeps what is freed: fresh pages would cost half as much again as the answers do
+        out = np.frombuffer(pa.allocate_buffer(8 * int(ends[-1])), self._out)
+        self._loops.advance(
+            np.ascontiguousarray(words), taken, form, self._lane, self._middles, self._ready, self._marks, self._places,
+            self._asked, self._bounds, out, ends - many,
+        )  # fmt: skip
+        return out
+
+    def fill(self, count: int) -> None:
+        """As if so many ones had been pushed; only those in reach are."""
+        whole = self._loops.FAN ** len(self._marks)
+        self._begin(max(0, count - int(self._places[0, self._loops.REACH])) // whole * whole)
+        self.push(np.ones(count - self._count, np.int64))
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self._count, "lane": self._lane.copy(), "marks": self._marks.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._count = state["count"]
+        self._lane[...] = state["lane"]
+        self._marks[...] = state["marks"]
+
+
+def _levels(
+    windows: Sequence[Window], fan: int, sparse: int
+) -> tuple[list[list[tuple[int, int, int, int]]], list[int]]:
+    """Per level, what is asked at its slots (see `shared_loops.LENGTH`), and how far back that reaches.
+
+    On level 0 these are the windows. Above, at every slot, the numbers of full cycles that stand between the ends of
+    those below, unless each answer looks for them alone.
+    """
+    asked = [(each.length, each.slide) for each in windows]
+    lengths = {each.length for each in windows}
+    lines: list[list[tuple[int, int, int, int]]] = []
+    reaches = []
+    while lengths:
+        reaches.append((max(lengths) + 1) // 2 * 2 + 4 * fan)
+        middles = sorted({each for length, slide in asked if slide < sparse for each in _between(length, fan)})
+        numbered = {length: number for number, length in enumerate(middles)}
+        lines.append([])
+        for length, slide in asked:
+            between = (0, 0) if slide >= sparse else ((length - 1) // fan, (length - 1) // fan - 1)
+            wanted = _between(length, fan)
+            longer, shorter = (numbered[each] if each in wanted else -1 for each in between)
+            lines[-1].append((length, slide, longer, shorter))
+        asked = [(length, 1) for length in middles]
+        lengths = {each for length in lengths for each in _between(length, fan)}
+    return lines, reaches
+
+
+def _between(length: int, fan: int) -> set[int]:
+    """How many full cycles may stand between the ends of a window: as many as fit, if its oldest is not the first of a
+    cycle at the same place as its newest, and one less."""
+    if length <= fan:
+        return set()
+    cycles = (length - 1) // fan
+    return {each for each in (cycles if (length - 1) % fan else 0, cycles - 1) if each}

@@ -1,0 +1,181 @@
+"""Queries that share a pass over a stream: who else is there makes no difference to what any of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hayase.core.times import BEGINNING
+from hayase.engine.logs import Logs
+from hayase.engine.mapping import map_ranges
+from hayase.engine.positions import Range
+from hayase.testing import Trial, at, trial
+
+SCHEMA = "time timestamp, k string, a bigint, x double"
+WHOLE = {
+    "short": "select sum(a) as s, max(x) as m from s [Rows 3 Slide 2]",
+    "long": "select avg(x) as m, count(*) as n from s [Rows 7]",
+    "many": "select min(a) as least, first(x) as oldest from s [Rows 2, 5, 11 Slide 3]",
+    "times": "select sum(x) as s from s [Range 3 seconds, 8 seconds Slide 2 seconds]",
+}
+BY_KEY = {
+    "each": "select k, sum(a) as s from s [Partition By k Rows 4] group by k",
+    "late": "select k, last(x) as newest, count(*) as n from s [Partition By k Rows 2, 9 Slide 2] group by k",
+    "spans": "select k, max(a) as most from s [Range 5 seconds Slide 1 second] group by k",
+}
+ALL = {**WHOLE, **BY_KEY}
+
+
+def records(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    numbers = [(seed + 7 * number * number) % 23 for number in range(count)]
+    return [
+        {"time": at(number // 2), "k": "abc"[value % 3], "a": None if value == 5 else value, "x": value / 8}
+        for number, value in enumerate(numbers)
+    ]
+
+
+def alone(name: str, given: Sequence[dict[str, Any]]) -> list[Any]:
+    with trial() as t:
+        t.stream("s", SCHEMA)
+        t.query(name, ALL[name])
+        t.append("s", given)
+        t.finish("s")
+        t.run()
+        return told(t, name)
+
+
+def told(t: Trial, name: str) -> list[Any]:
+    return sorted(map(repr, t.query(name).intervals()))
+
+
+Act = tuple[str, Any]
+
+
+@st.composite
+def acts(draw: st.DrawFn) -> list[Act]:
+    """Queries come and go while records arrive."""
+    there: list[str] = []
+    found: list[Act] = []
+    for _ in range(draw(st.integers(3, 9))):
+        kind = draw(st.sampled_from(["add", "add", "append", "append", "remove", "run", "restart"]))
+        if kind == "add" and len(there) < len(ALL):
+            there.append(draw(st.sampled_from([name for name in ALL if name not in there])))
+            found.append(("add", there[-1]))
+        elif kind == "remove" and there:
+            found.append(("remove", there.pop(draw(st.integers(0, len(there) - 1)))))
+        elif kind == "append":
+            found.append(("append", draw(st.integers(1, 9))))
+        elif kind in ("run", "restart"):
+            found.append((kind, draw(st.sampled_from([None, 1, 3]))))
+    return found
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(acts(), st.integers(1, 3))
+def test_queries_come_and_go_and_nobody_notices(given: list[Act], buckets: int) -> None:
+    waiting, appended = records(60), 0
+    with trial() as t:
+        t.declaration = replace(t.declaration, buckets=buckets)
+        t.stream("s", SCHEMA)
+        there: list[str] = []
+        for kind, what in given:
+            if kind == "add":
+                t.query(what, ALL[what])
+                there.append(what)
+            elif kind == "remove":
+                t.remove(what)
+                there.remove(what)
+            elif kind == "append":
+                t.append("s", waiting[appended : appended + what])
+                appended += what
+            elif there:
+                t.run(batch_rows=what)
+                if kind == "restart":
+                    t.restart()
+        t.finish("s")
+        t.run()
+        for name in there:
+            assert told(t, name) == alone(name, waiting[:appended]), name
+
+
+def test_a_query_that_begins_later_counts_by_itself() -> None:
+    """Slides are counted from a query's own first record, whoever else is there."""
+    given = records(30)
+    with trial() as t:
+        t.stream("s", SCHEMA)
+        t.query("short", WHOLE["short"])
+        t.query("long", WHOLE["long"])
+        t.append("s", given[:11])
+        t.run()
+        t.reset("short", "now")
+        t.run()
+        t.append("s", given[11:])
+        t.finish("s")
+        t.run()
+        assert told(t, "long") == alone("long", given)
+        assert told(t, "short") == alone("short", given[11:])
+
+
+def test_company_is_read_once() -> None:
+    """Members of a group get one blob with the columns of all of them; what is late for them is late for each."""
+    with trial() as t:
+        t.declaration = replace(t.declaration, buckets=1)
+        t.stream("s", SCHEMA)
+        for name, text in WHOLE.items():
+            t.query(name, text)
+        t.append("s", [*records(10), {"time": at(-100), "k": "a", "a": 1, "x": 1.0}])
+        definition = t.apply()
+        task = [Range("s", 0, 11, dict.fromkeys(WHOLE, BEGINNING))]
+        blobs = [
+            row
+            for batch in map_ranges(definition, Logs(t.home, definition), task, 0, 0)
+            for row in batch.select(["kind", "stage", "input"]).to_pylist()
+        ]
+        together = ",".join(WHOLE)
+        assert [row for row in blobs if row["kind"] == "data"] == [
+            {"kind": "data", "stage": together, "input": 0},
+            {"kind": "data", "stage": together, "input": 1},
+        ]
+        assert sorted(row["stage"] for row in blobs if row["kind"] == "dead") == sorted(WHOLE)
+
+
+def test_figures_count_every_member() -> None:
+    with trial() as t:
+        t.stream("s", SCHEMA)
+        for name in ("short", "long"):
+            t.query(name, WHOLE[name])
+        t.append("s", records(10))
+        t.finish("s")
+        t.run()
+        for name in ("short", "long"):
+            figures = t.figures(name)
+            assert (figures.read, figures.processed, figures.dead) == (10, 10, 0)
+
+
+def test_who_comes_later_brings_its_own_past() -> None:
+    """Members that began together but met later: each has written its own columns, as far back as it needs them."""
+    given = records(60)
+    for group in (WHOLE, BY_KEY):
+        for first in group:
+            for second in group:
+                if first == second:
+                    continue
+                with trial() as t:
+                    t.stream("s", SCHEMA)
+                    t.query(first, group[first])
+                    t.append("s", given[:20])
+                    t.run()
+                    t.query(second, group[second])
+                    t.run()
+                    t.append("s", given[20:30])
+                    t.run()
+                    t.restart()
+                    t.append("s", given[30:40])
+                    t.finish("s")
+                    t.run()
+                    for name in (first, second):
+                        assert told(t, name) == alone(name, given[:40]), (first, second)

@@ -1,0 +1,58 @@
+"""The lane without Spark: threads make no difference to what comes out, and an error in one of them is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hayase.engine import inprocess, positions
+from hayase.pipeline import Pipeline
+
+QUERIES = {
+    "large": "select k, x + 1 as y from l where x > 0.5",
+    "spend": "select k, sum(x) as s, max(x) as m from l [Range 3 seconds] group by k",
+    "pairs": "select l.k, l.x, r.x as y from l [Range 1 second], r [Rows 50] where l.k = r.k",
+}
+
+
+def run(home: Path) -> dict[str, pa.Table]:
+    random = np.random.default_rng(7)
+    p = Pipeline("threads", home=home, buckets=3)
+    for name in ("l", "r"):
+        p.stream(name, "t bigint, k bigint, x double", time="t", time_unit="ms", slack="1 second")
+    for name, text in QUERIES.items():
+        p.query(name, text)
+    for _ in range(3):
+        for name in ("l", "r"):
+            began = p.progress().version * 1000
+            times = np.sort(random.integers(0, 5000, 500)) + began
+            rows = {"t": times, "k": random.integers(0, 20, 500), "x": random.random(500)}
+            p.append(name, pa.table(rows))
+        p.run_until_idle(spark=False)
+    return {name: p.results(name).table() for name in (*QUERIES, "_dead")}
+
+
+def test_threads_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = positions.ranges
+    monkeypatch.setattr(inprocess, "ranges", lambda start, end, slots: cut(start, end, 4, least=100))
+    alone = run(tmp_path / "alone")
+    monkeypatch.setattr(inprocess, "THREADED", 1)
+    together = run(tmp_path / "together")
+    assert alone["pairs"].num_rows > 0
+    for name in QUERIES:
+        assert together[name].equals(alone[name])
+    told = ["stage", "stream", "reason"]
+    assert together["_dead"].select(told).equals(alone["_dead"].select(told))
+
+
+def test_an_error_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(inprocess, "THREADED", 1)
+    monkeypatch.setattr(inprocess, "reduce_bucket", fails)
+    with pytest.raises(MemoryError, match="no more"):
+        run(tmp_path)
