@@ -130,12 +130,20 @@ class _Texts:
         letters = np.frombuffer(data, np.uint8, size, int(ends[0])) if size else np.empty(0, np.uint8)
         self._arena = grown(self._arena, self._used + size)
         self._used = tuples_loops.put_texts(
-            ends, letters, flags(column), slots, self._cells, self._lengths, self._arena, self._used
+            ends,
+            letters,
+            flags(column),
+            np.ascontiguousarray(slots),
+            self._cells,
+            self._lengths,
+            self._arena,
+            self._used,
         )
 
     def take(self, slots: np.ndarray) -> pa.Array:
         from hayase.lifetimes import tuples_loops
 
+        slots = np.ascontiguousarray(slots)
         ends = np.empty(len(slots) + 1, np.int32)
         size, nulls = tuples_loops.text_ends(self._lengths, slots, ends)
         if size > _LARGEST:
@@ -150,7 +158,7 @@ class _Texts:
     def release(self, slots: np.ndarray) -> None:
         from hayase.lifetimes import tuples_loops
 
-        self._garbage += tuples_loops.release_texts(self._lengths, slots)
+        self._garbage += tuples_loops.release_texts(self._lengths, np.ascontiguousarray(slots))
         if 2 * self._garbage > self._used + _LEAST:
             self._arena, old = np.empty(self._used - self._garbage, np.uint8), self._arena
             self._used, self._garbage = tuples_loops.move_texts(self._cells, self._lengths, old, self._arena), 0

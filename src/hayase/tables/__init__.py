@@ -1,0 +1,58 @@
+"""Conflict-free tables: state that is right whatever the order, repetition and delay of events.
+
+Here are the types of columns. Each keeps its updates as payloads and folds them when it is read; `TYPES` has them by the
+names under which they are declared.
+
+| type | operations (the first is meant) | takes | value |
+|---|---|---|---|
+| Counter | incr | a number | the exact sum |
+| Register | set | any JSON value | the latest by version |
+| MinRegister, MaxRegister | set | any value but null | the least, the greatest in jq's order |
+| GSet | add | any value | all that were added |
+| TwoPhaseSet | add, remove | any value | added and never removed |
+| ORSet | add, remove | any value | those whose latest operation is an addition |
+| MapCounter, MapRegister, MapSet | add | an object | for every key a counter, register, growing set |
+| DistinctCount | add | any value | about how many different ones |
+| Quantiles | add | a number | count, min, max and quantiles |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from hayase.tables.counters import Counter
+from hayase.tables.maps import MapCounter, MapRegister, MapSet
+from hayase.tables.payloads import DamagedPayload, UnfitParameter
+from hayase.tables.registers import MaxRegister, MinRegister, Register
+from hayase.tables.sets import GSet, ORSet, TwoPhaseSet
+from hayase.tables.sketches import DistinctCount, Quantiles
+from hayase.tables.types import ColumnType
+
+__all__ = [
+    "TYPES",
+    "ColumnType",
+    "Counter",
+    "DamagedPayload",
+    "DistinctCount",
+    "GSet",
+    "MapCounter",
+    "MapRegister",
+    "MapSet",
+    "MaxRegister",
+    "MinRegister",
+    "ORSet",
+    "Quantiles",
+    "Register",
+    "TwoPhaseSet",
+    "UnfitParameter",
+]
+
+_ALL: tuple[type[ColumnType[Any]], ...] = (
+    Counter, Register, MinRegister, MaxRegister, GSet, TwoPhaseSet, ORSet, MapCounter, MapRegister, MapSet,
+    DistinctCount, Quantiles,
+)  # fmt: skip
+
+TYPES: Mapping[str, type[ColumnType[Any]]] = MappingProxyType({each.__name__: each for each in _ALL})
+"""The column types by name."""

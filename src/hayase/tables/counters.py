@@ -1,0 +1,74 @@
+"""Counters: exact sums of whole numbers and decimals, which any order of additions leaves the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import ClassVar
+
+from hayase.tables.payloads import (
+    Amount,
+    Json,
+    UnfitParameter,
+    added,
+    amount_bytes,
+    amount_from,
+    amount_of,
+    kind_of,
+    number,
+    varint_from,
+)
+from hayase.tables.types import ColumnType, Operation
+
+__all__ = ["Counter", "checked_amount"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(ColumnType[Amount]):
+    """The sum of what it was incremented by, 0 at first. Increments may be negative, and have decimals.
+
+    >>> counter = Counter()
+    >>> counter.read(None, [(b"1", counter.payload("incr", 0.1)), (b"2", counter.payload("incr", 0.2))])
+    0.3
+    """
+
+    tag: ClassVar[int] = ord("C")
+    methods: ClassVar[tuple[str, ...]] = ("incr",)
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        return amount_bytes(checked_amount(parameter))
+
+    def empty(self) -> Amount:
+        return 0, 0
+
+    def absorbed(self, state: Amount, operations: Sequence[Operation]) -> Amount:
+        by_scale: dict[int, int] = {}
+        for _, _, body in operations:
+            shape, at = varint_from(body, 0)  # `amount_from` without the calls
+            if len(body) - at != shape & 1023 or len(body) == at:
+                raise ValueError("an amount is cut off")
+            scale = shape >> 10
+            by_scale[scale] = by_scale.get(scale, 0) + int.from_bytes(body[at:], "big", signed=True)
+        for scale, n in by_scale.items():
+            state = added(state, (n, scale))
+        return state
+
+    def joined(self, one: Amount, other: Amount) -> Amount:
+        return added(one, other)
+
+    def written(self, state: Amount) -> bytes:
+        return amount_bytes(state)
+
+    def restored(self, body: bytes) -> Amount:
+        return amount_from(body)[0]
+
+    def shown(self, state: Amount) -> Json:
+        return number(state)
+
+
+def checked_amount(parameter: Json) -> Amount:
+    """A parameter as an amount, if it is a number."""
+    if not isinstance(parameter, (int, float, Decimal)) or isinstance(parameter, bool):
+        raise UnfitParameter(f"cannot add {kind_of(parameter)}", "it takes a number")
+    return amount_of(parameter)

@@ -1,0 +1,164 @@
+"""The process in which libjq runs: a program of its own that is started by its path and imports next to nothing.
+
+Arguments: the directory of the `jq` package, seconds of CPU time per event, bytes of memory, most results per event,
+most bytes of results per event, the file descriptor of the progress. It reads frames from stdin (four bytes of length,
+little-endian, then the bytes) and writes frames to stdout:
+
+- `C`, the number of a program, a line break, its text: compiles it; answers `=`, or `!` and what is wrong with it;
+- `E`, the number of a program, a line break, JSON documents, one a line: evaluates it for each. It answers in several
+  frames of at most `GROUP` lines, a line per document: `=` and the results as JSON, a tab between them, or `!` and the
+  reason.
+
+The number of the document under work stands in the progress, four bytes shared with the parent, so that the parent
+knows whose fault it is when this process ends: by SIGPROF when the CPU time of an event is used up, by libjq itself
+when memory is. It also ends when its stdin does, or when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+from typing import Any
+
+GROUP = 64
+IDLE = 0xFFFFFFFF
+DEEPEST = 100
+"""Arrays and objects within each other in a result."""
+_FILES = 16
+_LOOK = 5.0
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until stdin ends."""
+    directory, seconds, memory, most, largest, progress_file = arguments
+    sys.path.append(directory)
+    jq = importlib.import_module("jq")
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    for limit, value in (
+        (resource.RLIMIT_AS, int(memory)),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, _FILES),
+    ):
+        resource.setrlimit(limit, (value, value))
+    with mmap.mmap(int(progress_file), 4) as progress:
+        serve(jq, float(seconds), int(most), int(largest), progress)
+
+
+def serve(jq: Any, seconds: float, most: int, largest: int, progress: Any) -> None:
+    """Answer frames."""
+    parent = os.getppid()
+    programs: dict[bytes, Any] = {}
+    while True:
+        frame = read_frame(parent)
+        if frame is None:
+            return
+        head, _, body = frame.partition(b"\n")
+        if head[:1] == b"C":
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            programs[head[1:]], answer = compiled(jq, body.decode())
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            write_frame(answer)
+            continue
+        program = programs[head[1:]]
+        lines: list[str] = []
+        for number, document in enumerate(body.decode().split("\n")):
+            if os.getppid() != parent:
+                return
+            struct.pack_into("<I", progress, 0, number)
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            lines.append(evaluated(program, document, most, largest))
+            if len(lines) == GROUP:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                write_frame("\n".join(lines))
+                lines.clear()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        struct.pack_into("<I", progress, 0, IDLE)
+        if lines:
+            write_frame("\n".join(lines))
+
+
+def compiled(jq: Any, program: str) -> tuple[Any, str]:
+    """The program, made to write its results as JSON, which keeps the digits of numbers; and the answer.
+
+    It is first compiled as it is: only what is whole can be put into parentheses. The line breaks end a comment.
+    """
+    try:
+        jq.compile(program)
+        return jq.compile(f"({program}\n\n)|tojson"), "="
+    except ValueError as error:
+        return None, f"!{error}"
+
+
+def evaluated(program: Any, document: str, most: int, largest: int) -> str:
+    """The line of one document."""
+    found: list[str] = []
+    size = 0
+    try:
+        for text in program.input_text(document):
+            found.append(text)
+            size += len(text)
+            if len(found) > most:
+                return f"!it gives more than {most:,} results"
+            if size > largest:
+                return f"!its results are larger than {largest:,} bytes"
+            if text.count("[") + text.count("{") > DEEPEST and depth(text) > DEEPEST:
+                return f"!a result is nested more than {DEEPEST} deep"
+    except ValueError as error:
+        return "!" + str(error)[:500].replace("\n", " ")
+    return "=" + "\t".join(found)
+
+
+def depth(text: str) -> int:
+    """How deep arrays and objects stand within each other in a JSON text."""
+    deepest = level = 0
+    quoted = escaped = False
+    for character in text:
+        if quoted:
+            quoted = escaped or character != '"'
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            quoted = True
+        elif character in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif character in "]}":
+            level -= 1
+    return deepest
+
+
+def read_frame(parent: int) -> bytes | None:
+    """The next frame, None when there is nobody left to send one."""
+    head = read_exactly(4, parent)
+    return None if head is None else read_exactly(int.from_bytes(head, "little"), parent)
+
+
+def read_exactly(size: int, parent: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        # another process may hold the other end of the pipe open, so its end is not all there is to see
+        while not select.select([0], [], [], _LOOK)[0]:
+            if os.getppid() != parent:
+                return None
+        part = os.read(0, min(size - len(data), 1 << 20))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
+
+
+def write_frame(text: str) -> None:
+    data = text.encode("utf-8", "replace")
+    data = len(data).to_bytes(4, "little") + data
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Numbers as jq hands them on: exactly, in one form per value.
+
+libjq keeps the digits of a number that a program only passes on, so an id of 64 bits or a price with many decimals
+survives; what a program computes is a double. Whatever its way, a value gets one form here: an int if it has no
+fraction, else a float if the float's shortest decimal is exactly that value, else a Decimal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from hayase.tables.jq_child import DEEPEST
+
+__all__ = ["NotPlain", "canonical", "read"]
+
+_LONGEST = 1000
+_SCALARS = (str, int, bool, type(None))
+
+
+class NotPlain(ValueError):
+    """A value that has no such form; its text is the reason."""
+
+
+def read(text: str | bytes) -> Any:
+    """The value of a JSON text, its numbers in their one form.
+
+    >>> read('[1.0, 1e2, 0.10, 12345678901234567890, 0.12345678901234567890123]')
+    [1, 100, 0.1, 12345678901234567890, Decimal('0.12345678901234567890123')]
+    """
+    return _DECODER.decode(text if isinstance(text, str) else text.decode())
+
+
+def canonical(value: Any, depth: int = 0) -> Any:
+    """The same value with its numbers in their one form.
+
+    >>> canonical({"a": [2.0, Decimal("0.50")]})
+    {'a': [2, 0.5]}
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is float:
+        if not math.isfinite(value):
+            raise NotPlain("a number that is not finite")
+        return _of_float(value) if value.is_integer() else value
+    if kind is Decimal:
+        return _of_decimal(value)
+    if depth >= DEEPEST:
+        raise NotPlain(f"a value nested more than {DEEPEST} deep")
+    if kind is list:
+        return [canonical(each, depth + 1) for each in value]
+    if kind is dict:
+        return {key: canonical(each, depth + 1) for key, each in value.items()}
+    raise NotPlain(f"a {kind.__name__}, which is no JSON")
+
+
+def _of_float(value: float) -> int:
+    return int(value) if abs(value) < 1e15 else int(Decimal(repr(value)))
+
+
+def _of_decimal(value: Decimal) -> int | float | Decimal:
+    if not value.is_finite() or value.adjusted() > 308 or value.adjusted() < -_LONGEST:
+        raise NotPlain("a number beyond the range of numbers")
+    if value == value.to_integral_value():
+        return int(value)
+    shortest = float(value)
+    return shortest if Decimal(repr(shortest)) == value else value
+
+
+def _number(text: str) -> int | float | Decimal:
+    if len(text) > _LONGEST:
+        raise NotPlain(f"a number of more than {_LONGEST:,} digits")
+    try:
+        return _of_decimal(Decimal(text))
+    except InvalidOperation as error:
+        raise NotPlain("a number beyond the range of numbers") from error
+
+
+def _whole(text: str) -> int:
+    if len(text) > 309:
+        raise NotPlain("a number beyond the range of numbers")
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_int=_whole)

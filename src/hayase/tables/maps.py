@@ -1,0 +1,215 @@
+"""Maps from texts to counters, registers or sets: `add` takes an object, each entry of which updates its key.
+
+A key is there once an entry named it, and stays. A map reads as an object, its keys by code point.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from hayase.tables.counters import checked_amount
+from hayase.tables.payloads import (
+    Amount,
+    Json,
+    UnfitParameter,
+    added,
+    amount_bytes,
+    amount_from,
+    kind_of,
+    number,
+    pack,
+    text_bytes,
+    text_from,
+    unpack,
+    value_bytes,
+    value_from,
+    varint,
+    varint_from,
+)
+from hayase.tables.registers import Written
+from hayase.tables.sets import elements, restored_elements
+from hayase.tables.types import ColumnType, Operation
+
+__all__ = ["MapCounter", "MapRegister", "MapSet"]
+
+Entry = TypeVar("Entry")
+
+
+class _Map(ColumnType[dict[bytes, Entry]]):
+    """A map; what is below says what an entry is, and what an operation does to it."""
+
+    __slots__ = ()
+
+    methods: ClassVar[tuple[str, ...]] = ("add",)
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        if not isinstance(parameter, dict):
+            raise UnfitParameter(f"cannot add {kind_of(parameter)} to a map", "it takes an object, {key: value}")
+        keys = [key for key in parameter if isinstance(key, str)]
+        if len(keys) < len(parameter):
+            raise UnfitParameter("an object has a key that is not a text")
+        parts = [varint(len(keys))]
+        for key in sorted(keys):
+            change = self.change(parameter[key])
+            parts += (text_bytes(key), varint(len(change)), change)
+        return b"".join(parts)
+
+    def empty(self) -> dict[bytes, Entry]:
+        return {}
+
+    def absorbed(self, state: dict[bytes, Entry], operations: Sequence[Operation]) -> dict[bytes, Entry]:
+        for version, _, body in operations:
+            count, at = varint_from(body, 0)
+            for _ in range(count):
+                end = body.index(b"\0", at) + 1
+                key = body[at:end]
+                length, at = varint_from(body, end)
+                change, at = body[at : at + length], at + length
+                if key not in state:
+                    text_from(key)
+                state[key] = self.changed(state.get(key), version, change)
+            if at != len(body):
+                raise ValueError("entries and bytes do not match")
+        return state
+
+    def joined(self, one: dict[bytes, Entry], other: dict[bytes, Entry]) -> dict[bytes, Entry]:
+        for key, entry in other.items():
+            one[key] = self.joined_entry(one[key], entry) if key in one else entry
+        return one
+
+    def written(self, state: dict[bytes, Entry]) -> bytes:
+        return pack(part for key in sorted(state) for part in (key, self.written_entry(state[key])))
+
+    def restored(self, body: bytes) -> dict[bytes, Entry]:
+        parts = unpack(body)
+        return {key: self.restored_entry(entry) for key, entry in zip(parts[::2], parts[1::2], strict=True)}
+
+    def shown(self, state: dict[bytes, Entry]) -> Json:
+        return {text_from(key)[0]: self.shown_entry(state[key]) for key in sorted(state)}
+
+    @abstractmethod
+    def change(self, parameter: Json) -> bytes:
+        """The bytes of an entry's parameter."""
+
+    @abstractmethod
+    def changed(self, entry: Entry | None, version: bytes, change: bytes) -> Entry:
+        """The entry after a change; none is there before the first."""
+
+    @abstractmethod
+    def joined_entry(self, one: Entry, other: Entry) -> Entry:
+        """The entry of both."""
+
+    @abstractmethod
+    def written_entry(self, entry: Entry) -> bytes:
+        """The bytes of an entry."""
+
+    @abstractmethod
+    def restored_entry(self, data: bytes) -> Entry:
+        """The entry that was written."""
+
+    @abstractmethod
+    def shown_entry(self, entry: Entry) -> Json:
+        """The value of an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapCounter(_Map[Amount]):
+    """A counter for every key. A key whose increments come to 0 is still there.
+
+    >>> by_day = MapCounter()
+    >>> by_day.read(None, [(b"1", by_day.payload("add", {"2017-01-02": 5})), (b"2", by_day.payload("add", {"2017-01-02": 0.5}))])
+    {'2017-01-02': 5.5}
+    """
+
+    tag: ClassVar[int] = ord("c")
+
+    def change(self, parameter: Json) -> bytes:
+        return amount_bytes(checked_amount(parameter))
+
+    def changed(self, entry: Amount | None, version: bytes, change: bytes) -> Amount:
+        amount = self.restored_entry(change)
+        return amount if entry is None else added(entry, amount)
+
+    def joined_entry(self, one: Amount, other: Amount) -> Amount:
+        return added(one, other)
+
+    def written_entry(self, entry: Amount) -> bytes:
+        return amount_bytes(entry)
+
+    def restored_entry(self, data: bytes) -> Amount:
+        amount, end = amount_from(data)
+        if end != len(data):
+            raise ValueError("bytes behind the amount")
+        return amount
+
+    def shown_entry(self, entry: Amount) -> Json:
+        return number(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class MapRegister(_Map[Written]):
+    """A register for every key: its latest value, by version.
+
+    >>> settings = MapRegister()
+    >>> settings.read(None, [(b"2", settings.payload("add", {"a": 2})), (b"1", settings.payload("add", {"a": 1, "b": 1}))])
+    {'a': 2, 'b': 1}
+    """
+
+    tag: ClassVar[int] = ord("r")
+
+    def change(self, parameter: Json) -> bytes:
+        return value_bytes(parameter)
+
+    def changed(self, entry: Written | None, version: bytes, change: bytes) -> Written:
+        value_from(change)
+        return (version, change) if entry is None else max(entry, (version, change))
+
+    def joined_entry(self, one: Written, other: Written) -> Written:
+        return max(one, other)
+
+    def written_entry(self, entry: Written) -> bytes:
+        return pack(entry)
+
+    def restored_entry(self, data: bytes) -> Written:
+        version, value = unpack(data)
+        return version, value
+
+    def shown_entry(self, entry: Written) -> Json:
+        return value_from(entry[1])
+
+
+@dataclass(frozen=True, slots=True)
+class MapSet(_Map[set[bytes]]):
+    """A growing set for every key. The value of an entry is one element, also when it is an array.
+
+    >>> tags = MapSet()
+    >>> tags.read(None, [(b"1", tags.payload("add", {"a": "x"})), (b"2", tags.payload("add", {"a": "y", "b": "x"}))])
+    {'a': ['x', 'y'], 'b': ['x']}
+    """
+
+    tag: ClassVar[int] = ord("s")
+
+    def change(self, parameter: Json) -> bytes:
+        return value_bytes(parameter)
+
+    def changed(self, entry: set[bytes] | None, version: bytes, change: bytes) -> set[bytes]:
+        entry = set() if entry is None else entry
+        if change not in entry:
+            value_from(change)
+            entry.add(change)
+        return entry
+
+    def joined_entry(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
+        return one | other
+
+    def written_entry(self, entry: set[bytes]) -> bytes:
+        return pack(sorted(entry))
+
+    def restored_entry(self, data: bytes) -> set[bytes]:
+        return set(restored_elements(data))
+
+    def shown_entry(self, entry: set[bytes]) -> Json:
+        return elements(entry)

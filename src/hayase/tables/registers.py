@@ -1,0 +1,130 @@
+"""Registers: one value out of all that were set: the last, the least, the greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hayase.tables.payloads import Json, UnfitParameter, pack, unpack, value_bytes, value_from
+from hayase.tables.types import ColumnType, Operation
+
+__all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
+
+Written = tuple[bytes, bytes]
+"""A version and the bytes of the value that it set; the greater one wins. Two empty ones: never set."""
+_NEVER: Written = (b"", b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Register(ColumnType[Written]):
+    """The value that was set last, by version: by event time, then by the event's id, then by the operation.
+
+    A JSON value of any kind; null at first, and null can be set.
+
+    >>> register = Register()
+    >>> register.read(None, [(b"2", register.payload("set", "new")), (b"1", register.payload("set", "old"))])
+    'new'
+    """
+
+    tag: ClassVar[int] = ord("R")
+    methods: ClassVar[tuple[str, ...]] = ("set",)
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        return value_bytes(parameter)
+
+    def empty(self) -> Written:
+        return _NEVER
+
+    def absorbed(self, state: Written, operations: Sequence[Operation]) -> Written:
+        for version, _, body in operations:
+            value_from(body)
+            state = max(state, (version, body))
+        return state
+
+    def joined(self, one: Written, other: Written) -> Written:
+        return max(one, other)
+
+    def written(self, state: Written) -> bytes:
+        return pack(state)
+
+    def restored(self, body: bytes) -> Written:
+        version, value = unpack(body)
+        return version, value
+
+    def shown(self, state: Written) -> Json:
+        return value_from(state[1]) if state[1] else None
+
+
+class _Extreme(ColumnType[bytes]):
+    """A register whose state is the bytes of the best value so far, none at first."""
+
+    __slots__ = ()
+
+    methods: ClassVar[tuple[str, ...]] = ("set",)
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        if parameter is None:
+            raise UnfitParameter("null is neither more nor less than a value", "leave the event out by a condition")
+        return value_bytes(parameter)
+
+    def empty(self) -> bytes:
+        return b""
+
+    def absorbed(self, state: bytes, operations: Sequence[Operation]) -> bytes:
+        bodies = [body for _, _, body in operations]
+        for body in bodies:
+            value_from(body)
+        best = self.best(bodies)
+        return self.best([state, best]) if state else best
+
+    def joined(self, one: bytes, other: bytes) -> bytes:
+        return self.best([one, other]) if one and other else one or other
+
+    def written(self, state: bytes) -> bytes:
+        return state
+
+    def restored(self, body: bytes) -> bytes:
+        return body
+
+    def shown(self, state: bytes) -> Json:
+        return value_from(state) if state else None
+
+    def best(self, bodies: list[bytes]) -> bytes:
+        """The one to be kept."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class MinRegister(_Extreme):
+    """The least of all values that were set, null if there was none.
+
+    Values of any kind but null, in jq's order: booleans before numbers before texts before arrays before objects.
+
+    >>> least = MinRegister()
+    >>> least.read(None, [(b"1", least.payload("set", 10)), (b"2", least.payload("set", 9.5))])
+    9.5
+    """
+
+    tag: ClassVar[int] = ord("m")
+
+    def best(self, bodies: list[bytes]) -> bytes:
+        return min(bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxRegister(_Extreme):
+    """The greatest of all values that were set, null if there was none; otherwise like MinRegister.
+
+    Arrays are compared place by place, so that a payload can carry something with the number that decides:
+
+    >>> greatest = MaxRegister()
+    >>> both = [(b"1", greatest.payload("set", [90, "taro"])), (b"2", greatest.payload("set", [95, "hanako"]))]
+    >>> greatest.read(None, both)
+    [95, 'hanako']
+    """
+
+    tag: ClassVar[int] = ord("M")
+
+    def best(self, bodies: list[bytes]) -> bytes:
+        return max(bodies)

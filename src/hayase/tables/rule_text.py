@@ -1,0 +1,384 @@
+"""The YAML of update rules, read with all its mistakes at once: what is wrong, file, line, column and hint.
+
+    source: stream1                          # the stream whose events are meant
+    branches:                                # or: rules
+      - condition: '.type == "purchase"'     # or: when; jq; may be left out: every event
+        tables:
+          - tableName: user_purchase_status  # or: table
+            key: .user_id                    # optional: the key of operations that have none of their own
+            ops:
+              - {key: .user_id, columnName: total, method: incr, paramJq: .amount}    # or: column, value
+              - {key: [.country, .user_id], columnName: seen, paramJq: .time}         # a composite key
+
+`method` may be left out: the type of the column knows which is meant. Shorter still, tables by name and columns by name;
+a value is jq, or jq for each method:
+
+    source: stream1
+    rules:
+      - when: .type == "purchase"
+        tables:
+          user_purchase_status:
+            key: .user_id
+            columns:
+              last_purchase_time: .time
+              total: .amount
+              tags: {add: .tag, remove: .old_tag}
+
+Several sources stand in one file as a list or as YAML documents (`---`). Values are read as the text that stands there.
+jq that begins with `{`, `[` or a quote must be quoted for YAML's sake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from hayase.core.declarations import checked_name
+from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.yaml_nodes import Place, Written, compose, place_of
+from hayase.tables.jq import Jq
+from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleMistake, RuleSet, SourceRules, TableRules
+
+__all__ = ["RuleFile", "read_rules", "rules_in"]
+
+_LARGEST = 1_000_000
+_NULL = "tag:yaml.org,2002:null"
+_DOCUMENT = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_METHOD = re.compile(r"[a-z][a-z_]{0,30}")
+_T = TypeVar("_T")
+
+_SOURCE = {"source": "source", "branches": "branches", "rules": "branches"}
+_BRANCH = {"condition": "condition", "when": "condition", "tables": "tables"}
+_TABLE = {"tableName": "table", "table": "table", "key": "key", "ops": "ops", "columns": "columns"}
+_OPERATION = {
+    "key": "key",
+    "columnName": "column",
+    "column": "column",
+    "method": "method",
+    "paramJq": "value",
+    "value": "value",
+}
+"""The keys of each level of the file, and what they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """The rules of a file, and where each part of each operation stands in it."""
+
+    rules: RuleSet
+    path: Path
+    places: Mapping[tuple[int, str], Place] = field(default_factory=dict, repr=False)
+
+    def at(self, mistake: Mistake) -> Mistake:
+        """The mistake with its place in this file."""
+        if not isinstance(mistake, RuleMistake):
+            return replace(mistake, file=str(self.path))
+        number = mistake.operation
+        place = self.places.get((number, mistake.part)) or self.places.get((number, "column"))
+        line, column = (place.line, place.column) if place else (None, None)
+        return Mistake(mistake.message, mistake.hint, str(self.path), line, column)
+
+
+def read_rules(path: Path, jq: Jq) -> RuleFile:
+    """The rules in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
+    try:
+        return replace(rules_in(_text_of(path), jq), path=path)
+    except DeclarationError as error:
+        raise DeclarationError(replace(each, file=str(path)) for each in error.mistakes) from error
+
+
+def rules_in(text: str, jq: Jq) -> RuleFile:
+    """The rules in a text.
+
+    >>> rules_in("source: events", Jq())
+    Traceback (most recent call last):
+    hayase.core.errors.DeclarationError: 1:1: the rules have no "branches"; add "branches:" and a list below it
+    """
+    reading = _Reading(jq)
+    for document in _documents(text):
+        reading.document(document)
+    if not reading.mistakes and not reading.sources:
+        reading.mistakes.append(Mistake("there are no rules", 'begin with "source: STREAM"', None, 1, 1))
+    if reading.mistakes:
+        raise DeclarationError(sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0)))
+    return RuleFile(RuleSet(tuple(reading.sources)), Path(), reading.places)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError as error:
+        raise DeclarationError("there is no such file", "write one; rules begin with source: STREAM") from error
+    except OSError as error:
+        raise DeclarationError(f"the file cannot be read: {error.strerror}", "give a file of rules") from error
+    if len(data) > _LARGEST:
+        raise DeclarationError("the file is larger than 1 MB, which no rules are", "is it a file of records?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DeclarationError([Mistake("the file is not UTF-8 text", "save it as UTF-8", line=line)]) from error
+
+
+def _documents(text: str) -> Iterator[str]:
+    """The YAML documents, each below as many empty lines as there are lines before it, so that places stay true."""
+    starts = [match.start() for match in _DOCUMENT.finditer(text)]
+    if starts and not _says_something(text[: starts[0]]):
+        starts[0] = 0
+    elif not starts or starts[0] > 0:
+        starts.insert(0, 0)
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        yield "\n" * text.count("\n", 0, start) + text[start:end]
+
+
+def _says_something(text: str) -> bool:
+    return any(line.strip() and line.lstrip()[0] not in "#%" for line in text.splitlines())
+
+
+class _Reading:
+    """One pass over the nodes of a file: gathers rules, places and mistakes, and goes on."""
+
+    def __init__(self, jq: Jq):
+        self.jq = jq
+        self.source = ""
+        self.sources: list[SourceRules] = []
+        self.places: dict[tuple[int, str], Place] = {}
+        self.mistakes: list[Mistake] = []
+        self.checked: dict[str, list[Mistake]] = {}
+        self.number = 0
+
+    def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
+        place = place_of(node, self.source)
+        self.mistakes.append(Mistake(message, hint or None, None, place.line, place.column))
+
+    def document(self, text: str) -> None:
+        self.source = text
+        try:
+            root = compose(text)
+        except DeclarationError as error:
+            self.mistakes += error.mistakes
+            return
+        if root is None or _is_null(root):
+            return
+        nodes = root.value if isinstance(root, yaml.SequenceNode) else [root]
+        for node in nodes:
+            rules = self.source_rules(node)
+            if rules is not None:
+                self.sources.append(rules)
+
+    def source_rules(self, node: yaml.Node) -> SourceRules | None:
+        parts = self.parts(node, "the rules", _SOURCE, 'write "source: STREAM" and "branches:"')
+        needed = {"source": 'add "source: STREAM"', "branches": 'add "branches:" and a list below it'}
+        self.missing(node, parts, "the rules have", needed)
+        name = self.attempt(parts.get("source"), lambda each: _stream(_text(each)))
+        branches = self.each(parts.get("branches"), '"branches"', self.branch)
+        return SourceRules(name, branches) if name is not None else None
+
+    def branch(self, node: yaml.Node) -> Branch | None:
+        example = 'write "condition: JQ" and "tables:"'
+        parts = self.parts(node, "a branch", _BRANCH, example)
+        self.missing(node, parts, "a branch has", {"tables": 'add "tables:" and a list below it'})
+        condition = self.program(parts["condition"], "the condition") if "condition" in parts else None
+        tables = parts.get("tables")
+        if isinstance(tables, yaml.MappingNode):
+            found = [
+                self.table(value, key) for key, value in self.pairs(tables, '"tables"').values() if key is not None
+            ]
+            return Branch(condition, tuple(each for each in found if each is not None))
+        return Branch(condition, self.each(tables, '"tables"', self.table))
+
+    def table(self, node: yaml.Node, named: yaml.Node | None = None) -> TableRules | None:
+        keys = _TABLE if named is None else {key: _TABLE[key] for key in ("key", "ops", "columns")}
+        parts = self.parts(node, "a table", keys, 'write "tableName: NAME" and "ops:"')
+        if named is not None:
+            parts["table"] = named
+        self.missing(node, parts, "a table has", {"table": 'add "tableName: NAME"'})
+        if "ops" not in parts and "columns" not in parts and isinstance(node, yaml.MappingNode):
+            self.wrong(node, 'a table has no "ops"', 'add "ops:" and a list below it, or "columns:"')
+        name = self.attempt(parts.get("table"), lambda each: checked_name("table", _text(each)))
+        key = self.key(parts["key"]) if "key" in parts else None
+        place = parts.get("table", node)
+        operations = self.each(parts.get("ops"), '"ops"', lambda each: self.operation(each, key, place))
+        operations += tuple(self.columns(parts["columns"], key, place) if "columns" in parts else ())
+        return TableRules(name, operations) if name is not None else None
+
+    def operation(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Operation | None:
+        example = "write it like {key: .user_id, columnName: total, method: incr, paramJq: .amount}"
+        parts = self.parts(node, "an operation", _OPERATION, example)
+        needed = {"column": 'add "columnName: NAME"', "value": 'add "paramJq: JQ"'}
+        if key is None:
+            needed = {"key": 'add "key: JQ", here or to the table', **needed}
+        self.missing(node, parts, "an operation has", needed)
+        if "key" in parts:
+            key = self.key(parts["key"])
+        column = self.attempt(parts.get("column"), lambda each: checked_name("column", _text(each)))
+        method = self.attempt(parts.get("method"), _method)
+        value = self.program(parts["value"], "the value") if "value" in parts else None
+        return self.made(node, {"table": table, **parts}, key, column, value, method)
+
+    def columns(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Iterator[Operation]:
+        """The shorter form: column by column, the value, or the value for each method."""
+        if key is None:
+            self.wrong(table, 'the table has "columns" but no "key"', 'add "key: JQ" beside "columns:"')
+        for named, value in self.pairs(node, '"columns"').values():
+            column = self.attempt(named, lambda each: checked_name("column", _text(each)))
+            methods = self.pairs(value, f'column "{column}"').values() if _is_mapping(value) else [(None, value)]
+            for method_node, program in methods:
+                method = self.attempt(method_node, _method)
+                written = self.program(program, "the value")
+                nodes = {"table": table, "column": named, "method": method_node or named, "value": program}
+                operation = self.made(named, nodes, key, column, written, method)
+                if operation is not None:
+                    yield operation
+
+    def made(
+        self,
+        node: yaml.Node,
+        nodes: Mapping[str, yaml.Node],
+        key: tuple[str, ...] | None,
+        column: str | None,
+        value: str | None,
+        method: str | None,
+    ) -> Operation | None:
+        """An operation with the next number, if its parts could be read, and the places of its parts."""
+        if key is None or column is None or value is None:
+            return None
+        if self.number == MOST_OPERATIONS:
+            self.wrong(node, f"the file has more than {MOST_OPERATIONS:,} operations", "use several files")
+        self.places |= {(self.number, part): place_of(each, self.source) for part, each in nodes.items()}
+        self.number += 1
+        return Operation(self.number - 1, key, column, value, method)
+
+    def key(self, node: yaml.Node) -> tuple[str, ...] | None:
+        """One jq program, or a list of them. A broken one is noted, and stands for something."""
+        if not isinstance(node, yaml.SequenceNode):
+            return (self.program(node, "the key") or "",)
+        if not node.value:
+            self.wrong(node, "the key is an empty list", "write jq programs in it, like [.country, .user_id]")
+        return tuple(self.program(each, "a part of the key") or "" for each in node.value)
+
+    def program(self, node: yaml.Node, what: str) -> str | None:
+        """A jq program without mistakes; those in it are noted where they stand."""
+        text = self.attempt(node, lambda each: _program(each, what))
+        if text is None:
+            return None
+        if text not in self.checked:
+            self.checked[text] = self.jq.mistakes(text)
+        assert isinstance(node, yaml.ScalarNode)
+        for each in self.checked[text]:
+            place = Written.of(node, self.source).place(each.line or 1, each.column or 1)
+            message = f"{what}: {each.message}"
+            self.mistakes.append(Mistake(message, each.hint, None, place.line, place.column))
+        return text
+
+    def attempt(self, node: yaml.Node | None, read: Callable[[yaml.Node], _T]) -> _T | None:
+        """What `read` makes of the node; if it refuses, None, and its mistakes are noted."""
+        if node is None:
+            return None
+        try:
+            return read(node)
+        except DeclarationError as error:
+            for each in error.mistakes:
+                self.wrong(node, each.message, each.hint)
+        return None
+
+    def each(self, node: yaml.Node | None, what: str, read: Callable[[yaml.Node], _T | None]) -> tuple[_T, ...]:
+        """What `read` makes of the items of a list."""
+        if node is None:
+            return ()
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            shown = "an empty list" if isinstance(node, yaml.SequenceNode) else _shown(node)
+            self.wrong(node, f"{what} must be a list, not {shown}", 'begin each item with "- "')
+            return ()
+        return tuple(each for each in map(read, node.value) if each is not None)
+
+    def pairs(self, node: yaml.Node, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Key -> (node of the key, node of the value)."""
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            shown = "an empty one" if isinstance(node, yaml.MappingNode) else _shown(node)
+            self.wrong(node, f"{where} must be a mapping, not {shown}", 'write "NAME: ..." below it')
+            return {}
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.wrong(key, f"a key in {where} is {_shown(key)}", "a key is a name")
+            elif key.value in found:
+                line = place_of(found[key.value][0], self.source).line
+                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
+            else:
+                found[key.value] = (key, value)
+        return found
+
+    def parts(self, node: yaml.Node, where: str, names: Mapping[str, str], example: str) -> dict[str, yaml.Node]:
+        """Meaning -> node of the value, for the keys that have a meaning there; the others are noted."""
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(node, f"{where} must be a mapping, not {_shown(node)}", example)
+            return {}
+        found: dict[str, yaml.Node] = {}
+        first: dict[str, str] = {}
+        for name, (key, value) in self.pairs(node, where).items():
+            meaning = names.get(name)
+            if meaning is None:
+                self.wrong(key, f'unknown key "{name}" in {where}', nearest(name, names).removeprefix("; "))
+            elif meaning in found:
+                self.wrong(key, f'"{name}" and "{first[meaning]}" in {where} mean the same', "remove one of them")
+            else:
+                found[meaning], first[meaning] = value, name
+        return found
+
+    def missing(self, node: yaml.Node, parts: Mapping[str, Any], who: str, needed: Mapping[str, str]) -> None:
+        for part, hint in needed.items() if _is_mapping(node) else ():
+            if part not in parts:
+                self.wrong(node, f'{who} no "{_NAMES.get(part, part)}"', hint)
+
+
+_NAMES = {"table": "tableName", "column": "columnName", "value": "paramJq"}
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def _is_mapping(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode)
+
+
+def _shown(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode):
+        return "nothing" if _is_null(node) else "text"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+def _text(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise DeclarationError(f"this must be text, not {_shown(node)}", "write it after the colon")
+    if _is_null(node) or not node.value:
+        raise DeclarationError("there is no value", "write one after the colon, or remove the key")
+    return str(node.value)
+
+
+def _program(node: yaml.Node, what: str) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        hint = "put jq that begins with { or [ in quotes"
+        raise DeclarationError(f"{what} must be a jq program, not {_shown(node)}", hint)
+    if _is_null(node):
+        raise DeclarationError(f"{what} is missing", 'write jq after the colon; the jq program null in quotes, "null"')
+    return str(node.value)
+
+
+def _stream(name: str) -> str:
+    checked_name("stream", name.removeprefix("_"))
+    return name
+
+
+def _method(node: yaml.Node) -> str:
+    text = _text(node)
+    if not _METHOD.fullmatch(text):
+        raise DeclarationError(f'"{text}" cannot be the name of a method', "methods are incr, set, add, remove, ...")
+    return text

@@ -1,0 +1,145 @@
+"""Versions: which update of a column came before which, as bytes whose order is the order of the versions.
+
+A version is (event time in microseconds, event id, number of the operation). The same event makes the same version
+however often it comes, so its payload overwrites itself. A tie in time is broken by the id, a tie of both by the
+operation, so any two updates of a column have an order, and everybody agrees on it whatever arrived first.
+
+The bytes, which a sorted key-value store keeps in order: the time, eight bytes, big-endian, its sign bit turned; the id;
+the operation, one byte below 240, else 240 and four bytes. The order of ids is that of their bytes: whole numbers by
+value (1 and eight bytes like the time), then UUIDs in their usual text form (2 and sixteen bytes instead of 36), then all
+other texts by code point (3, the text in UTF-8, a zero).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.tables.payloads import DamagedPayload, UnfitParameter, text_bytes, text_from
+
+__all__ = ["Version", "from_bytes", "many_to_bytes", "since", "to_bytes"]
+
+_LONGEST_ID = 1024
+_FEW = 240
+_MOST_OPERATIONS = 2**32
+_MIDDLE = 2**63
+_WHOLE, _UUID, _TEXT = b"\x01", b"\x02", b"\x03"
+_is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
+
+_DASH_PLACES = [8, 13, 18, 23]
+_DIGIT_PLACES = [place for place in range(36) if place not in _DASH_PLACES]
+_DIGITS = np.full(256, 255, np.uint8)
+_DIGITS[list(b"0123456789abcdef")] = range(16)
+
+
+class Version(NamedTuple):
+    """The event's time in microseconds, its id, and which of the operations on the column that it caused."""
+
+    time: int
+    id: str | int
+    operation: int = 0
+
+
+def to_bytes(time: int, id: str | int, operation: int = 0) -> bytes:
+    """The bytes of a version.
+
+    >>> to_bytes(5, "b") > to_bytes(5, "a", 7) > to_bytes(5, "a") > to_bytes(-9, "z")
+    True
+    """
+    return since(time) + _id_bytes(id) + _operation_bytes(operation)
+
+
+def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[bytes]:
+    """The bytes of many versions: int64 times, and a column of texts or whole numbers without nulls.
+
+    >>> many_to_bytes(np.array([5, -9]), pa.array(["a", "z"])) == [to_bytes(5, "a"), to_bytes(-9, "z")]
+    True
+    """
+    if ids.null_count:
+        raise UnfitParameter("an event id is null", "every event needs an id of its own")
+    body = _fixed_ids(ids)
+    if body is None:
+        return [to_bytes(time, id, operation) for time, id in zip(times.tolist(), ids.to_pylist())]
+    head = _turned(times)
+    tail = np.frombuffer(_operation_bytes(operation), np.uint8)
+    rows = np.hstack((head, body, np.broadcast_to(tail, (len(head), len(tail)))))
+    data, width = rows.tobytes(), rows.shape[1]
+    return [data[at : at + width] for at in range(0, len(data), width)]
+
+
+def since(time: int) -> bytes:
+    """The least bytes of any version at this time or later: `since(t + 1)` stands behind all that is as of t."""
+    if not -_MIDDLE <= time < _MIDDLE:
+        raise UnfitParameter(f"the event time {time} does not fit 64 bits")
+    return (time + _MIDDLE).to_bytes(8, "big")
+
+
+def from_bytes(data: bytes) -> Version:
+    """The version that was written.
+
+    >>> from_bytes(to_bytes(-3, "0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f", 300))
+    Version(time=-3, id='0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f', operation=300)
+    """
+    try:
+        time, kind = int.from_bytes(data[:8], "big") - _MIDDLE, data[8:9]
+        id: str | int
+        if kind == _WHOLE:
+            id, end = int.from_bytes(data[9:17], "big") - _MIDDLE, 17
+        elif kind == _UUID:
+            hexed = data[9:25].hex()
+            id, end = f"{hexed[:8]}-{hexed[8:12]}-{hexed[12:16]}-{hexed[16:20]}-{hexed[20:]}", 25
+        else:
+            id, end = text_from(data, 9)
+        few = data[end] < _FEW
+        operation = data[end] if few else int.from_bytes(data[end + 1 :], "big")
+        if to_bytes(time, id, operation) == data:
+            return Version(time, id, operation)
+    except (IndexError, ValueError, UnfitParameter):
+        pass
+    raise DamagedPayload(f"{data[:64].hex()} is no version")
+
+
+def _operation_bytes(operation: int) -> bytes:
+    if not 0 <= operation < _MOST_OPERATIONS:
+        raise UnfitParameter(f"there is no operation number {operation}")
+    return bytes((operation,)) if operation < _FEW else b"\xf0" + operation.to_bytes(4, "big")
+
+
+def _turned(numbers: np.ndarray) -> np.ndarray:
+    """Numbers, int64, as eight bytes each, whose order is theirs."""
+    return (numbers.astype(np.int64).view(np.uint64) ^ np.uint64(_MIDDLE)).astype(">u8").view(np.uint8).reshape(-1, 8)
+
+
+def _fixed_ids(ids: pa.Array) -> np.ndarray | None:
+    """The ids' bytes, a row each, if all are whole numbers or all are UUIDs."""
+    if pa.types.is_integer(ids.type) and ids.type != pa.uint64():
+        numbers = _turned(ids.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        return np.hstack((np.full((len(ids), 1), _WHOLE[0], np.uint8), numbers))
+    if not pa.types.is_string(ids.type) or not pc.all(pc.equal(pc.binary_length(ids), 36)).as_py():
+        return None
+    fixed = ids.cast(pa.binary()).cast(pa.binary(36))
+    letters = np.frombuffer(fixed.buffers()[1], np.uint8)[fixed.offset * 36 :][: len(ids) * 36].reshape(-1, 36)
+    digits = _DIGITS[letters[:, _DIGIT_PLACES]]
+    if (letters[:, _DASH_PLACES] != ord("-")).any() or (digits > 15).any():
+        return None
+    return np.hstack((np.full((len(ids), 1), _UUID[0], np.uint8), digits[:, ::2] << 4 | digits[:, 1::2]))
+
+
+def _id_bytes(id: str | int) -> bytes:
+    if isinstance(id, str):
+        if len(id) == 36 and _is_uuid(id):
+            return _UUID + bytes.fromhex(id.replace("-", ""))
+        if len(id) > _LONGEST_ID:
+            raise UnfitParameter(f"an event id of {len(id):,} characters is too long", f"at most {_LONGEST_ID:,} fit")
+        if not id:
+            raise UnfitParameter("an event id is an empty text", "every event needs an id of its own")
+        return _TEXT + text_bytes(id)
+    if isinstance(id, bool) or not isinstance(id, int):
+        raise UnfitParameter(f"an event id is a {type(id).__name__}", "it must be a text or a whole number")
+    if not -_MIDDLE <= id < _MIDDLE:
+        raise UnfitParameter(f"the event id {id} does not fit 64 bits", "write it as a text")
+    return _WHOLE + (id + _MIDDLE).to_bytes(8, "big")
