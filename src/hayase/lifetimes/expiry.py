@@ -9,6 +9,8 @@ Order: any.   Per tuple: O(1) in order; else one sort, and merges in number loga
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 __all__ = ["ExpiryQueue", "end_order"]
@@ -19,6 +21,8 @@ _SHARE = 8
 """A collected run takes up to this share of all tuples before the next one is begun."""
 _MOST_RUNS = 12
 """Sorted runs; the smaller half of more are merged into one."""
+_LEAST = 8192
+"""Lines of a chunk, at least."""
 
 
 def end_order(end: np.ndarray, id: np.ndarray) -> np.ndarray:
@@ -41,57 +45,85 @@ def _is_ordered(end: np.ndarray, id: np.ndarray) -> bool:
     return bool(np.all(later | ((end[1:] == end[:-1]) & (id[1:] > id[:-1]))))
 
 
-class _Run:
-    """Lines of (end, id, slot) between `first` and `stop`; `earliest` is the least end of a run, sorted or not."""
+class _Chunk:
+    """Lines of (end, id, slot) between `first` and `stop`."""
 
-    __slots__ = ("earliest", "first", "lines", "ordered", "stop")
+    __slots__ = ("first", "lines", "stop")
 
-    def __init__(self, ordered: bool) -> None:
-        self.lines = np.empty((3, 16), np.int64)
-        self.first = self.stop = 0
-        self.ordered = ordered
-        self.earliest = np.iinfo(np.int64).max
-
-    def __len__(self) -> int:
-        return self.stop - self.first
+    def __init__(self, lines: np.ndarray, stop: int) -> None:
+        self.lines, self.first, self.stop = lines, 0, stop
 
     @property
     def held(self) -> np.ndarray:
         return self.lines[:, self.first : self.stop]
 
+
+class _Run:
+    """Lines in chunks, which go one by one; `earliest` is the least end of a run, sorted or not."""
+
+    __slots__ = ("_chunks", "_count", "earliest", "ordered")
+
+    def __init__(self, ordered: bool) -> None:
+        self._chunks: deque[_Chunk] = deque()
+        self._count = 0
+        self.ordered = ordered
+        self.earliest = np.iinfo(np.int64).max
+
+    @classmethod
+    def of(cls, lines: np.ndarray) -> _Run:
+        """A sorted run of these lines."""
+        run = cls(ordered=True)
+        run._chunks.append(_Chunk(lines, lines.shape[1]))
+        run._count = lines.shape[1]
+        run.earliest = int(lines[0, 0])
+        return run
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def held(self) -> np.ndarray:
+        """All lines."""
+        return np.concatenate([each.held for each in self._chunks], axis=1)
+
     @property
     def last(self) -> tuple[int, int]:
-        return int(self.lines[0, self.stop - 1]), int(self.lines[1, self.stop - 1])
+        chunk = self._chunks[-1]
+        return int(chunk.lines[0, chunk.stop - 1]), int(chunk.lines[1, chunk.stop - 1])
 
     def append(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray, earliest: int) -> None:
         count = len(end)
-        if self.stop + count > self.lines.shape[1]:
-            held = self.held
-            if 2 * (len(self) + count) > self.lines.shape[1]:
-                self.lines = np.empty((3, max(2 * (len(self) + count), 1024)), np.int64)
-            self.lines[:, : held.shape[1]] = held
-            self.first, self.stop = 0, held.shape[1]
-        target = self.lines[:, self.stop : self.stop + count]
+        chunk = self._chunks[-1] if self._chunks else None
+        if chunk is None or chunk.stop + count > chunk.lines.shape[1]:
+            chunk = _Chunk(np.empty((3, max(count, _LEAST)), np.int64), 0)
+            self._chunks.append(chunk)
+        target = chunk.lines[:, chunk.stop : chunk.stop + count]
         target[0], target[1], target[2] = end, id, slot
-        self.stop += count
+        chunk.stop += count
+        self._count += count
         self.earliest = min(self.earliest, earliest)
 
     def sort(self) -> None:
         """Put the lines in order, if nobody did."""
         if not self.ordered:
             held = self.held
-            self.lines = held[:, end_order(held[0], held[1])]
-            self.first, self.stop = 0, self.lines.shape[1]
+            self._chunks = deque([_Chunk(held[:, end_order(held[0], held[1])], held.shape[1])])
             self.ordered = True
 
     def before(self, clock: int) -> np.ndarray:
         """Take out the lines whose end is before the clock; the run is sorted."""
-        count = int(np.searchsorted(self.held[0], clock))
-        lines = self.lines[:, self.first : self.first + count]
-        self.first += count
-        if len(self):
-            self.earliest = int(self.lines[0, self.first])
-        return lines
+        parts = []
+        while self._chunks:
+            chunk = self._chunks[0]
+            count = int(np.searchsorted(chunk.held[0], clock))
+            parts.append(chunk.lines[:, chunk.first : chunk.first + count])
+            chunk.first += count
+            self._count -= count
+            if chunk.first < chunk.stop:
+                self.earliest = int(chunk.lines[0, chunk.first])
+                break
+            self._chunks.popleft()
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 class ExpiryQueue:
@@ -149,7 +181,7 @@ class ExpiryQueue:
         found = np.zeros(len(end), np.bool_)
         for run in self._runs:
             run.sort()
-            ends, ids = run.held[0], run.held[1]
+            ends, ids, _ = run.held
             low = np.searchsorted(ends, end, "left")
             stop = np.searchsorted(ends, end, "right")
             high = stop.copy()
@@ -174,8 +206,5 @@ class ExpiryQueue:
             return
         small = sorted(ordered, key=len)[: _MOST_RUNS // 2]
         lines = np.concatenate([each.held for each in small], axis=1)
-        merged = _Run(ordered=True)
-        merged.lines = lines[:, end_order(lines[0], lines[1])]
-        merged.stop = lines.shape[1]
-        merged.earliest = int(merged.lines[0, 0])
+        merged = _Run.of(lines[:, end_order(lines[0], lines[1])])
         self._runs = [each for each in self._runs if not any(each is other for other in small)] + [merged]
