@@ -65,11 +65,16 @@ class MapSide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """State tuples to be written, by section. `until`: the event time from which none of them matters any more."""
+    """State tuples to be written, by section. `until`: the event time from which none of them matters any more.
+
+    A batch may be processed in several steps. Tuples that are `whole` are all that is left of those of the section that the
+    batch has brought so far: what earlier steps of it gave need not be written.
+    """
 
     section: str
     rows: pa.RecordBatch
     until: int | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def _run(steps: list[_Step], directory: Path, bundle: Bundle, made: _Made) -> di
     if len(together) != len(steps) or (joint is not None and list(joint.kernels) != [each.kernel for each in together]):
         joint, kernels = _kernels([step.stage for step in steps], steps[0].bucket, steps[0].buckets)
         current = [step.fresh(kernel, joint) for step, kernel in zip(steps, kernels)]
-    begun = [step.begun(held) for step, held in zip(steps, current)]
+    begun = [step.begun(held, came) for step, held, came in zip(steps, current, _came(steps))]
     outcomes = _processed(steps[0], joint, begun)
     ended = {}
     for step, each, outcome in zip(steps, begun, outcomes):
@@ -212,6 +212,22 @@ def _run(steps: list[_Step], directory: Path, bundle: Bundle, made: _Made) -> di
     for step, each in zip(steps, begun):
         _held[step.key] = each.held
     return ended
+
+
+def _came(steps: Sequence[_Step]) -> list[dict[int, list[pa.RecordBatch]]]:
+    """The batches that came for each step, by input; those that came for all of them are joined once for all."""
+    found: list[dict[int, list[pa.RecordBatch]]] = []
+    for step in steps:
+        if found and step.data == steps[0].data:
+            found.append(found[0])
+            continue
+        batches: dict[int, list[pa.RecordBatch]] = {}
+        for each in step.data:
+            batches.setdefault(each["input"], []).append(from_blob(each["blob"]))
+        if len(steps) > 1:
+            batches = {number: [pa.concat_batches(some)] for number, some in batches.items()}
+        found.append(batches)
+    return found
 
 
 def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> list[_Result]:
@@ -258,9 +274,15 @@ def _joined(outcomes: Sequence[Outcome]) -> _Result:
     return _Result(
         pa.Table.from_batches([each.rows for each in outcomes]),
         refused,
-        [tuples for each in outcomes for tuples in each.state],
+        _needed([tuples for each in outcomes for tuples in each.state]),
         [lost for each in outcomes for lost in each.spoiled],
     )
+
+
+def _needed(state: Sequence[Tuples]) -> list[Tuples]:
+    """Of the tuples that the steps of a batch gave, those that are not told again as a whole."""
+    last = {tuples.section: number for number, tuples in enumerate(state) if tuples.whole}
+    return [tuples for number, tuples in enumerate(state) if number >= last.get(tuples.section, 0)]
 
 
 def _kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> tuple[Joint | None, Sequence[Kernel]]:
@@ -362,15 +384,14 @@ class _Step:
         """A kernel that knows nothing yet."""
         return _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs], joint)
 
-    def begun(self, held: _Held) -> _Begun:
-        """The kernel caught up, and its inputs up to the clock."""
+    def begun(self, held: _Held, came: Mapping[int, list[pa.RecordBatch]]) -> _Begun:
+        """The kernel caught up, and its inputs up to the clock; `came` are the batches of each input."""
         self._catch_up(held)
         waiting = self._waiting(held)
         ready, added = [], []
         for number, room in enumerate(held.rooms):
             names = mapped_schema(self.stage.inputs[number].schema).names
-            came = [from_blob(each["blob"]).select(names) for each in self.data if each["input"] == number]
-            leaving, new = room.enter(came, self.clock - 1)
+            leaving, new = room.enter([each.select(names) for each in came.get(number, ())], self.clock - 1)
             ready.append(leaving)
             added.append(
                 Tuples(_section(number), new, until=int(new.column(TIME)[-1].as_py()) if new.num_rows else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,7 +143,7 @@ _RESULT, _BEGAN = "result", "began"
 
 
 def _numbered(owner: str, tuples: Tuples) -> Tuples:
-    return Tuples(f"{owner}.{tuples.section}", tuples.rows, tuples.until)
+    return replace(tuples, section=f"{owner}.{tuples.section}")
 
 
 def in_order(plan: Node) -> list[Node]:

@@ -93,7 +93,7 @@ class SharedState:
         slots = self.keys.slots([batch.column(name) for name in self._key_names], batch.num_rows)
         partials = engines.lifted(batch, passed)
         turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
-        taken = Taken(batch, slots, None, passed, batch, span.clock)
+        taken = Taken(batch, slots, None, passed, batch, span.clock, span.version)
         if engines.counted:
             numbers, told = engines.counted.advance(slots, time, offset, partials)
             turns |= {("rows", *window): each for window, each in zip(self._row_windows, told)}

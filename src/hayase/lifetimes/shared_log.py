@@ -43,6 +43,7 @@ class Taken:
     passed: np.ndarray | None
     timed: pa.RecordBatch
     clock: int
+    version: int
 
 
 class WindowLog:
@@ -58,18 +59,15 @@ class WindowLog:
         self._ranges = [(each.length, each.slide) for each in node.windows if each.kind == "range"]
         self._lasting: list[tuple[int, int]] = []
         self._clock = 0
+        self._version = -1
+        self._fresh: list[tuple[pa.RecordBatch, np.ndarray]] = []
 
     def written(self, taken: Taken, counted: Counted | None) -> list[Tuples]:
         """The new tuples that the node's windows will need."""
         self._clock = taken.clock
         found: list[Tuples] = []
         if self._longest and counted is not None and taken.numbers is not None:
-            alive = np.flatnonzero(counted.matters(taken.slots, taken.numbers, self._longest))
-            if len(alive):
-                columns = {**self._own(taken.counted), _NUMBER: pa.array(taken.numbers)}
-                if taken.passed is not None:
-                    columns[_PASSED] = pa.array(taken.passed)
-                found.append(Tuples(ROWS, chosen(pa.RecordBatch.from_pydict(columns), alive)))
+            found += self._counted(taken, taken.numbers, counted)
         if self._ranges and taken.timed.num_rows:
             time = taken.timed.column(TIME)
             until = self._until(values(time, np.int64))
@@ -77,6 +75,23 @@ class WindowLog:
             columns = {**self._own(taken.timed), TIME: time, OFFSET: taken.timed.column(OFFSET)}
             found.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
         return found
+
+    def _counted(self, taken: Taken, numbers: np.ndarray, counted: Counted) -> list[Tuples]:
+        """The tuples of the batch, of this step and of earlier ones, that a window by count will reach."""
+        if taken.version != self._version:
+            self._version, self._fresh = taken.version, []
+        if not len(numbers):
+            return []
+        columns = {**self._own(taken.counted), _NUMBER: pa.array(numbers)}
+        if taken.passed is not None:
+            columns[_PASSED] = pa.array(taken.passed)
+        alive = np.flatnonzero(counted.matters(taken.slots, numbers, self._longest))
+        parts = [(chosen(pa.RecordBatch.from_pydict(columns), alive), taken.slots[alive])]
+        for rows, slots in self._fresh:
+            left = np.flatnonzero(values(rows.column(_NUMBER), np.int64) >= counted.reach(slots, self._longest))
+            parts.insert(-1, (chosen(rows, left), slots[left]))
+        self._fresh = [part for part in parts if len(part[1])]
+        return [Tuples(ROWS, pa.concat_batches([rows for rows, _ in parts]), whole=True)]
 
     def _own(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         keys = {f"key_{at}": batch.column(name) for at, name in enumerate(self._keys)}

@@ -46,7 +46,8 @@ class WaitingRoom:
         new = _in_order([self._none, *batches])
         self._seen = max(self._seen, int(_offsets(new).max(initial=-1)))
         cut = int(np.searchsorted(_times(new), upto, side="right"))
-        leaving = _in_order([*self._leaving(upto), new.slice(0, cut)])
+        waited = self._leaving(upto)
+        leaving = _in_order([*waited, new.slice(0, cut)]) if waited else new.slice(0, cut)
         added = new.slice(cut)
         self._hold(added)
         return leaving, added
@@ -84,7 +85,10 @@ def _in_order(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     one = filled[0] if len(filled) == 1 else pa.concat_batches(filled)
     times, offsets = _times(one), _offsets(one)
-    later, same = times[1:] > times[:-1], times[1:] == times[:-1]
+    later = times[1:] > times[:-1]
+    if later.all():
+        return one
+    same = times[1:] == times[:-1]
     if bool(np.all(later | (same & (offsets[1:] > offsets[:-1])))):
         return one
     return one.take(pa.array(np.lexsort((offsets, times))))
