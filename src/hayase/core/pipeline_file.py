@@ -51,11 +51,10 @@ from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
 from hayase.core.times import duration
-from hayase.core.yaml_nodes import Place, Written, compose, place_of
+from hayase.core.yaml_nodes import Place, Written, compose, file_text, place_of
 
 __all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
 
-_LARGEST = 1_000_000
 _EXAMPLE = 'begin with "pipeline: NAME", or let "hayase init DIR" write a first one'
 _NULL = "tag:yaml.org,2002:null"
 
@@ -87,7 +86,7 @@ def read_pipeline(path: Path) -> PipelineFile:
     """The pipeline declared in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
     file = str(path)
     try:
-        source = _source(path)
+        source = file_text(path, "pipeline", 'write one, or let "hayase init DIR" do it')
         root = compose(source)
     except DeclarationError as error:
         raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
@@ -102,25 +101,6 @@ def read_pipeline(path: Path) -> PipelineFile:
         raise DeclarationError(replace(each, file=file) for each in ordered)
     declaration, home = made
     return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
-
-
-def _source(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except FileNotFoundError as error:
-        raise DeclarationError("there is no such file", 'write one, or let "hayase init DIR" do it') from error
-    except IsADirectoryError as error:
-        raise DeclarationError("this is a directory", "give the pipeline file in it") from error
-    except OSError as error:
-        raise DeclarationError(f"the file cannot be read: {error.strerror}", "check its permissions") from error
-    if len(data) > _LARGEST:
-        raise DeclarationError("the file is larger than 1 MB, which no pipeline is", "is it a file of records?")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DeclarationError([Mistake("the file is not UTF-8 text", "save it as UTF-8", line=line)]) from error
 
 
 class _Reading:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
 from hayase.core.errors import DeclarationError, Mistake
 
-__all__ = ["Place", "Written", "compose", "place_of"]
+__all__ = ["Place", "Written", "compose", "file_text", "place_of"]
+
+_LARGEST = 1_000_000
 
 _DEEPEST = 20
 _MOST = 50_000
@@ -191,3 +194,23 @@ def _meaning(written: str) -> str:
     if written[1] in _Loader.ESCAPE_CODES:
         return chr(int(written[2:], 16))
     return _Loader.ESCAPE_REPLACEMENTS.get(written[1], "")
+
+
+def file_text(path: Path, kind: str, missing: str) -> str:
+    """The text of a file of that kind, such as "pipeline"; `missing` says what to do if there is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError as error:
+        raise DeclarationError("there is no such file", missing) from error
+    except IsADirectoryError as error:
+        raise DeclarationError("this is a directory", f"give the {kind} file in it") from error
+    except OSError as error:
+        raise DeclarationError(f"the file cannot be read: {error.strerror}", "check its permissions") from error
+    if len(data) > _LARGEST:
+        raise DeclarationError(f"the file is larger than 1 MB, which no {kind} is", "is it a file of records?")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DeclarationError([Mistake("the file is not UTF-8 text", "save it as UTF-8", line=line)]) from error

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import Projection
+from hayase.core.rooms import room
 from hayase.core.stages import Spoiled
 from hayase.lifetimes.plans import Scalar, UnionAll
 from hayase.lifetimes.relations import Delta, Span, Step
-from hayase.lifetimes.rooms import room
 from hayase.lifetimes.windows import chosen
 
 __all__ = ["ScalarOperator", "UnionOperator"]

@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import values
+from hayase.core.rooms import room
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
 from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.rooms import room
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "Stateless", "UnboundedWindow", "chosen", "leaf"]

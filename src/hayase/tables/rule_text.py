@@ -40,13 +40,12 @@ import yaml
 
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, nearest
-from hayase.core.yaml_nodes import Place, Written, compose, place_of
+from hayase.core.yaml_nodes import Place, Written, compose, file_text, place_of
 from hayase.tables.jq import Jq
 from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleMistake, RuleSet, SourceRules, TableRules
 
 __all__ = ["RuleFile", "read_rules", "rules_in"]
 
-_LARGEST = 1_000_000
 _NULL = "tag:yaml.org,2002:null"
 _DOCUMENT = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _METHOD = re.compile(r"[a-z][a-z_]{0,30}")
@@ -87,7 +86,7 @@ class RuleFile:
 def read_rules(path: Path, jq: Jq) -> RuleFile:
     """The rules in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
     try:
-        return replace(rules_in(_text_of(path), jq), path=path)
+        return replace(rules_in(file_text(path, "rule", "write one; rules begin with source: STREAM"), jq), path=path)
     except DeclarationError as error:
         raise DeclarationError(replace(each, file=str(path)) for each in error.mistakes) from error
 
@@ -107,23 +106,6 @@ def rules_in(text: str, jq: Jq) -> RuleFile:
     if reading.mistakes:
         raise DeclarationError(sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0)))
     return RuleFile(RuleSet(tuple(reading.sources)), Path(), reading.places)
-
-
-def _text_of(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-    except FileNotFoundError as error:
-        raise DeclarationError("there is no such file", "write one; rules begin with source: STREAM") from error
-    except OSError as error:
-        raise DeclarationError(f"the file cannot be read: {error.strerror}", "give a file of rules") from error
-    if len(data) > _LARGEST:
-        raise DeclarationError("the file is larger than 1 MB, which no rules are", "is it a file of records?")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DeclarationError([Mistake("the file is not UTF-8 text", "save it as UTF-8", line=line)]) from error
 
 
 def _documents(text: str) -> Iterator[str]:

@@ -19,7 +19,6 @@ the least, keys are turned round. Everything else (texts, large decimals, sketch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
+from hayase.core.rooms import room
 
 __all__ = [
     "Lifting", "Partials", "as_rows", "column_of", "from_rows", "numbers", "objects", "ordered_keys", "room",
@@ -91,14 +91,6 @@ def from_rows(rows: np.ndarray, lifting: Lifting, places: np.ndarray | None = No
         take_word(rows, at, _NONE if places is None else places, word)
         words.append(word.view(kind))
     return Partials(tuple(words))
-
-
-def room(*shape: int) -> np.ndarray:
-    """Words that are not set, from memory that Arrow keeps from step to step."""
-    count = math.prod(shape)
-    if not count:
-        return np.empty(shape, np.int64)
-    return np.frombuffer(pa.allocate_buffer(8 * count), np.int64).reshape(shape)
 
 
 class Lifting:

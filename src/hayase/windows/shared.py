@@ -41,6 +41,7 @@ import pyarrow as pa
 from hayase.core.algebra import AGGREGATES, Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, encode, hashes
+from hayase.core.rooms import room
 from hayase.windows.folds import Folds
 from hayase.windows.lifting import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
 
@@ -523,8 +524,7 @@ class _Tape:
         begins, self._count = self._count, self._count + len(words)
         many = [self._count // each.slide - begins // each.slide for each in self._windows]
         ends = np.cumsum(many)
-        # from Arrow's pool, which keeps what is freed: fresh pages would cost half as much again as the answers do
-        out = np.frombuffer(pa.allocate_buffer(8 * int(ends[-1])), self._out)
+        out = room(int(ends[-1])).view(self._out)
         self._loops.advance(
             np.ascontiguousarray(words), taken, form, self._lane, self._middles, self._ready, self._marks, self._places,
             self._asked, self._bounds, out, ends - many,
