@@ -1,0 +1,354 @@
+"""Calls of foreign functions, in a child process that may fail in any way without harm to anybody else.
+
+A process of ours (a Spark worker) has one *nursery*: a process of its own, started once, that has imported what is
+needed. From it a *template* is forked per function, which loads the user's module once; from that a *child*, in which
+the function runs. When the child ends, the next one is forked, within milliseconds.
+
+Many windows go to the child in one request and come back in a few answers, so that a window costs microseconds; the child
+notes in shared memory which window is under work, so that a failure is still that window's alone. Windows that were done
+but not handed over when a child ended are done again: results come once, side effects at least once.
+
+- Time is wall-clock time per window: a function may wait for another service. It is measured from outside, and ended by
+  SIGKILL, so that no function can hold it up.
+- Memory is address space, over what the template has: the limit is met by a MemoryError where it happens.
+- What a function prints goes to stderr. What it starts (processes, threads) ends with the child.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import weakref
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from hayase.core.errors import DeclarationError, EnvironmentUnfit
+from hayase.core.schemas import arrow_schema, ddl
+from hayase.operations.frames import Garbled, pack_call, unpack_answer, unpack_failure
+from hayase.operations.functions import FunctionSource
+from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.processes import MOST_STARTS, NURSERY, STANDING_STILL, Child, Gone, Template, ending, place
+from hayase.operations.running import GROUP, IDLE
+
+__all__ = ["Children", "Limits", "shared_children"]
+
+_MOST_WINDOWS = 4096
+_MOST_BYTES = 8 << 20
+"""Windows, and bytes of rows, of one request: so many that it is worth it, so few that it can be sent again."""
+_GARBLED = Failure("crashed", "it spoiled what the process answers")
+_LOADING = 300.0
+"""Seconds that the import of a user's module may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one window may cost: seconds by the wall clock, and bytes of memory over what the loaded module takes."""
+
+    seconds: float = 30.0
+    memory: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < math.inf:
+            raise DeclarationError(f"a window cannot have {self.seconds:g} seconds", "give some, but not for ever")
+        if self.memory <= 0:
+            raise DeclarationError(f"a window cannot have {self.memory} bytes of memory", "give more, like 1 GB")
+
+
+class _Overdue(Exception):
+    """The window under work has had its time; or a group of them, see `Child.noted`."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+
+
+@dataclass(slots=True)
+class _Made:
+    """What has come of a call: answers in the order of the windows, up to number `done`, and who is known to fail."""
+
+    tables: list[pa.Table]
+    counts: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.int64)])
+    failures: dict[int, Failure] = field(default_factory=dict)
+    guilty: dict[int, Failure] = field(default_factory=dict)
+    done: int = 0
+
+    def add(self, outcomes: Outcomes, first: int) -> None:
+        """Take an answer; the numbers of its failures count from `first`."""
+        self.tables.append(outcomes.rows)
+        self.counts.append(outcomes.counts)
+        self.failures.update({first + number: failure for number, failure in outcomes.failures.items()})
+        self.done += len(outcomes.counts)
+
+    def settle(self) -> None:
+        """Pass the windows whose failure is known."""
+        while self.done in self.guilty:
+            self.failures[self.done] = self.guilty.pop(self.done)
+            self.counts.append(np.zeros(1, np.int64))
+            self.done += 1
+
+
+class Children:
+    """A function in child processes, one at a time. Several threads may call it; they take turns.
+
+    `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`).
+    """
+
+    def __init__(
+        self, function: FunctionSource, reads: pa.Schema, writes: pa.Schema | None, limits: Limits | None = None
+    ) -> None:
+        self.function, self.limits = function, limits or Limits()
+        self.reads = arrow_schema(ddl(reads))
+        self.writes = None if writes is None else arrow_schema(ddl(writes))
+        self.starts = 0
+        """How many children there have been."""
+        self._lock = threading.Lock()
+        self._processes = _Processes()
+        self._finalizer = weakref.finalize(self, _Processes.end, self._processes)
+        self._in_vain = 0
+
+    def close(self) -> None:
+        """End the processes; the next call starts others."""
+        with self._lock:
+            self._processes.end()
+
+    def renew(self) -> None:
+        """Have a fresh child for the next call: what the function keeps between calls may be spoiled."""
+        with self._lock:
+            self._drop()
+
+    def check(self) -> str:
+        """Load the module; what the function takes, or a DeclarationError that says what is wrong."""
+        with self._lock:
+            self._loaded()
+            return self._processes.takes
+
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+        """What the function gives for windows, of which number i has the rows from `starts[i]` to before `stops[i]`."""
+        assert self.writes is not None, "the schema of the results must be known"
+        made = _Made([self.writes.empty_table()])
+        with self._lock:
+            while made.done < len(starts):
+                end = _portion(rows, starts, stops, made.done)
+                self._call_portion(rows, starts, stops, end, made)
+        return Outcomes(pa.concat_tables(made.tables), np.concatenate(made.counts), made.failures)
+
+    def infer(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> str:
+        """The schema, as DDL, of what the function gives for a sample; a DeclarationError if that cannot be had."""
+        with self._lock:
+            failure = None
+            while failure is None:
+                child = self._ready()
+                try:
+                    child.send(b"I", pack_call(rows, starts, stops, False), STANDING_STILL)
+                    letter, body = self._awaited(child)[0]
+                    self._in_vain = 0
+                    if letter == b"=":
+                        return body.decode()
+                    failure = unpack_failure(letter, body)
+                except (Gone, _Overdue) as stopped:
+                    _, failure = self._ended(child, stopped)
+                except Garbled:
+                    self._drop()
+                    failure = _GARBLED
+        told = f"{failure.reason}{failure.place}" + (f"\n{failure.traceback}" if failure.traceback else "")
+        raise DeclarationError(f"{self.function.source} failed for the sample: {told}")
+
+    def _call_portion(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, end: int, made: _Made) -> None:
+        """Call the windows up to `end`, in as many children as that takes."""
+        alone = 0  # up to there each window is a group of its own, since one of them is to blame for what befell all
+        while made.done < end:
+            first, stop = made.done, min([end, *made.guilty, *([alone] if alone > made.done else [])])
+            child = self._ready()
+            try:
+                parts = pack_call(*_gathered(rows, starts[first:stop], stops[first:stop]), alone > first)
+                child.send(b"C", parts, max(STANDING_STILL, self.limits.seconds))
+                while made.done < stop and child is self._processes.child:
+                    for letter, body in self._awaited(child):
+                        self._take(letter, body, first, stop, made)
+            except (Gone, _Overdue) as stopped:
+                window, failure = self._ended(child, stopped)
+                if window >= 0:
+                    assert failure is not None
+                    made.guilty[first + window] = failure
+                elif window != IDLE:
+                    alone = min(first + GROUP - window + 1, stop)
+                elif failure is not None and made.done == first:  # what was asked does not even fit: ask for less
+                    end = first + (stop - first) // 2
+                    if end == first:
+                        made.guilty[first] = failure
+            except Garbled:
+                self._drop()
+                if alone > first:
+                    made.guilty[made.done] = _GARBLED
+                alone = stop
+            made.settle()
+
+    def _take(self, letter: bytes, body: bytes, first: int, stop: int, made: _Made) -> None:
+        """Take an answer about windows of a request that goes from `first` to `stop`."""
+        assert self.writes is not None
+        if letter != b"A":
+            raise Garbled
+        at, outcomes = unpack_answer(body, self.writes, stop - first)
+        if first + at != made.done:
+            raise Garbled
+        made.add(outcomes, first)
+        self._in_vain = 0
+        if any(failure.kind == "memory" for failure in outcomes.failures.values()):
+            self._drop()  # who knows what has no memory left
+
+    def _awaited(self, child: Child) -> list[tuple[bytes, bytes]]:
+        """The next answers; raises `_Overdue` when the window under work has had its time."""
+        asked = time.monotonic()
+        while True:
+            noted = child.noted
+            since = asked if noted[0] == IDLE else noted[1] / 1e9
+            most = max(STANDING_STILL, self.limits.seconds) if noted[0] == IDLE else self.limits.seconds
+            left = since + most - time.monotonic()
+            found = child.frames(min(left, self.limits.seconds))  # by then, whatever is begun now can be overdue
+            if found:
+                return found
+            if left <= 0 and child.noted == noted:
+                raise Gone if noted[0] == IDLE else _Overdue(noted[0])
+
+    def _ended(self, child: Child, stopped: Gone | _Overdue) -> tuple[int, Failure | None]:
+        """End a child that cannot go on: what it had noted, and the failure if that was a window, which then is to blame.
+
+        Else one of a group is to blame, or the child was idle; what was asked is to be asked again. A failure of one that
+        was idle is a want of memory.
+        """
+        self._processes.child = None
+        if isinstance(stopped, _Overdue):
+            window, trace = stopped.window, child.trace(ask=True)
+        else:
+            child.settle()
+            window, trace = child.noted[0], child.trace(ask=False)
+        status = child.end()
+        if status is None:
+            self._processes.end()
+        kind, reason = ending(status)
+        if window == IDLE and kind == "memory":
+            return IDLE, Failure(kind, reason)
+        if window == IDLE:
+            self._count_in_vain(reason)
+        if window < 0:
+            return window, None
+        if isinstance(stopped, _Overdue):
+            kind, reason = "time", f"it took more than {self.limits.seconds:g} s"
+        return window, Failure(kind, reason, *place(trace))
+
+    def _drop(self) -> None:
+        """End the child, if there is one."""
+        child, self._processes.child = self._processes.child, None
+        if child is not None and self._processes.owner == os.getpid():
+            child.end()
+
+    def _count_in_vain(self, how: str) -> None:
+        """No window is to blame; but a process that ends so again and again cannot work here."""
+        self._in_vain += 1
+        if self._in_vain >= MOST_STARTS:
+            self._in_vain = 0
+            raise EnvironmentUnfit(
+                f"the process for {self.function.source} ended {MOST_STARTS} times while it had nothing to do: {how}"
+            )
+
+    def _ready(self) -> Child:
+        """A child that waits for a request."""
+        while True:
+            template = self._loaded()
+            if self._processes.child is not None:
+                return self._processes.child
+            try:
+                self._processes.child = Child(template)
+                self.starts += 1
+            except Gone:
+                self._processes.end()
+                self._count_in_vain("it could not be forked")
+
+    def _loaded(self) -> Template:
+        """The template that has loaded the function."""
+        if self._processes.owner != os.getpid():  # a fork of the owner: they are not ours
+            self._processes.forget()
+        if self._processes.template is not None:
+            return self._processes.template
+        template = NURSERY.template()
+        asked = {
+            "function": asdict(self.function),
+            "reads": ddl(self.reads),
+            "writes": None if self.writes is None else ddl(self.writes),
+            "memory": self.limits.memory,
+        }
+        try:
+            letter, body = template.ask(b"L", orjson.dumps(asked), [], _LOADING)
+        except Gone:
+            _, how = ending(NURSERY.end(template))
+            raise DeclarationError(f"{self.function.source} cannot be loaded: {how}") from None
+        if letter != b"=":
+            NURSERY.end(template)
+            failure = Failure.from_json(orjson.loads(body))
+            raise DeclarationError(f"{failure.reason}{failure.place}")
+        self._processes.template, self._processes.takes = template, orjson.loads(body)
+        return template
+
+
+@dataclass(slots=True)
+class _Processes:
+    """The processes of a function, and whose they are."""
+
+    template: Template | None = None
+    child: Child | None = None
+    takes: str = ""
+    owner: int = field(default_factory=os.getpid)
+
+    def end(self) -> None:
+        """End them."""
+        if self.owner == os.getpid():
+            if self.child is not None:
+                self.child.end()
+            if self.template is not None:
+                NURSERY.end(self.template)
+        self.forget()
+
+    def forget(self) -> None:
+        """Have none."""
+        self.template = self.child = None
+        self.owner = os.getpid()
+
+
+_shared: weakref.WeakValueDictionary[tuple[Any, ...], Children] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_children(function: FunctionSource, reads: pa.Schema, writes: pa.Schema, limits: Limits) -> Children:
+    """The children of a function that all in this process share who want the same; they end when nobody has them."""
+    key = (os.getpid(), function, ddl(reads), ddl(writes), limits)
+    with _sharing:
+        found = _shared.get(key)
+        if found is None:
+            found = _shared[key] = Children(function, reads, writes, limits)
+        return found
+
+
+def _portion(rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, first: int) -> int:
+    """Up to which window one request goes."""
+    per_row = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    last = min(first + _MOST_WINDOWS, len(starts))
+    sizes = np.cumsum(stops[first:last] - starts[first:last])
+    return first + max(int(np.searchsorted(sizes, _MOST_BYTES // per_row, side="right")), 1)
+
+
+def _gathered(
+    rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray
+) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
+    """The windows over as few rows as have to be sent."""
+    low, high, sizes = int(starts.min()), int(stops.max()), stops - starts
+    total = int(sizes.sum())
+    if total * 2 >= high - low:
+        return rows.slice(low, high - low), starts - low, stops - low
+    ends = np.cumsum(sizes)
+    picked = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return rows.take(pa.array(picked)), ends - sizes, ends

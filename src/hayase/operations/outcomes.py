@@ -1,0 +1,74 @@
+"""What comes of calling a function on windows: rows, or for each window that failed, how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["KINDS", "Call", "Failure", "Outcomes"]
+
+KINDS = {
+    "raised": "it raised an exception",
+    "unfit": "what it gave does not fit the schema of the output",
+    "memory": "it asked for more memory than the limit allows",
+    "time": "it took longer than the limit allows",
+    "exited": "it ended the process",
+    "crashed": "it made the process crash",
+    "killed": "the process was ended from outside",
+}
+"""The ways in which a call can fail."""
+
+_MOST_TEXT = 12_000
+"""Characters of a traceback that are kept: of a longer one the beginning and, mostly, the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a call failed: one of `KINDS`, a sentence, and where it was, as far as that is known."""
+
+    kind: str
+    reason: str
+    function: str | None = None
+    line: int | None = None
+    traceback: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.traceback) > _MOST_TEXT:
+            head, tail = self.traceback[: _MOST_TEXT // 4], self.traceback[-_MOST_TEXT * 3 // 4 :]
+            object.__setattr__(self, "traceback", f"{head}\n  ...\n{tail}")
+
+    @property
+    def place(self) -> str:
+        """Where it was, as the end of a sentence.
+
+        >>> Failure("raised", "ValueError: x", "score", 12).place
+        ' in score, line 12'
+        """
+        return "" if self.function is None else f" in {self.function}, line {self.line}"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Failure:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The rows that some windows gave, in the order of the windows; `counts[i]` of them are window i's.
+
+    A window among the `failures`, which are by number, gave none.
+    """
+
+    rows: pa.Table
+    counts: np.ndarray
+    failures: Mapping[int, Failure] = field(default_factory=dict)
+
+
+Call = Callable[[np.ndarray, np.ndarray], Outcomes]
+"""Calls a function on windows: window i has the records from `starts[i]` to before `stops[i]` of those at hand."""

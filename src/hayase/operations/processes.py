@@ -1,0 +1,330 @@
+"""Our side of the processes that run foreign code (`template`): the nursery, templates, children, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hayase.core.errors import EnvironmentUnfit
+from hayase.operations.frames import Inbox, Stalled, readable, send, send_within
+from hayase.operations.running import IDLE
+from hayase.operations.template import CHANNEL_LOST, FAULTY, MEMORY_SHORT, TRACE
+
+__all__ = ["MOST_STARTS", "NURSERY", "STANDING_STILL", "Child", "Gone", "Template", "ending", "place"]
+
+MOST_STARTS = 3
+"""How often in a row a process may end without anybody's fault."""
+STANDING_STILL = 30.0
+"""Seconds after which a process that has nothing to do and does not answer is given up."""
+
+_LAST_WORDS = 0.5
+_LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_OWN = str(Path(__file__).parent)
+_PLACE = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from hayase.operations.template import main; main(int(sys.argv[1]))"
+
+
+class Gone(Exception):
+    """A process that should serve us has ended, or stands still."""
+
+
+class Template:
+    """Our side of a template process: its socket, and what it has told of the ends of others."""
+
+    def __init__(self, control: socket.socket, process: int, parent: Template | None = None) -> None:
+        self.control, self.process, self.parent = control, process, parent
+        self._inbox = Inbox(control)
+        self._answers: list[tuple[bytes, bytes]] = []
+        self.ended: dict[int, int] = {}
+
+    def read(self) -> None:
+        """Take what has come; raises `Gone` when the process has ended."""
+        for letter, body in self._inbox.frames():
+            if letter == b"x":
+                process, status = orjson.loads(body)
+                self.ended[process] = status
+            else:
+                self._answers.append((letter, body))
+        if self._inbox.ended and not self._answers:
+            raise Gone
+
+    def ask(self, letter: bytes, body: bytes, fds: list[int], seconds: float) -> tuple[bytes, bytes]:
+        """Send a request and wait for its answer."""
+        self._send(letter, body, fds)
+        self.wait(lambda: bool(self._answers), seconds)
+        return self._answers.pop(0)
+
+    def fork(self, letter: bytes, fds: list[int]) -> int:
+        """Have a process forked; its number."""
+        return int(self.ask(letter, b"", fds, STANDING_STILL)[1])
+
+    def end(self, process: int) -> int:
+        """End a process that was forked here; how it had ended, or ends now, as `os.waitpid` tells it."""
+        if process not in self.ended:
+            self._send(b"E", b"%d" % process, [])
+            self.wait(lambda: process in self.ended, STANDING_STILL)
+        return self.ended.pop(process)
+
+    def ask_where(self, process: int) -> None:
+        """Have a process that was forked here write down where its function is."""
+        self._send(b"W", b"%d" % process, [])
+
+    def wait(self, done: Callable[[], bool], seconds: float) -> None:
+        """Read until it is done; raises `Gone` if that takes longer."""
+        until = time.monotonic() + seconds
+        self.read()
+        while not done():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise Gone
+            readable([self.control], left)
+            self.read()
+
+    def _send(self, letter: bytes, body: bytes, fds: list[int]) -> None:
+        try:
+            send(self.control, letter, body, fds)
+        except OSError as error:
+            raise Gone from error
+
+    def close(self) -> None:
+        self.control.close()
+
+
+class _Nursery:
+    """The process from which templates are forked; one for all threads of this process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._template: Template | None = None
+        self._finalizer: weakref.finalize[Any, _Nursery] | None = None
+        self._owner = 0
+
+    def template(self) -> Template:
+        """A new template without a function."""
+        with self._lock:
+            for _ in range(MOST_STARTS):
+                try:
+                    ours, theirs = socket.socketpair()
+                    with theirs:
+                        running = self._running()
+                        return Template(ours, running.fork(b"T", [theirs.fileno()]), running)
+                except Gone:
+                    ours.close()
+                    self._close()
+            raise EnvironmentUnfit(f"the process from which operations are forked ended {MOST_STARTS} times by itself")
+
+    def end(self, template: Template) -> int | None:
+        """End a template; how it had ended or ends now, None if nobody knows."""
+        template.close()
+        with self._lock:
+            if self._template is None or template.parent is not self._template or self._owner != os.getpid():
+                return None
+            try:
+                return self._template.end(template.process)
+            except Gone:
+                return None
+
+    def _running(self) -> Template:
+        if self._template is not None and self._owner != os.getpid():  # a fork of the owner: the process is not ours
+            self._template.close()
+            self._template = None
+            if self._finalizer is not None:
+                self._finalizer.detach()
+        if self._template is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-c",
+                        _PROGRAM,
+                        str(theirs.fileno()),
+                        *(each or str(Path.cwd()) for each in sys.path),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=_standard_error(),
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            self._template = Template(ours, process.pid)
+            self._owner = os.getpid()
+            self._finalizer = weakref.finalize(self, _end_nursery, self._template, process, self._owner)
+        return self._template
+
+    def _close(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer()
+        self._template = None
+
+
+def _end_nursery(template: Template, process: subprocess.Popen[bytes], owner: int) -> None:
+    template.close()
+    if owner == os.getpid():
+        try:
+            process.wait(STANDING_STILL)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _standard_error() -> int:
+    try:
+        os.fstat(2)
+        return 2
+    except OSError:
+        return subprocess.DEVNULL
+
+
+NURSERY = _Nursery()
+
+
+# ---------------------------------------------------------------------------------------------------- one child
+
+
+class Child:
+    """Our side of a child: its socket, what it notes, and the file of traces."""
+
+    def __init__(self, template: Template) -> None:
+        ours, theirs = socket.socketpair()
+        self._file = _shared_file()
+        os.ftruncate(self._file, TRACE)
+        self._mapped = mmap.mmap(self._file, TRACE)
+        self._note = memoryview(self._mapped).cast("q")
+        self._note[0] = IDLE
+        try:
+            with theirs:
+                self.process = template.fork(b"F", [theirs.fileno(), self._file])
+        except Gone:
+            ours.close()
+            self._release()
+            raise
+        self._asked = time.monotonic_ns()
+        self.template, self.channel, self.inbox = template, ours, Inbox(ours)
+
+    def send(self, letter: bytes, parts: list[Any], seconds: float) -> None:
+        """Send a request; raises `Gone` if it is not taken in time."""
+        self._asked = time.monotonic_ns()
+        try:
+            send_within(self.channel, letter, parts, seconds)
+        except (OSError, Stalled) as error:
+            raise Gone from error
+
+    def frames(self, seconds: float) -> list[tuple[bytes, bytes]]:
+        """What has come from it, after at most so many seconds; raises `Gone` if nothing will."""
+        control = self.template.control
+        known = self.process in self.template.ended or self.inbox.ended
+        if not known and control in readable([self.channel, control], seconds):
+            self.template.read()
+        ended = self.inbox.ended or self.process in self.template.ended  # asked first: all it sent is here by then
+        found = self.inbox.frames()
+        if not found and (ended or self.inbox.ended):
+            raise Gone
+        return found
+
+    @property
+    def noted(self) -> tuple[int, int]:
+        """The window under work, counted in the last request, or `IDLE`, or `GROUP` less one; since when, in nanoseconds."""
+        window, since = self._note[0], self._note[1]
+        return (window, since) if since >= self._asked else (IDLE, self._asked)  # else it is of a request before
+
+    def trace(self, ask: bool) -> str:
+        """Where the function was when the process crashed or, if it is to be asked, where it is now.
+
+        A signal brings that, which works in C code too; but a function may have blocked it.
+        """
+        told = self._traced()
+        if ask:
+            with contextlib.suppress(Gone):
+                self.template.ask_where(self.process)
+            until, before = time.monotonic() + _LAST_WORDS, ""
+            while time.monotonic() < until and not (told and told == before):
+                time.sleep(0.001)
+                before, told = told, self._traced()
+        return told
+
+    def _traced(self) -> str:
+        size = os.fstat(self._file).st_size
+        return os.pread(self._file, max(0, min(size - TRACE, 1 << 16)), TRACE).decode(errors="replace")
+
+    def settle(self) -> None:
+        """Let a process end by itself of which nothing more is heard, so that what it has noted is its last word."""
+        with contextlib.suppress(Gone):
+            self.template.wait(lambda: self.process in self.template.ended, _LAST_WORDS)
+
+    def end(self) -> int | None:
+        """End it; how it had ended or ends now, None if nobody knows."""
+        self.channel.close()
+        try:
+            return self.template.end(self.process)
+        except Gone:
+            return None  # it ends with its template, or when it next looks at its socket
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._note.release()
+        self._mapped.close()
+        os.close(self._file)
+
+
+def _shared_file() -> int:
+    """A file without a name; in memory, where there is such a thing."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("hayase")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def ending(status: int | None) -> tuple[str, str]:
+    """A kind of failure and the words for how a process ended."""
+    if status is None:
+        return "killed", "it ended together with the process that it was forked from"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+        if number == signal.SIGKILL:
+            return "killed", f"it was killed from outside ({name}), perhaps because the machine is out of memory"
+        words: dict[int, str] = {
+            signal.SIGSEGV: "segmentation fault",
+            signal.SIGABRT: "abort",
+            signal.SIGBUS: "bus error",
+        }
+        told = f"{words[number]}, {name}" if number in words else name
+        return "crashed", f"it crashed the process ({told})"
+    code = os.WEXITSTATUS(status)
+    if code == CHANNEL_LOST:
+        return "crashed", "it closed file descriptors that are not its own"
+    if code == MEMORY_SHORT:
+        return "memory", "its records, or its results, do not fit into it"
+    if code == FAULTY:
+        return "crashed", "it broke the process in a way that is not known; stderr may tell more"
+    return "exited", f"it ended the process with exit code {code}"
+
+
+def place(trace: str) -> tuple[str | None, int | None, str]:
+    """The innermost function and line of a trace that is no library's, and the trace without the frames of Hayase."""
+    kept, places = [], []
+    for line in trace.splitlines():
+        found = _PLACE.search(line)
+        if found is None or not found["file"].startswith((_OWN, "<string>")):
+            kept.append(line)
+            places += [found] if found is not None else []
+    text = "\n".join(kept).partition("\n\nExtension modules:")[0].rstrip()
+    inner = [each for each in places if not each["file"].startswith(_LIBRARIES)] or places
+    return (inner[0]["function"], int(inner[0]["line"]), text) if inner else (None, None, text)

@@ -1,0 +1,344 @@
+"""The program of the processes that run foreign code: warm templates, and the children forked from them.
+
+The first template is started by `main`, with the number of its socket: it has imported what Hayase needs and, on request,
+forks others, each of which loads one user's module and then forks children to run its function. A frame on the socket
+of a template (see `frames`) is
+
+- `T`, with a socket: fork a template that serves that socket; answers `p` and its process id;
+- `L`, the function and the two schemas as JSON: load the module; answers `=` and what the function takes, or `!` and a
+  failure;
+- `F`, with a socket and a file: fork a child that serves that socket; answers `p` and its process id;
+- `W`, a process id: have that child write down where its function is;
+- `E`, a process id: end that process and all that it has started.
+
+Whenever a process ends that a template has forked, it says so: `x`, the process id and the status of `os.waitpid`.
+Templates run no foreign code but the import. They end, and whatever they have forked with them, when the other end of
+their socket is closed, however their owner ended.
+
+A child answers `C` (`frames.pack_call`) with several `A` (`frames.pack_answer`), and `I`, the same request for a schema,
+with `=` and the DDL or `!` and a failure. The file, shared with the owner, begins with two numbers, the window that is
+under work and since when; behind `TRACE` stands where the function was when it crashed, or when SIGUSR2 came.
+
+This bounds accidents, not malice: foreign code has the rights of its owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import mmap
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import orjson
+import psutil
+import pyarrow as pa
+
+from hayase.core.errors import DeclarationError
+from hayase.core.schemas import arrow_schema
+from hayase.operations.frames import pack_answer, readable, receive, send, send_within, unpack_call
+from hayase.operations.functions import Function, FunctionSource, failure_of
+from hayase.operations.outcomes import Failure
+from hayase.operations.results import schema_of_results
+from hayase.operations.running import IDLE, answers, given_for
+
+__all__ = ["CHANNEL_LOST", "FAULTY", "MEMORY_SHORT", "TRACE", "main"]
+
+CHANNEL_LOST = 201
+"""A child ends with it when its socket is no longer its socket."""
+MEMORY_SHORT = 202
+"""A child ends with it after a want of memory, which may have left anything behind; an answer that tells of one is its last."""
+FAULTY = 203
+"""A process ends with it after an error of Hayase's own."""
+TRACE = 4096
+"""Where traces begin in the shared file, and how much of it is mapped."""
+
+_SUBREAPER, _DEATH_SIGNAL = 36, 1  # of prctl
+
+
+def main(file: int) -> NoReturn:
+    """Be the first template, over that socket."""
+    control = socket.socket(fileno=file)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    pa.array([1]).cast(pa.string())  # what Arrow loads late
+    _serve_template(control)
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux only; elsewhere a process that somebody leaves behind, or that is left behind, lives on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------------- templates
+
+
+class _Template:
+    """A template: its socket, what it has loaded, and the processes that it has forked."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.forked: set[int] = set()
+        self.loaded: _Loaded | None = None
+        self.woken, self.wake = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(self.woken, False)
+
+    def watch(self) -> None:
+        """Be woken when a forked process ends. Also after an import, which may have changed that."""
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
+
+    def reap(self) -> None:
+        """Tell of the processes that have ended. What they left behind has become ours, and ends too."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.woken, 4096)
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if not process:
+                    break
+                if process in self.forked:
+                    self.forked.discard(process)
+                    ended.append((process, status))
+        if ended:
+            self.clear()
+        for process, status in ended:
+            send(self.control, b"x", orjson.dumps([process, status]))
+
+    def clear(self) -> None:
+        """End what is ours and was not forked by us: somebody's children whose parent is gone."""
+        for process in _children(os.getpid()):
+            if process not in self.forked:
+                _kill_tree(process)
+
+    def end(self, process: int) -> None:
+        if process in self.forked:
+            _kill_tree(process)
+
+    def fork(self) -> int:
+        """Fork; in the new process nothing is left of the template but what it has loaded."""
+        process = os.fork()
+        if process:
+            self.forked.add(process)
+            return process
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self.woken)
+        os.close(self.wake)
+        self.control.close()
+        os.setsid()
+        _prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        return 0
+
+
+def _children(process: int) -> list[int]:
+    """The children of a process; where Linux has a list of them, without looking at all processes there are."""
+    try:
+        lists = [each.read_text() for each in Path(f"/proc/{process}/task").glob("*/children")]
+    except OSError:
+        lists = []
+    if lists:
+        return [int(each) for text in lists for each in text.split()]
+    with contextlib.suppress(psutil.Error):
+        return [each.pid for each in psutil.Process(process).children()]
+    return []
+
+
+def _kill_tree(process: int) -> None:
+    """Kill a process with all descendants and its process group."""
+    children = _children(process)
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(process, signal.SIGKILL)
+    for each in children:
+        _kill_tree(each)
+
+
+def _serve_template(control: socket.socket) -> NoReturn:
+    _prctl(_SUBREAPER, 1)
+    template = _Template(control)
+    template.watch()
+    gc.freeze()
+    try:
+        while True:
+            ready = readable([control, template.woken], None)
+            template.reap()
+            if control in ready:
+                frame = receive(control)
+                if frame is None:
+                    break
+                _obey(template, *frame)
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    for process in list(template.forked):
+        template.end(process)
+    os._exit(0)
+
+
+def _obey(template: _Template, letter: bytes, body: bytes, fds: list[int]) -> None:
+    if letter == b"L":
+        template.loaded, answer = _load(body)
+        template.watch()
+        gc.collect()
+        gc.freeze()
+        send(template.control, b"=" if template.loaded else b"!", orjson.dumps(answer))
+    elif letter == b"E":
+        template.end(int(body))
+    elif letter == b"W":
+        if int(body) in template.forked:
+            os.kill(int(body), signal.SIGUSR2)
+    else:
+        process = template.fork()
+        if not process:
+            _become(template.loaded, socket.socket(fileno=fds[0]), fds[1:])
+        for each in fds:
+            os.close(each)
+        send(template.control, b"p", b"%d" % process)
+
+
+def _become(loaded: _Loaded | None, sock: socket.socket, files: list[int]) -> NoReturn:
+    """What a forked process does until it ends: it never returns to where it came from."""
+    try:
+        if not files:
+            _serve_template(sock)
+        assert loaded is not None
+        _serve_child(loaded, sock, files[0])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(FAULTY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A function with the schemas of its records and of its results (None: not known yet), and its address space."""
+
+    function: Function
+    reads: pa.Schema
+    writes: pa.Schema | None
+    memory: int
+
+
+def _load(body: bytes) -> tuple[_Loaded | None, Any]:
+    asked = orjson.loads(body)
+    reads, writes = arrow_schema(asked["reads"]), asked["writes"]
+    try:
+        function = FunctionSource(**asked["function"]).load()
+    except DeclarationError as error:
+        return None, Failure("raised", str(error)).as_json()
+    except BaseException as error:  # SystemExit among others
+        return None, failure_of(error).as_json()
+    schema = None if writes is None else arrow_schema(writes)
+    memory = psutil.Process().memory_info().vms + asked["memory"]
+    return _Loaded(function, reads, schema, memory), function.takes
+
+
+# ---------------------------------------------------------------------------------------------------- children
+
+
+class _Channel:
+    """The socket of a child, as long as it is what stands behind its descriptor: foreign code may have closed it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._identity = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        found = os.fstat(self.sock.fileno())
+        return found.st_dev, found.st_ino
+
+    def send(self, letter: bytes, parts: list[Any]) -> None:
+        try:
+            if self._now() == self._identity:
+                send_within(self.sock, letter, parts, 3600.0)
+                return
+        except OSError:
+            pass
+        os._exit(CHANNEL_LOST)
+
+    def receive(self) -> tuple[bytes, bytes]:
+        try:
+            if self._now() == self._identity:
+                frame = receive(self.sock)
+                if frame is None:
+                    os._exit(0)
+                return frame[:2]
+        except OSError:
+            pass
+        os._exit(CHANNEL_LOST)
+
+
+def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
+    """Answer calls until the other end is closed."""
+    note = memoryview(mmap.mmap(shared, TRACE)).cast("q")
+    os.lseek(shared, TRACE, os.SEEK_SET)
+    faulthandler.enable(shared, all_threads=False)
+    faulthandler.register(signal.SIGUSR2, shared, all_threads=False, chain=False)
+    channel = _Channel(sock)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_memory(loaded.memory)
+    while True:
+        try:
+            _answer(loaded, channel, note)
+        except MemoryError:  # outside of the function: the records, or the results, are too much
+            _relieve()
+            os._exit(MEMORY_SHORT)
+
+
+def _answer(loaded: _Loaded, channel: _Channel, note: Any) -> None:
+    """Answer one request."""
+    letter, body = channel.receive()
+    rows, starts, stops, alone = unpack_call(body, loaded.reads)
+    if letter == b"I":
+        note[1] = time.monotonic_ns()
+        note[0] = 0
+        told, text = _inferred(loaded.function, rows, starts, stops, note)
+        note[0] = IDLE
+        channel.send(told, [text])
+        return
+    first = 0
+    assert loaded.writes is not None
+    for each in answers(loaded.function, loaded.writes, rows, starts, stops, note, alone, _relieve):
+        channel.send(b"A", pack_answer(first, each))
+        first += len(each.counts)
+        note[0] = IDLE
+        if any(failure.kind == "memory" for failure in each.failures.values()):
+            os._exit(MEMORY_SHORT)  # the other side does not ask for more either
+
+
+def _limit_memory(most: int) -> None:
+    """Let the address space grow up to so many bytes.
+
+    The address space, not what is resident, so that the limit holds at once and is an exception where it is met. The
+    hard limit is left as it is, so that there is room to tell of it.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _relieve() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
+def _inferred(function: Function, rows: pa.RecordBatch, starts: Any, stops: Any, note: Any) -> tuple[bytes, bytes]:
+    """The schema of what a function gives for some windows."""
+    try:
+        return b"=", schema_of_results(list(given_for(function, rows, starts, stops, note))).encode()
+    except DeclarationError as error:
+        failure = Failure("unfit", str(error))
+    except BaseException as error:
+        failure = failure_of(error)
+    return b"!", orjson.dumps(failure.as_json())

@@ -1,0 +1,392 @@
+"""Operations: retries judged by a model, windows by brute force, the kernel by one call over everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.core.times import BEGINNING
+from hayase.operations.attempts import Attempts, most_calls, try_windows
+from hayase.operations.functions import FunctionSource
+from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.windows import QUEUE, Complete, Windows, WindowSpec, windows_of
+
+VALUE = pa.schema([("value", pa.int64())])
+
+
+class Model:
+    """A function that gives back its records, fails while it sees a poison one, and may fail a few times for no reason.
+
+    Of the poison some spoil it: after that it fails until it is made anew.
+    """
+
+    def __init__(self, poison: set[int], moods: dict[int, int], spoilers: set[int] | None = None) -> None:
+        self.poison, self.moods, self.spoilers = poison, moods, spoilers or set()
+        self.calls: list[tuple[int, int]] = []
+        self.spoiled = False
+
+    def renew(self) -> None:
+        self.spoiled = False
+
+    def __call__(self, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+        values: list[int] = []
+        counts, failures = [], {}
+        for at, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist())):
+            self.calls.append((start, stop))
+            records = range(start, stop)
+            bad = [each for each in records if each in self.poison]
+            moody = [each for each in records if self.moods.get(each, 0) > 0]
+            for each in moody:
+                self.moods[each] -= 1
+            self.spoiled = self.spoiled or bool(self.spoilers.intersection(records))
+            if bad or moody or self.spoiled:
+                failures[at] = Failure("raised", f"poison {bad}")
+                counts.append(0)
+            else:
+                values += records
+                counts.append(len(records))
+        return Outcomes(pa.table({"value": pa.array(values, pa.int64())}), np.array(counts, np.int64), failures)
+
+
+@st.composite
+def tumbling(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    sizes = draw(st.lists(st.one_of(st.just(1), st.integers(1, 20)), max_size=12))
+    stops = np.cumsum(np.array(sizes, np.int64))
+    return stops - np.array(sizes, np.int64), stops
+
+
+@given(windows=tumbling(), attempts=st.integers(1, 4), data=st.data())
+def test_a_good_record_comes_out_once_and_a_poison_one_is_refused_once(
+    windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
+) -> None:
+    starts, stops = windows
+    total = int(stops[-1]) if len(stops) else 0
+    poison = data.draw(st.sets(st.integers(0, max(total - 1, 0)), max_size=8)) if total else set()
+    model = Model(poison, {})
+    pauses: list[float] = []
+    done = try_windows(model, starts, stops, Attempts(attempts), True, pauses.append)
+    assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in poison]
+    assert [each.start for each in done.refusals] == sorted(poison)
+    assert all(each.stop == each.start + 1 and each.attempts >= attempts for each in done.refusals)
+    assert done.calls == len(model.calls)
+    allowed = 0
+    for number, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist())):
+        bad = len([each for each in poison if start <= each < stop])
+        allowed += most_calls(stop - start, bad, attempts)
+        inside = [
+            value for value, window in zip(done.rows.column("value").to_pylist(), done.window) if window == number
+        ]
+        assert inside == [each for each in range(start, stop) if each not in poison]
+    assert done.calls <= allowed
+    assert len(pauses) <= (0 if attempts == 1 else 2 * (attempts - 1) + 5)  # 20 records are halved five times
+
+
+@given(windows=tumbling(), attempts=st.integers(2, 4), data=st.data())
+def test_who_fails_less_often_than_is_tried_comes_through_whole(
+    windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
+) -> None:
+    starts, stops = windows
+    total = int(stops[-1]) if len(stops) else 0
+    moods = data.draw(st.dictionaries(st.integers(0, max(total - 1, 0)), st.integers(1, attempts - 1), max_size=8))
+    done = try_windows(Model(set(), dict(moods)), starts, stops, Attempts(attempts), True, lambda seconds: None)
+    assert not done.refusals
+    assert done.rows.column("value").to_pylist() == list(range(total))
+
+
+@given(windows=tumbling(), attempts=st.integers(2, 4), data=st.data())
+def test_what_a_record_spoils_for_the_others_is_made_good(
+    windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
+) -> None:
+    starts, stops = windows
+    total = int(stops[-1]) if len(stops) else 0
+    places = st.integers(0, max(total - 1, 0))
+    spoilers = data.draw(st.sets(places, max_size=attempts - 1)) if total else set()
+    model = Model(set(spoilers), {}, spoilers)
+    model.spoiled = data.draw(st.booleans()) and len(spoilers) < attempts - 1
+    done = try_windows(model, starts, stops, Attempts(attempts), True, lambda seconds: None, model.renew)
+    assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in spoilers]
+    assert [each.start for each in done.refusals] == sorted(spoilers)
+
+
+@given(count=st.integers(0, 20), size=st.integers(1, 6), attempts=st.integers(1, 3), data=st.data())
+def test_windows_that_may_not_be_divided_are_refused_whole(
+    count: int, size: int, attempts: int, data: st.DataObject
+) -> None:
+    starts = np.arange(count, dtype=np.int64)
+    poison = data.draw(st.sets(st.integers(0, count + size), max_size=4))
+    model = Model(poison, {})
+    done = try_windows(model, starts, starts + size, Attempts(attempts), False, lambda seconds: None)
+    bad = [at for at in range(count) if poison & set(range(at, at + size))]
+    assert [(each.window, each.start, each.stop, each.attempts) for each in done.refusals] == [
+        (at, at, at + size, attempts) for at in bad
+    ]
+    good = [value for at in range(count) if at not in bad for value in range(at, at + size)]
+    assert done.rows.column("value").to_pylist() == good
+    assert done.calls == count + len(bad) * (attempts - 1)
+
+
+# ---------------------------------------------------------------------------------------------------- windows
+
+RECORD = pa.schema([("user", pa.string()), ("value", pa.int64()), ("id", pa.int64())])
+Record = tuple[int, int, int, str | None, int]
+"""Time, queue, offset, user, value."""
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[Record]:
+    """Records of a few queues in order; offsets are unique in a queue and follow no order."""
+    queues = draw(st.integers(1, 3))
+    found: list[Record] = []
+    for queue in range(queues):
+        count = draw(st.integers(0, 25))
+        offsets = draw(st.permutations(range(count)))
+        for offset in offsets:
+            user = draw(st.sampled_from(["a", "b", "", None]))
+            found.append((draw(st.integers(-30, 30)), queue, offset, user, draw(st.sampled_from([0, 1, 9]))))
+    return sorted(found, key=lambda each: each[:3])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> WindowSpec:
+    unit = draw(st.sampled_from(["count", "time"]))
+    size = draw(st.one_of(st.integers(1, 7), st.integers(1, 40)) if unit == "time" else st.integers(1, 7))
+    slide = draw(st.one_of(st.just(size), st.integers(1, size)))
+    by = draw(st.sampled_from([(), ("user",), ("user", "value")]))
+    return WindowSpec(unit, size, slide, by, draw(st.booleans()))
+
+
+clocks = st.lists(st.integers(-35, 45), min_size=3, max_size=10).map(lambda some: sorted(set(some)))
+
+
+def identity(name: tuple[int, int]) -> int:
+    """Queue and offset in one number, as a column of the record."""
+    return name[0] * 1000 + name[1]
+
+
+def batches(some: list[Record], queues: int = 3) -> list[pa.RecordBatch]:
+    made = []
+    for queue in range(queues):
+        mine = [each for each in some if each[1] == queue]
+        columns = {
+            TIME: pa.array([each[0] for each in mine], pa.int64()),
+            OFFSET: pa.array([each[2] for each in mine], pa.int64()),
+            "user": pa.array([each[3] for each in mine], pa.string()),
+            "value": pa.array([each[4] for each in mine], pa.int64()),
+            "id": pa.array([identity(each[1:3]) for each in mine], pa.int64()),
+        }
+        made.append(pa.record_batch(columns))
+    return made
+
+
+def brute_force(some: list[Record], spec: WindowSpec, clock: int) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Every window that is complete at the clock, as its instant and its records, in order."""
+    groups: dict[object, list[Record]] = {}
+    for each in some:
+        if each[0] < clock:
+            values = {"user": each[3], "value": each[4]}
+            key = (each[1] if spec.per_queue else None, *(values[name] for name in spec.by))
+            groups.setdefault(key, []).append(each)
+    found: list[tuple[int, tuple[int, int, int], list[Record]]] = []
+    for mine in groups.values():
+        if spec.unit == "count":
+            for start in range(0, len(mine) - spec.size + 1, spec.slide):
+                window = mine[start : start + spec.size]
+                found.append((window[-1][0], window[-1][:3], window))
+        else:
+            for number in range(-80, 60):
+                start, end = number * spec.slide, number * spec.slide + spec.size
+                window = [each for each in mine if start <= each[0] < end]
+                if window and end <= clock:
+                    found.append((end - 1, window[0][:3], window))
+    return [
+        (instant, [each[1:3] for each in window]) for instant, _, window in sorted(found, key=lambda each: each[:2])
+    ]
+
+
+@dataclass
+class Worker:
+    """Windows that a worker holds, as of a version."""
+
+    windows: Windows
+    version: int = 0
+
+
+@dataclass
+class StateLog:
+    """State as the engine keeps it: tuples by version, of which the oldest are now and then looked at and rewritten."""
+
+    segments: list[tuple[int, Tuples]] = field(default_factory=list)
+    reclaimed: int = 0
+
+    def caught_up(self, worker: Worker, spec: WindowSpec) -> Worker:
+        """The worker with all that others wrote, or a new one if it has missed what is gone without a trace."""
+        if worker.version < self.reclaimed:
+            worker = Worker(windows_of(spec, RECORD))
+        for version, tuples in self.segments:
+            if version > worker.version:
+                worker.windows.restore(tuples.rows)
+        return worker
+
+    def join(self) -> None:
+        """Make one of all that end, and one of all that do not."""
+        joined = []
+        for ends in (True, False):
+            some = [each for each in self.segments if (each[1].until is not None) == ends]
+            if some:
+                rows = pa.concat_batches([each.rows for _, each in some])
+                until = max([each.until for _, each in some if each.until is not None], default=None)
+                joined.append((max(version for version, _ in some), Tuples(some[0][1].section, rows, until)))
+        self.segments = joined
+
+    def forward(self, worker: Worker, state: Sequence[Tuples], version: int, clock: int, count: int) -> None:
+        """Write the state of a step; drop what has ended; look at so many of the oldest again."""
+        worker.version = version
+        kept = [each for each in self.segments if each[1].until is None or each[1].until >= clock]
+        endless = [each for each in kept if each[1].until is None][:count]
+        rewritten = [Tuples(each.section, worker.windows.live(each.rows)) for _, each in endless]
+        self.reclaimed = max([self.reclaimed, *(number for number, _ in endless)])
+        self.segments = [each for each in kept if not any(each is one for one in endless)]
+        self.segments += [(version, each) for each in (*rewritten, *state) if each.rows.num_rows]
+
+
+def told(complete: Complete) -> list[tuple[int, list[tuple[int, int]]]]:
+    names = list(zip(*columns(complete.rows, QUEUE, OFFSET)))
+    return [
+        (instant, names[start:stop])
+        for instant, start, stop in zip(
+            complete.instants.tolist(), complete.starts.tolist(), complete.stops.tolist(), strict=True
+        )
+    ]
+
+
+@settings(max_examples=150)
+@given(some=records(), spec=specs(), steps=clocks, data=st.data())
+def test_windows_are_those_of_brute_force_however_the_steps_are_cut_and_whoever_takes_them(
+    some: list[Record], spec: WindowSpec, steps: list[int], data: st.DataObject
+) -> None:
+    workers = [Worker(windows_of(spec, RECORD)) for _ in range(2)]
+    log = StateLog()
+    found: list[tuple[int, list[tuple[int, int]]]] = []
+    since = BEGINNING
+    for version, clock in enumerate(steps, 1):
+        inputs = batches([each for each in some if since <= each[0] < clock])
+        turn = data.draw(st.integers(0, 2))
+        worker = log.caught_up(workers[turn] if turn < 2 else Worker(windows_of(spec, RECORD)), spec)
+        workers[turn % 2] = worker
+        complete = worker.windows.advance(inputs, since, clock)
+        found += told(complete)
+        for at, queue, offset in zip(complete.came.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
+            assert at == -1 or inputs[queue].column(OFFSET)[at].as_py() == offset
+        assert all(since <= instant < clock for instant in complete.instants.tolist())
+        log.forward(worker, complete.state, version, clock, data.draw(st.sampled_from([0, 0, 1, 3, 9])))
+        if data.draw(st.booleans()):
+            log.join()
+        held = len(worker.windows)
+        fresh = log.caught_up(Worker(windows_of(spec, RECORD)), spec).windows
+        fresh.advance(batches([]), clock, clock)
+        worker.windows.advance(batches([]), clock, clock)
+        assert len(fresh) == len(worker.windows) <= held
+        since = clock
+    assert found == brute_force(some, spec, steps[-1])
+
+
+@pytest.mark.parametrize("spec", [WindowSpec("time", 40, 40), WindowSpec("time", 40, 20), WindowSpec("count", 4, 4)])
+def test_who_is_told_again_what_he_knows_does_not_take_it_twice(spec: WindowSpec) -> None:
+    one, other = windows_of(spec, RECORD), windows_of(spec, RECORD)
+    some: list[Record] = [(at, 0, at, "a", 1) for at in range(4)]
+    first = one.advance(batches(some[:1]), BEGINNING, 1).state
+    for each in first:
+        other.restore(each.rows)
+    second = other.advance(batches(some[1:2]), 1, 2).state
+    one.restore(pa.concat_batches([each.rows for each in (*first, *second)]))
+    one.restore(second[0].rows)
+    found = told(one.advance(batches(some[2:]), 2, 50))
+    assert found == brute_force(some, spec, 50)
+
+
+def columns(rows: pa.RecordBatch, *names: str) -> list[list[int]]:
+    return [rows.column(name).to_pylist() for name in names]
+
+
+# ---------------------------------------------------------------------------------------------------- the kernel
+
+OUTPUT = pa.schema([("id", pa.int64()), ("at", pa.int64())])
+
+
+class Identities:
+    """A function that gives the identities of its records, and fails while one of them has a nine."""
+
+    def renew(self) -> None:
+        pass
+
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+        ids, values = columns(rows, "id", "value")
+        given: list[int] = []
+        counts, failures = [], {}
+        for at, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist())):
+            if 9 in values[start:stop]:
+                failures[at] = Failure("raised", "a nine")
+                counts.append(0)
+            else:
+                given += ids[start:stop]
+                counts.append(stop - start)
+        return Outcomes(pa.table({"id": pa.array(given, pa.int64())}), np.array(counts, np.int64), failures)
+
+
+@settings(max_examples=100)
+@given(some=records(), spec=specs(), steps=clocks, attempts=st.integers(1, 3), data=st.data())
+def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
+    some: list[Record], spec: WindowSpec, steps: list[int], attempts: int, data: st.DataObject
+) -> None:
+    function = FunctionSource("nobody:asks")
+    queues = ("q0", "q1", "q2")
+    config = OperationConfig("op", "1", function, spec, queues, RECORD, OUTPUT, "at", attempts=Attempts(attempts))
+
+    def kernel() -> OperationKernel:
+        return OperationKernel(config, caller=Identities(), sleep=lambda seconds: None)
+
+    current, state = kernel(), []
+    out: list[tuple[int, int]] = []
+    lost: list[int] = []
+    windows: list[tuple[int, list[int]]] = []
+    since = BEGINNING
+    for version, clock in enumerate(steps, 1):
+        if data.draw(st.booleans()):
+            current = kernel()
+            for number, tuples in state:
+                current.restore(tuples.section, tuples.rows, number)
+        inputs = batches([each for each in some if since <= each[0] < clock])
+        outcome = current.process(inputs, since, clock, version)
+        out += list(zip(*columns(outcome.rows, "at", "id")))
+        for batch, refused in zip(inputs, outcome.refused):
+            assert len(refused.rows) == len(refused.reasons)
+            assert refused.rows.tolist() == sorted(refused.rows.tolist())
+            lost += batch.column("id").take(pa.array(refused.rows, pa.int64())).to_pylist()
+        for each in outcome.spoiled:
+            assert len(each.reasons) == each.rows.num_rows
+            if spec.tumbling:
+                lost += each.rows.column("id").to_pylist()
+            else:
+                instants = each.rows.column("instant").cast(pa.int64()).to_pylist()
+                lists = each.rows.column("records").to_pylist()
+                windows += [(at, [one["id"] for one in records]) for at, records in zip(instants, lists)]
+        state += [(version, each) for each in outcome.state]
+        since = clock
+    expected = [(at, [identity(each) for each in window]) for at, window in brute_force(some, spec, steps[-1])]
+    nines = {identity(each[1:3]) for each in some if each[4] == 9}
+    if spec.tumbling:
+        assert out == [(at, each) for at, window in expected for each in window if each not in nines]
+        assert sorted(lost) == sorted(each for _, window in expected for each in window if each in nines)
+        assert not windows
+    else:
+        assert out == [(at, each) for at, window in expected if not nines & set(window) for each in window]
+        assert windows == [(at, window) for at, window in expected if nines & set(window)]
+        assert not lost
