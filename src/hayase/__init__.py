@@ -7,29 +7,70 @@ if TYPE_CHECKING:
     from hayase.core.declarations import Retention
     from hayase.core.errors import DeclarationError, HayaseError
     from hayase.pipeline import Accepted, Pipeline, Results
+    from hayase.tables import (
+        Counter,
+        DistinctCount,
+        GSet,
+        MapCounter,
+        MapRegister,
+        MapSet,
+        MaxRegister,
+        MinRegister,
+        ORSet,
+        Quantiles,
+        Register,
+        TwoPhaseSet,
+    )
+    from hayase.tables.results import TableResults
     from hayase.windows.shared import SharedWindows
 
 __all__ = [
     "Accepted",
     "Aggregate",
+    "Counter",
     "DeclarationError",
+    "DistinctCount",
+    "GSet",
     "HayaseError",
+    "MapCounter",
+    "MapRegister",
+    "MapSet",
+    "MaxRegister",
+    "MinRegister",
+    "ORSet",
     "Pipeline",
+    "Quantiles",
+    "Register",
     "Results",
     "Retention",
     "SharedWindows",
+    "TableResults",
+    "TwoPhaseSet",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
     "Accepted": "hayase.pipeline",
     "Aggregate": "hayase.core.algebra",
+    "Counter": "hayase.tables",
     "DeclarationError": "hayase.core.errors",
+    "DistinctCount": "hayase.tables",
+    "GSet": "hayase.tables",
     "HayaseError": "hayase.core.errors",
+    "MapCounter": "hayase.tables",
+    "MapRegister": "hayase.tables",
+    "MapSet": "hayase.tables",
+    "MaxRegister": "hayase.tables",
+    "MinRegister": "hayase.tables",
+    "ORSet": "hayase.tables",
     "Pipeline": "hayase.pipeline",
+    "Quantiles": "hayase.tables",
+    "Register": "hayase.tables",
     "Results": "hayase.pipeline",
     "Retention": "hayase.core.declarations",
     "SharedWindows": "hayase.windows.shared",
+    "TableResults": "hayase.tables.results",
+    "TwoPhaseSet": "hayase.tables",
 }
 
 

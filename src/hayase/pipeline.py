@@ -12,15 +12,37 @@
 [{'user': 'taro', 'spend': 5.0}]
 >>> [(row["spend"], f"{since:%S}", until and f"{until:%S}") for row, since, until in p.query("spend").intervals()]
 [(3.5, '00', '01'), (5.0, '01', None)]
+
+Tables take events in any order, late or repeated, and can be read as of a time:
+
+>>> from hayase.tables import Counter, Register
+>>> p = Pipeline("shop", home=tempfile.mkdtemp())
+>>> _ = p.stream("events", schema="time timestamp, uuid string, user string, amount double", time="time", id="uuid")
+>>> _ = p.table("purchases", key="user", total=Counter(), last=Register())
+>>> p.rules(text='''
+... source: events
+... rules:
+...   - tables: {purchases: {key: .user, columns: {total: .amount, last: .time}}}
+... ''')
+>>> _ = p.append("events", [{"time": "2026-01-01T00:00:02Z", "uuid": "b", "user": "taro", "amount": 1.5},
+...                         {"time": "2026-01-01T00:00:01Z", "uuid": "a", "user": "taro", "amount": 3},
+...                         {"time": "2026-01-01T00:00:02Z", "uuid": "b", "user": "taro", "amount": 1.5}])
+>>> _ = p.run_until_idle(spark=False)
+>>> p.table("purchases").get("taro")
+{'total': 4.5, 'last': '2026-01-01T00:00:02Z'}
+>>> p.table("purchases").get("taro", as_of="2026-01-01T00:00:01Z")
+{'total': 3, 'last': '2026-01-01T00:00:01Z'}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hayase.core.clock import now_us
 from hayase.core.declarations import (
@@ -29,11 +51,13 @@ from hayase.core.declarations import (
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
+    RulesDeclaration,
     StreamDeclaration,
 )
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
 from hayase.core.times import duration
+from hayase.core.yaml_nodes import file_text
 from hayase.engine import checking, definitions
 from hayase.engine.definitions import Definition, Start
 from hayase.engine.home import MAIN, Home
@@ -45,6 +69,10 @@ from hayase.streams.appending import Accepted, append_conformed, append_source
 from hayase.streams.dead import DEAD
 from hayase.streams.formats import format_of
 from hayase.streams.records import Records, conform
+
+if TYPE_CHECKING:
+    from hayase.tables.declaring import Column
+    from hayase.tables.results import TableResults
 
 __all__ = ["Accepted", "Pipeline", "Results"]
 
@@ -117,7 +145,7 @@ class Pipeline:
         declaration = replace(self.declaration, queries=(*self.declaration.queries, QueryDeclaration(name, text)))
         stages = checking.check(declaration)
         self.declaration = declaration
-        return Results(StreamLog(self.home.path, next(each.output for each in stages if each.name == name)))
+        return Results(StreamLog(self.home.path, next(each.stream for each in stages if each.name == name)))
 
     def aggregate(self, name: str, source: str, directory: str | Path | None = None) -> None:
         """Give queries an aggregate of your own: `source` is "module:attribute", made with `user_aggregate`.
@@ -128,17 +156,69 @@ class Pipeline:
         declared.load()
         self.declaration = replace(self.declaration, aggregates=(*self.declaration.aggregates, declared))
 
+    def table(
+        self,
+        name: str,
+        key: str | Sequence[str] | None = None,
+        *,
+        fold_after: Duration = DAY,
+        horizon: Duration = 7 * DAY,
+        columns: Mapping[str, Column] | None = None,
+        **more_columns: Column,
+    ) -> TableResults:
+        """Declare a table, or with its name alone ask for one that is declared.
+
+        Several names make a composite key. A column has a type, like `total=hy.Counter()`; one whose name means something
+        else here, like `key`, stands in `columns`. Updates older than `fold_after` are folded, which is as far back as the
+        table can be read; a repeated event is recognised within the `horizon`, and an older one is refused.
+        """
+        from hayase.tables.declaring import declared_table
+        from hayase.tables.results import TableResults
+
+        if key is None and columns is None and not more_columns:
+            declared = self.declaration.table(name)
+        else:
+            declared = declared_table(
+                name, key, {**(columns or {}), **more_columns}, duration(fold_after), duration(horizon)
+            )
+            self.declaration = replace(self.declaration, tables=(*self.declaration.tables, declared))
+        return TableResults(self.home.table(name), declared)
+
+    def rules(self, path: str | Path | None = None, *, text: str | None = None) -> None:
+        """Add rules that say what events do to tables, from a YAML file or as its text; they are checked at once.
+
+        Rules of a file are called by the path that is given here, those of a text `rules 1`, `rules 2` and so on.
+        """
+        if (path is None) == (text is None):
+            raise DeclarationError(
+                "rules are given as a file or as a text", 'write p.rules("rules.yaml") or p.rules(text=...)'
+            )
+        known = [each.name for each in self.declaration.rules]
+        if path is not None:
+            name, text = str(path), _rules_text(Path(path))
+        else:
+            name = next(each for number in count(1) if (each := f"rules {number}") not in known)
+        assert text is not None
+        if name in known:
+            raise DeclarationError(f'the rules "{name}" are declared twice', "each event would count twice; remove one")
+        declaration = replace(self.declaration, rules=(*self.declaration.rules, RulesDeclaration(name, text)))
+        checking.check(declaration)
+        self.declaration = declaration
+
     def remove(self, name: str) -> None:
-        """Take a stream, a query or an aggregate back out of the declaration."""
+        """Take a stream, a query, an aggregate, a table or rules back out of the declaration."""
         old = self.declaration
         left = replace(
             old,
             streams=tuple(each for each in old.streams if each.name != name),
             queries=tuple(each for each in old.queries if each.name != name),
             aggregates=tuple(each for each in old.aggregates if each.name != name),
+            tables=tuple(each for each in old.tables if each.name != name),
+            rules=tuple(each for each in old.rules if each.name != name),
         )
         if left == old:
-            raise UnknownName("stream, query or aggregate", name, self._names())
+            others = [each.name for kind in (old.aggregates, old.tables, old.rules) for each in kind]
+            raise UnknownName("stream, query, aggregate, table or rules", name, [*self._names(), *others])
         self.declaration = left
 
     def check(self) -> None:
@@ -209,8 +289,10 @@ class Pipeline:
             if declared.name == name:
                 return Results(StreamLog.ensure(self.home.path, declared))
         for stage in checking.check(self.declaration):
-            if stage.output.name == name:
+            if stage.output.name == name and isinstance(stage.output, StreamDeclaration):
                 return Results(StreamLog.ensure(self.home.path, stage.output))
+        if any(each.name == name for each in self.declaration.tables):
+            raise HayaseError(f'"{name}" is a table; ask for it by p.table("{name}")')
         raise UnknownName("stream or query", name, self._names())
 
     def dead_letters(self) -> list[dict[str, Any]]:
@@ -230,15 +312,49 @@ class Pipeline:
         with self.home.lock():
             self.apply()
             if not spark:
-                return InProcess(self.home, self._clock).run_until_idle()
+                with contextlib.closing(InProcess(self.home, self._clock)) as runner:
+                    return runner.run_until_idle()
             from hayase.engine.running import run_until_idle
 
             return run_until_idle(self.home, master=master)
 
-    def run(self, *, master: str | None = None, stop: Callable[[], bool] | None = None) -> Manifest:
-        """Process the streams as they grow, until `stop()` says so or a signal ends it; the running batch is finished."""
-        from hayase.engine.running import run
+    def run(
+        self,
+        *,
+        serve: str | None = None,
+        token: str | None = None,
+        master: str | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Manifest:
+        """Process the streams as they grow, until `stop()` says so or a signal ends it; the running batch is finished.
+
+        `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are answered over HTTP meanwhile.
+        One that other machines can reach needs a `token`, and then every request does.
+        """
+        from hayase.engine.running import opened, run
 
         with self.home.lock():
             self.apply()
-            return run(self.home, master=master, stop=stop)
+            with opened(self.home) as commits, _served(commits, serve, token) as on_commit:
+                return run(self.home, commits=commits, master=master, stop=stop, on_commit=on_commit)
+
+
+@contextlib.contextmanager
+def _served(commits: Commits, address: str | None, token: str | None) -> Iterator[Callable[[Manifest], None] | None]:
+    """What is committed, over HTTP; to be told of what is committed next."""
+    if address is None:
+        yield None
+        return
+    from hayase.serving import Status, serving
+
+    status = Status("running", commits.latest())
+    with serving(commits.home, address, tables=commits.tables, status=status, token=token):
+        yield status.committed
+        status.set("stopping")
+
+
+def _rules_text(path: Path) -> str:
+    try:
+        return file_text(path, "rule", "check the name; rules begin with source: STREAM")
+    except DeclarationError as error:
+        raise DeclarationError(replace(each, file=str(path)) for each in error.mistakes) from error

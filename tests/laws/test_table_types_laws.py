@@ -310,3 +310,31 @@ def test_many_versions_are_each_of_them(
     column = pa.array(["0" * 36 if pa.types.is_string(kind) else None] * 2 + [id for _, id in rows], kind)[2:]
     found = versions.many_to_bytes(np.array([time for time, _ in rows], np.int64), column, operation)
     assert found == [versions.to_bytes(time, id, operation) for time, id in rows]
+
+
+plain_numbers = (
+    st.integers(-(2**62), 2**62)
+    | st.floats()
+    | st.decimals(-(10**9), 10**9, places=2).map(float)
+    | st.sampled_from([0.1 + 0.2, 1e15, 10**15 - 1, 0.1234567, 0.12345678, 127, 128, -128, -129, 2**53 + 1, 10**400])
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(plain_numbers, max_size=12)
+    | st.lists(texts, max_size=6)
+    | st.lists(st.dictionaries(texts | st.sampled_from(["\ud800"]), plain_numbers, min_size=1, max_size=1), max_size=6)
+    | st.lists(few, max_size=5),
+)
+def test_many_deltas_are_what_each_would_be(parameters: list[Any]) -> None:
+    def alone(kind: ColumnType[Any], parameter: Any) -> bytes | str:
+        try:
+            named = kind.methods[0]
+            return kind._head(1) + kind.delta(named, parameter)
+        except bytes_of.UnfitParameter as error:
+            return f"{kind.name}.{named}: {error}"
+
+    for kind in (TYPES[name]() for name in ("Counter", "Register", "MapCounter")):
+        many = [each if isinstance(each, bytes) else str(each) for each in kind.payloads(None, parameters)]
+        assert many == [alone(kind, parameter) for parameter in parameters]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +24,11 @@ import hayase.cli.append
 from command_line import Answer, Command, answer
 from hayase.cli.following import Following, look
 from hayase.console.stopping import Stopping
+from hayase.core.clock import now_us
 from hayase.engine.doctor import Facts, diagnose
+from hayase.engine.home import Home
+from hayase.engine.inprocess import InProcess
+from hayase.engine.manifests import Commits, Manifest
 from hayase.pipeline import Pipeline
 
 PIPELINE = """\
@@ -81,6 +90,33 @@ class TestProject:
         places = [line.split(": ")[0] for line in answer.err.splitlines()]
         assert [place.rsplit(":", 2)[0] for place in places] == ["pipeline.yaml"] * 2
         assert answer.out == ""
+
+    def test_check_shows_tables_with_what_feeds_them(self, hayase_: Command, shop: Path) -> None:
+        tables = (
+            "tables:\n  spending: {key: user, columns: {total: Counter, last: Register}, horizon: 3 days}\n"
+            "  idle: {key: user, columns: {count: Counter}}\n"
+            "rules:\n  source: events\n  rules: [{tables: {spending: {key: .user, columns: {total: .amount}}}}]\n"
+        )
+        text = PIPELINE.replace("time: time", "time: time\n    id: user") + tables
+        (shop / "pipeline.yaml").write_text(text)
+        answer = hayase_("check")
+        assert answer.code == 0
+        lines = [line.split() for line in answer.out.splitlines()]
+        assert ["spending", "user", "total", "Counter", "events", "1", "day", "3", "days"] in lines
+        assert ["last", "Register"] in lines
+        assert ["idle", "user", "count", "Counter", "nothing", "yet", "1", "day", "7", "days"] in lines
+
+    def test_check_compiles_every_rule(self, hayase_: Command, shop: Path) -> None:
+        rules = (
+            "tables: {spending: {key: user, columns: {total: Counter}}}\n"
+            "rules:\n  source: events\n  rules:\n"
+            "    - {when: .amount >, tables: {spending: {key: .user, columns: {total: .amount}}}}\n"
+            "    - {tables: {spending: {key: .user, columns: {totl: .amount}}}}\n"
+        )
+        (shop / "pipeline.yaml").write_text(PIPELINE.replace("time: time", "time: time\n    id: user") + rules)
+        answer = hayase_("check")
+        assert answer.code == 1
+        assert answer.err.startswith("pipeline.yaml:15:")
 
     def test_a_missing_file_is_a_clean_error(self, hayase_: Command, shop: Path) -> None:
         answer = hayase_("check", "nowhere.yaml")
@@ -287,6 +323,66 @@ class TestStreams:
         assert len(records(hayase_)) == 4
 
 
+class TestServe:
+    TOKEN = "0123456789abcdef"
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[httpx.Response]:
+        """Answers of the server of a pipeline that runs in this process; it stops when it has been asked."""
+        answers: list[httpx.Response] = []
+
+        @contextlib.contextmanager
+        def running(
+            home: Home, *, commits: Commits, on_commit: Callable[[Manifest], None], **_: object
+        ) -> Iterator[object]:
+            runner = InProcess(home, now_us)
+            on_commit(runner.run_until_idle())
+            lane = SimpleNamespace(manifest=runner.manifest, is_idle=lambda: True, check=lambda: None)
+            url = re.search(r"http://\S+", sys.stdout.getvalue())  # type: ignore[attr-defined]
+            assert url is not None
+            headers = {"authorization": f"Bearer {self.TOKEN}"}
+            answers.append(httpx.get(f"{url[0]}/streams"))
+            answers.append(httpx.get(f"{url[0]}/streams", headers=headers))
+            yield lane
+            runner.close()
+
+        monkeypatch.setattr("hayase.engine.running.running", running)
+        return answers
+
+    def test_the_address_is_printed_and_answers(
+        self, hayase_: Command, shop: Path, asked: list[httpx.Response], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("HAYASE_TOKEN", raising=False)
+        (shop / "a.ndjson").write_text(lines(1))
+        hayase_("append", "events", "a.ndjson")
+        done = hayase_("run", "--until-idle", "--address", "127.0.0.1:0")
+        assert done.code == 0, done
+        assert re.search(r"^serving at http://127\.0\.0\.1:\d+$", done.out, re.MULTILINE)
+        assert [each.status_code for each in asked] == [200, 200]
+
+    @pytest.mark.parametrize("place", ["file", "environment"])
+    def test_with_a_token_every_request_needs_it(
+        self, hayase_: Command, shop: Path, asked: list[httpx.Response], monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        (shop / "token").write_text(f"{self.TOKEN}\n")
+        monkeypatch.setenv("HAYASE_TOKEN", self.TOKEN if place == "environment" else "another one, not used")
+        given = ("--token-file", "token") if place == "file" else ()
+        done = hayase_("run", "--until-idle", "--address", "127.0.0.1:0", *given)
+        assert done.code == 0
+        assert "(requests need the token)" in done.out
+        assert self.TOKEN not in done.out + done.err
+        assert [each.status_code for each in asked] == [401, 200]
+
+    def test_what_cannot_be(self, hayase_: Command, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("HAYASE_TOKEN", raising=False)
+        (shop / "empty").touch()
+        assert hayase_("run", "--token-file", "empty").code == 2
+        assert 'there is no token in "empty"' in hayase_("run", "--serve", "--token-file", "empty").err
+        assert 'cannot be read from "no"' in hayase_("run", "--serve", "--token-file", "no").err
+        assert "there is no token; give one" in hayase_("run", "--address", "0.0.0.0:0").err
+        assert "is no address to serve at" in hayase_("run", "--address", "here").err
+
+
 class TestDoctor:
     FACTS = Facts(
         system="Linux", python=(3, 11, 7), java=17, cores=2, memory=8 * 10**9, memory_free=10**9,
@@ -354,7 +450,8 @@ def test_version(hayase_: Command) -> None:
 
 @pytest.mark.parametrize(
     "command", ["init", "check", "run", "append", "apply", "reset", "doctor", "bench", "demo", "streams list",
-                "streams show", "streams tail", "streams export", "streams compact", "streams finish"]
+                "streams show", "streams tail", "streams export", "streams compact", "streams finish", "tables list",
+                "tables show", "tables get", "tables scan", "tables export", "rules try"]
 )  # fmt: skip
 def test_every_command_has_help_with_an_example(hayase_: Command, command: str) -> None:
     answer = hayase_(*command.split(), "--help")

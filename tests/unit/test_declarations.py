@@ -11,7 +11,9 @@ from hayase.core.declarations import (
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
+    RulesDeclaration,
     StreamDeclaration,
+    TableDeclaration,
     checked_name,
 )
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, StreamError, UnknownName, nearest
@@ -101,9 +103,43 @@ def test_streams_and_queries_share_one_name_space():
         PipelineDeclaration(
             "shop", (EVENTS,), (QueryDeclaration("Events", "select 1"), QueryDeclaration("x", "select 1"))
         )
-    assert (
-        str(caught.value) == '"Events" is declared twice; streams and queries share one name space, whatever the case'
+    assert str(caught.value) == (
+        '"Events" is declared twice; streams, queries and tables share one name space, whatever the case'
     )
+
+
+def test_a_table_has_its_defaults():
+    table = TableDeclaration("purchases", ("user_id",), (("total", "Counter"), ("at", "Register")))
+    assert (table.fold_after, table.horizon, table.column_names) == (DAY, 7 * DAY, ("total", "at"))
+    shop = PipelineDeclaration("shop", (EVENTS,), tables=(table,))
+    assert shop.table("purchases") is table
+    with pytest.raises(UnknownName, match='unknown table "purchase"; did you mean "purchases"'):
+        shop.table("purchase")
+    with pytest.raises(DeclarationError, match='"Purchases" is declared twice'):
+        PipelineDeclaration(
+            "shop",
+            (EVENTS,),
+            (QueryDeclaration("purchases", "select 1"),),
+            tables=(TableDeclaration("Purchases", ("k",), (("v", "GSet"),)),),
+        )
+
+
+def test_all_mistakes_of_a_table_come_at_once():
+    with pytest.raises(DeclarationError) as caught:
+        TableDeclaration("t", (), (("a-b", "Counter"), ("c", "Counter"), ("C", "GSet")), fold_after=-1, horizon=-2)
+    assert [str(each) for each in caught.value.mistakes] == [
+        "'a-b' cannot be the name of a column of table \"t\"; "
+        "use letters, digits and _, a letter first, at most 63 of them",
+        '"C" of table "t" stands there twice; name one of them differently',
+        'table "t" has no key; name its parts, like user_id',
+        'fold_after of table "t" is negative; give a duration like 1 day',
+        'the horizon of table "t" is shorter than fold_after; '
+        "repeated events must be recognised at least until their updates are folded",
+    ]
+    with pytest.raises(DeclarationError, match='"t" has no columns; give it one, like total: Counter'):
+        TableDeclaration("t", ("k",), ())
+    with pytest.raises(DeclarationError, match="cannot be the name of a table"):
+        TableDeclaration("a b", ("k",), (("v", "Counter"),))
 
 
 def test_the_end_of_a_query_s_text_says_nothing():
@@ -119,8 +155,16 @@ def test_an_unknown_stream_names_the_nearest():
 
 def test_a_definition_survives_json_on_disk():
     events = StreamDeclaration("events", EVENTS.schema, time="time", slack=5, retention=Retention(age=DAY, size=10))
-    shop = PipelineDeclaration("shop", (events,), (QueryDeclaration("q", "select 1"),))
+    table = TableDeclaration("t", ("a", "b"), (("v", "Counter"), ("w", "GSet")), 0, 5)
+    rules = RulesDeclaration("rules.yaml", "source: events\n")
+    shop = PipelineDeclaration("shop", (events,), (QueryDeclaration("q", "select 1"),), 4, (), (table,), (rules,))
     assert PipelineDeclaration.from_json(json.loads(json.dumps(shop.as_json()))) == shop
+
+
+def test_a_definition_from_before_there_were_tables_is_read():
+    shop = PipelineDeclaration("shop", (EVENTS,))
+    data = {key: value for key, value in shop.as_json().items() if key not in ("tables", "rules", "aggregates")}
+    assert PipelineDeclaration.from_json(data) == shop
 
 
 def test_mistakes_show_as_much_of_their_place_as_is_known():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pytest
 
 import hayase as hy
 import shop
-from hayase.core.errors import DeclarationError, StreamFinished, UnknownName
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import DeclarationError, StreamFinished, UnknownName, nearest
+from hayase.tables import TYPES
 from shop import Event, check, expected
 
 EVENTS = [Event(3, "a", 1), Event(1, "b", 2), Event(2, "a", None), Event(9, None, 4)]
@@ -114,3 +117,172 @@ def test_a_file_is_appended_whole_and_a_repeat_is_recognised(tmp_path: Path) -> 
         pipeline.append("orders", tmp_path / "other.csv")
     with pytest.raises(hy.HayaseError, match="without a sequence"):
         pipeline.append("orders", file, producer="import", sequence=1)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+RULES = """\
+source: events
+branches:
+  - tables:
+      - tableName: spent
+        ops:
+          - {key: .user, columnName: total, paramJq: .amount}
+"""
+
+
+def market(home: Path) -> hy.Pipeline:
+    pipeline = hy.Pipeline("market", home)
+    schema = "time timestamp, uuid string, country string, user string, amount double"
+    pipeline.stream("events", schema, time="time", id="uuid", max_ahead=None)
+    return pipeline
+
+
+def test_a_table_is_declared_by_types_by_classes_or_by_their_names(tmp_path: Path) -> None:
+    pipeline = market(tmp_path / "home")
+    pipeline.table("one", key="user", total=hy.Counter(), seen=hy.Register, tags="ORSet")
+    pipeline.table(
+        "two",
+        ["country", "user"],
+        fold_after="2 hours",
+        horizon="3 days",
+        columns={"key": hy.GSet()},
+        top=hy.MaxRegister(),
+    )
+    hour = 3_600_000_000
+    assert pipeline.declaration.tables == (
+        TableDeclaration("one", ("user",), (("total", "Counter"), ("seen", "Register"), ("tags", "ORSet"))),
+        TableDeclaration("two", ("country", "user"), (("key", "GSet"), ("top", "MaxRegister")), 2 * hour, 72 * hour),
+    )
+    assert pipeline.table("two").declaration == pipeline.declaration.tables[1]
+    assert repr(pipeline.table("two")) == "<table two: country, user -> key, top>"
+    assert not (tmp_path / "home").exists()
+
+
+def test_every_column_type_is_there_by_its_name() -> None:
+    for name, kind in TYPES.items():
+        assert getattr(hy, name) is kind
+        assert name in hy.__all__
+        assert name in dir(hy)
+
+
+def test_what_is_no_column_type_is_refused_with_all_other_mistakes(tmp_path: Path) -> None:
+    class Other:
+        pass
+
+    class Counter(hy.Register):
+        pass
+
+    pipeline = market(tmp_path)
+    wrong: dict[str, Any] = {"a": 3, "b": int, "c": Other, "d": "Conter", "e": Counter(), "f": "x" * 99, "g": hy.GSet()}
+    with pytest.raises(DeclarationError) as caught:
+        pipeline.table("t", fold_after="9 days", **wrong)
+    assert [str(each) for each in caught.value.mistakes] == [
+        'column "a" of table "t" has 3, which is no column type; give one like hy.Counter()',
+        'column "b" of table "t" has int, which is no column type; give one like hy.Counter()',
+        'column "c" of table "t" has Other, which is no column type; give one like hy.Counter()',
+        'column "d" of table "t" has \'Conter\', which is no column type; did you mean "Counter"?',
+        'column "e" of table "t" has an object of another Counter, which is no column type; give one like hy.Counter()',
+        f'column "f" of table "t" has \'{"x" * 56}..., which is no column type; {nearest("x", TYPES)[2:]}',
+        'table "t" has no key; name its parts, like user_id',
+        'the horizon of table "t" is shorter than fold_after; '
+        "repeated events must be recognised at least until their updates are folded",
+    ]
+    with pytest.raises(DeclarationError, match='"t" has no columns'):
+        pipeline.table("t", key="k")
+    with pytest.raises(hy.HayaseError, match="is not a duration"):
+        pipeline.table("t", key="k", horizon=hy.Counter())  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match='"Events" is declared twice'):
+        pipeline.table("Events", key="k", v=hy.Counter())
+    assert pipeline.declaration.tables == ()
+
+
+def test_a_table_is_no_stream_and_a_stream_no_table(tmp_path: Path) -> None:
+    pipeline = market(tmp_path)
+    pipeline.table("spent", key="user", total=hy.Counter())
+    with pytest.raises(UnknownName, match='unknown table "spend"; did you mean "spent"'):
+        pipeline.table("spend")
+    with pytest.raises(hy.HayaseError, match=r'"spent" is a table; ask for it by p.table\("spent"\)'):
+        pipeline.results("spent")
+    with pytest.raises(UnknownName, match='unknown stream "spent"'):
+        pipeline.append("spent", [])
+
+
+def test_rules_are_a_file_or_a_text_and_there_may_be_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.yaml").write_text(RULES)
+    pipeline = market(tmp_path / "home")
+    pipeline.table("spent", key="user", total=hy.Counter())
+    pipeline.rules("rules.yaml")
+    pipeline.rules(text=RULES)
+    pipeline.rules(text=RULES)
+    assert [(each.name, each.text) for each in pipeline.declaration.rules] == [
+        ("rules.yaml", RULES), ("rules 1", RULES), ("rules 2", RULES)
+    ]  # fmt: skip
+    with pytest.raises(DeclarationError, match=r'the rules "rules\.yaml" are declared twice'):
+        pipeline.rules(Path("rules.yaml"))
+    pipeline.remove("rules 1")
+    pipeline.rules(text=RULES)
+    assert [each.name for each in pipeline.declaration.rules] == ["rules.yaml", "rules 2", "rules 1"]
+    pipeline.remove("rules.yaml")
+    pipeline.remove("spent")
+    assert (pipeline.declaration.tables, len(pipeline.declaration.rules)) == ((), 2)
+    with pytest.raises(
+        UnknownName, match='unknown stream, query, aggregate, table or rules "rules 3"; did you mean "rules'
+    ):
+        pipeline.remove("rules 3")
+    with pytest.raises(DeclarationError, match='rules 2:4:20: unknown table "spent"'):
+        pipeline.apply()
+
+
+def test_mistaken_rules_are_not_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = market(tmp_path / "home")
+    pipeline.table("spent", key="user", total=hy.Counter())
+    with pytest.raises(DeclarationError, match=r"^none.yaml: there is no such file; check the name"):
+        pipeline.rules("none.yaml")
+    with pytest.raises(
+        DeclarationError, match='rules 1:6:38: unknown column "totl" in table "spent"; did you mean "total"'
+    ):
+        pipeline.rules(text=RULES.replace("total", "totl"))
+    with pytest.raises(DeclarationError, match=r"^rules 1:6:\d+: the value: "):
+        pipeline.rules(text=RULES.replace(".amount", ".amount +"))
+    for given in ({}, {"path": "rules.yaml", "text": RULES}):
+        with pytest.raises(DeclarationError, match="rules are given as a file or as a text"):
+            pipeline.rules(**given)
+    assert pipeline.declaration.rules == ()
+    pipeline.check()
+
+
+def test_a_pipeline_file_with_tables_is_checked_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("more.yaml").write_text(RULES.replace("source: events", "source: event"))
+    text = """\
+pipeline: market
+streams: {events: {schema: "time timestamp, uuid string, user string, amount double", time: time, id: uuid}}
+tables:
+  spent:
+    key: user
+    columns: {total: Countr}
+rules:
+  - more.yaml
+  - source: events
+    branches:
+      - tables: {spent: {key: .user, columns: {totl: .amount}}}
+"""
+    Path("market.yaml").write_text(text)
+    with pytest.raises(DeclarationError) as caught:
+        hy.Pipeline.from_file("market.yaml")
+    assert str(caught.value) == (
+        'market.yaml:6:22: column "total" of table "spent" has the unknown type "Countr"; did you mean "Counter"?'
+    )
+    Path("market.yaml").write_text(text.replace("Countr", "Counter"))
+    with pytest.raises(DeclarationError) as caught:
+        hy.Pipeline.from_file("market.yaml")
+    assert str(caught.value).splitlines() == [
+        'more.yaml:1:9: unknown stream "event"; did you mean "events"?',
+        'market.yaml:11:48: unknown column "totl" in table "spent"; did you mean "total"?',
+    ]
+    Path("more.yaml").write_text(RULES)
+    Path("market.yaml").write_text(text.replace("Countr", "Counter").replace("totl", "total"))
+    pipeline = hy.Pipeline.from_file("market.yaml")
+    assert [each.name for each in pipeline.declaration.rules] == ["more.yaml", "market.yaml"]

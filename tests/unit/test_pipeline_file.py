@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from hayase.core.declarations import DAY, PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
+from hayase.core.declarations import (
+    DAY,
+    PipelineDeclaration,
+    QueryDeclaration,
+    Retention,
+    RulesDeclaration,
+    StreamDeclaration,
+    TableDeclaration,
+)
 from hayase.core.errors import DeclarationError, Mistake, UnknownName
 from hayase.core.pipeline_file import Place, pipeline_text, read_pipeline
 from hayase.core.templates import template
 from hayase.core.times import instant
+from hayase.tables.jq import Jq
+from hayase.tables.rule_text import rules_in
 
 SHOP = """\
 pipeline: shop
@@ -232,7 +242,8 @@ queries:
         'shop.yaml:20:3: stream "half" has no time; say which column is the event time: "time: COLUMN"',
         'shop.yaml:21:18: schema of stream "half": column "time": unknown type "timestmp"; did you mean "timestamp"?',
         'shop.yaml:24:11: unknown time column "tme" in stream "odd"; did you mean "time"?',
-        'shop.yaml:26:3: "clicks" is declared twice; streams and queries share one name space, whatever the case',
+        'shop.yaml:26:3: "clicks" is declared twice; '
+        "streams, queries and tables share one name space, whatever the case",
         'shop.yaml:27:9: query "empty": there is no value; write one after the colon, or remove the key',
         'shop.yaml:28:3: query "other" has no text; add "cql: select ..."',
         'shop.yaml:28:11: unknown key "cq" in query "other"; did you mean "cql"?',
@@ -410,3 +421,339 @@ def test_a_number_of_buckets_that_makes_no_sense(tmp_path: Path, text: str, said
     file.write_text(f"pipeline: shop\nbuckets: {text}\n")
     with pytest.raises(DeclarationError, match=f"pipeline.yaml:2:10: buckets: {said}"):
         read_pipeline(file)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+TABLES = """\
+pipeline: p
+tables:
+  purchases:
+    key: user_id
+    columns: {total: Counter, last_purchase_time: Register, by_day: MapCounter}
+    fold_after: 2 days
+    horizon: 30 days
+  seen:
+    key: [country, user_id]
+    columns:
+      at: Register
+"""
+
+
+def test_a_table_has_a_key_columns_and_two_ages(read):
+    file = read(TABLES)
+    columns = (("total", "Counter"), ("last_purchase_time", "Register"), ("by_day", "MapCounter"))
+    assert file.declaration.tables == (
+        TableDeclaration("purchases", ("user_id",), columns, 2 * DAY, 30 * DAY),
+        TableDeclaration("seen", ("country", "user_id"), (("at", "Register"),), DAY, 7 * DAY),
+    )
+    assert file.places == {
+        ("table", "purchases"): Place(3, 3),
+        ("column", "purchases.total"): Place(5, 22),
+        ("column", "purchases.last_purchase_time"): Place(5, 51),
+        ("column", "purchases.by_day"): Place(5, 69),
+        ("table", "seen"): Place(8, 3),
+        ("column", "seen.at"): Place(11, 11),
+    }
+
+
+def test_a_mistake_of_a_table_or_of_the_type_of_a_column_is_shown_in_the_file(read):
+    file = read(TABLES)
+    assert str(file.at("column", "seen.at", Mistake("unknown type"))) == "shop.yaml:11:11: unknown type"
+    assert str(file.at("table", "seen", Mistake("nothing feeds it"))) == "shop.yaml:8:3: nothing feeds it"
+    elsewhere = Mistake("wrong", file="rules.yaml", line=3, column=4)
+    assert file.at("table", "seen", elsewhere) == elsewhere
+
+
+def test_all_mistakes_of_tables_come_at_once(mistakes):
+    assert mistakes("""\
+pipeline: p
+streams:
+  events: {schema: t timestamp, time: t}
+tables:
+  bare:
+  empty: {}
+  Events: {key: k, columns: {v: Counter}}
+  many:
+    key: [a, 2b, A, []]
+    columns:
+      total: Counter
+      total: Register
+      Total: Register
+      a: GSet
+      time-of: Register
+      kind:
+      parts: [Counter]
+    fold_after: 3 fortnights
+    horizn: 1 day
+  ages: {key: k, columns: {v: Counter}, fold_after: 2 days, horizon: 1 day}
+  older: {key: k, columns: {v: Counter}, fold_after: 8 days}
+  broken: {key: [], columns: {}, fold_after: 8 days, horizon: -1 h}
+  listed: {key: k, columns: [Counter]}
+  2x: {key: k, columns: {v: Counter}}
+""") == [
+        'shop.yaml:5:8: table "bare" must be a mapping, not nothing; write below it "key: user_id" and "columns:"',
+        'shop.yaml:6:3: table "empty" has no key; say which column it has, or which: '
+        '"key: user_id" or "key: [country, user_id]"',
+        'shop.yaml:6:3: table "empty" has no columns; add "columns: {total: Counter}"',
+        'shop.yaml:7:3: "Events" is declared twice; '
+        "streams, queries and tables share one name space, whatever the case",
+        "shop.yaml:9:14: table \"many\": '2b' cannot be the name of a column; "
+        "use letters, digits and _, a letter first, at most 63 of them",
+        'shop.yaml:9:18: "A" stands twice in table "many"; the first is in line 9; '
+        "name one of them differently, keys and columns share one name space",
+        'shop.yaml:9:21: table "many": this must be text, not a list; write it after the colon',
+        'shop.yaml:12:7: "total" stands twice in columns of table "many"; the first is in line 11; remove one',
+        'shop.yaml:13:7: "Total" stands twice in table "many"; the first is in line 11; '
+        "name one of them differently, keys and columns share one name space",
+        'shop.yaml:14:7: "a" stands twice in table "many"; the first is in line 9; '
+        "name one of them differently, keys and columns share one name space",
+        "shop.yaml:15:7: table \"many\": 'time-of' cannot be the name of a column; "
+        "use letters, digits and _, a letter first, at most 63 of them",
+        'shop.yaml:16:12: type of column "kind" of table "many": there is no value; '
+        "write one after the colon, or remove the key",
+        'shop.yaml:17:14: type of column "parts" of table "many": this must be text, not a list; '
+        "write it after the colon",
+        'shop.yaml:18:17: fold_after of table "many": "3 fortnights" is not a duration; '
+        'write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"',
+        'shop.yaml:19:5: unknown key "horizn" in table "many"; did you mean "horizon"?',
+        'shop.yaml:20:70: the horizon of table "ages" is shorter than fold_after; '
+        "repeated events must be recognised at least until their updates are folded",
+        'shop.yaml:21:54: the horizon of table "older" is shorter than fold_after; add "horizon: 8 days", or longer; '
+        "repeated events must be recognised at least until their updates are folded",
+        'shop.yaml:22:17: the key of table "broken" is an empty list; name its parts, like [country, user_id]',
+        'shop.yaml:22:30: table "broken" has no columns; add "columns: {total: Counter}"',
+        'shop.yaml:22:63: horizon of table "broken": "-1 h" is not a duration; '
+        'write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"',
+        'shop.yaml:23:29: columns of table "listed" must be a mapping, not a list; '
+        'write below it "NAME: TYPE", like "total: Counter"',
+        "shop.yaml:24:3: '2x' cannot be the name of a table; "
+        "use letters, digits and _, a letter first, at most 63 of them",
+    ]  # fmt: skip
+
+
+def test_more_columns_than_fit_are_refused(mistakes):
+    columns = ", ".join(f"c{number}: Counter" for number in range(250))
+    text = f"pipeline: p\ntables:\n  t: {{key: k, columns: {{{columns}}}}}\n"
+    assert mistakes(text) == ['shop.yaml:3:24: 251 columns of table "t"; at most 250 fit']
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+FIGURE_5 = """\
+source: stream1
+branches:
+  - condition: '.type == "view"'
+    tables:
+      - tableName: user_status
+        ops:
+          - {key: .user_id, columnName: total_price_of_items, method: incr, paramJq: .item_price}
+"""
+FIGURE_8 = """\
+source: stream1
+branches:
+  - condition: '.type == "purchase"'
+    tables:
+      - tableName: user_purchase_status
+        ops:
+          - {key: .user_id, columnName: last_purchase_time, method: set, paramJq: .time}
+          - {key: .user_id, columnName: total, method: incr, paramJq: .amount}
+          - {key: .user_id, columnName: by_day, method: add, paramJq: "{(.time[:10]):.amount}"}
+"""
+
+
+@pytest.fixture
+def meaning():
+    with Jq() as jq:
+        yield lambda text: rules_in(text, jq).rules
+
+
+def indented(text, first, rest):
+    return first + text.rstrip().replace("\n", "\n" + rest) + "\n"
+
+
+def test_rules_are_the_text_of_files_beside_the_pipeline(tmp_path, monkeypatch, meaning):
+    monkeypatch.chdir(tmp_path)
+    Path("x/more").mkdir(parents=True)
+    Path("x/figure_5.yaml").write_text(FIGURE_5)
+    Path("x/more/figure_8.yaml").write_text(FIGURE_8)
+    Path("x/p.yaml").write_text("pipeline: p\nrules: [figure_5.yaml, more/figure_8.yaml]\n")
+    file = read_pipeline(Path("x/p.yaml"))
+    five, eight = file.declaration.rules
+    assert (five, eight) == (
+        RulesDeclaration("x/figure_5.yaml", FIGURE_5),
+        RulesDeclaration("x/more/figure_8.yaml", FIGURE_8),
+    )
+    assert file.places == {
+        ("rules", "x/figure_5.yaml"): Place(2, 9),
+        ("rules", "x/more/figure_8.yaml"): Place(2, 24),
+    }
+    assert [operation.column for _, operation in meaning(five.text).operations()] == ["total_price_of_items"]
+    assert [operation.column for _, operation in meaning(eight.text).operations()] == [
+        "last_purchase_time", "total", "by_day"
+    ]  # fmt: skip
+    Path("x/p.yaml").write_text("rules: figure_5.yaml\npipeline: p\n")
+    assert read_pipeline(Path("x/p.yaml")).declaration.rules == (five,)
+
+
+FLOW = """\
+{source: stream1, branches: [{tables: [
+{tableName: t, ops: [{key: .k, columnName: c, paramJq: .v}]}]}]}
+"""
+IN_PLACE = {
+    "a mapping": (indented(FIGURE_8, "rules:\n  ", "  "), [FIGURE_8]),
+    "behind a comment": (indented(FIGURE_8, "rules: # what\n\n      ", "      ") + "# and now:\n", [FIGURE_8]),
+    "a list": (
+        "rules:\n" + indented(FIGURE_5, "  - ", "    ") + indented(FIGURE_8, "  - ", "    "),
+        [FIGURE_5, FIGURE_8],
+    ),
+    "not indented": (
+        "rules:\n" + indented(FIGURE_5, "- ", "  ") + indented(FIGURE_8, "- ", "  "),
+        [FIGURE_5, FIGURE_8],
+    ),
+    "an anchor": (indented(FIGURE_8, "rules: &these\n  ", "  "), [FIGURE_8]),
+    "a tag": (indented(FIGURE_8, "rules: !!map\n  ", "  "), [FIGURE_8]),
+    "in braces": (f"rules: {FLOW}", [FLOW]),
+    "in brackets": (f"rules: [{FLOW}, {FLOW}]\n", [FLOW, FLOW]),
+    "the key in quotes": (indented(FIGURE_8, '"rules":\n  ', "  "), [FIGURE_8]),
+}
+"""What is written in a pipeline file, and the rules that it means."""
+
+
+@pytest.mark.parametrize("behind", ["", "queries: {q: select 1}\n"], ids=["last", "between"])
+@pytest.mark.parametrize(("written", "alone"), IN_PLACE.values(), ids=IN_PLACE)
+def test_rules_that_stand_in_the_file_mean_what_they_mean_in_one_of_their_own(read, meaning, written, alone, behind):
+    (rules,) = read(f"# größe 早瀬\npipeline: p\nhome: 'a\u2028b'\n{written}{behind}").declaration.rules
+    assert rules.name == "shop.yaml"
+    assert meaning(rules.text) == meaning("---\n".join(alone))
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["unix", "windows"])
+@pytest.mark.parametrize("written", [written for written, _ in IN_PLACE.values()], ids=IN_PLACE)
+def test_a_mistake_in_rules_that_stand_in_the_file_is_at_its_place_there(read, meaning, written, ends):
+    for right, wrong in ((".k,", ".k k,"), ("paramJq: .amount", "paramJq: .amount +"), ("source:", "sauce:")):
+        text = f"# größe 早瀬{ends}pipeline: p{ends}" + written.replace(right, wrong).replace("\n", ends)
+        if wrong not in text:
+            continue
+        (rules,) = read(text).declaration.rules
+        with pytest.raises(DeclarationError) as caught:
+            meaning(rules.text)
+        lines = text.split("\n")
+        starts = [(at + 1, line.index(wrong) + 1) for at, line in enumerate(lines) if wrong in line]
+        found = {(each.line, each.column) for each in caught.value.mistakes}
+        for line, column in starts:
+            assert any(line == at and column <= beside <= column + len(wrong) for at, beside in found), (starts, found)
+
+
+def test_files_and_rules_stand_in_one_list_in_their_order(read, meaning, tmp_path):
+    (tmp_path / "five.yaml").write_text(FIGURE_5)
+    text = "pipeline: p\nrules:\n  - five.yaml\n" + indented(FIGURE_8, "  - ", "    ") + f"  - {FLOW}"
+    first, second, third = read(text).declaration.rules
+    assert first == RulesDeclaration("five.yaml", FIGURE_5)
+    assert second.name == third.name == "shop.yaml"
+    assert meaning(second.text) == meaning(FIGURE_8)
+    assert meaning(third.text) == meaning(FLOW)
+
+
+def test_no_rules_are_no_rules(read):
+    assert read("pipeline: p\nrules:\n").declaration.rules == ()
+    assert read("pipeline: p\nrules: []\n").declaration.rules == ()
+
+
+def test_all_mistakes_of_rules_come_at_once(mistakes, tmp_path):
+    (tmp_path / "latin.yaml").write_bytes(b"source: a\n# caf\xe9\n")
+    (tmp_path / "once.yaml").write_text(FIGURE_5)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "large.yaml").write_text("#" * 1_000_001)
+    assert mistakes("""\
+pipeline: p
+streams:
+  events: &anchor {schema: t timestamp, time: t}
+rules:
+  - none.yaml
+  - folder
+  - latin.yaml
+  - once.yaml
+  - ./once.yaml
+  - large.yaml
+  - [once.yaml]
+  - ""
+  - "\\0"
+  - source: events
+    branches: [*anchor]
+tabels: {}
+""") == [
+        'latin.yaml:2: the file is not UTF-8 text; save it as UTF-8',
+        'shop.yaml:5:5: rules "none.yaml": there is no such file; write one; rules begin with source: STREAM',
+        'shop.yaml:6:5: rules "folder": this is a directory; give the rule file in it',
+        'shop.yaml:9:5: the rules "once.yaml" stand here twice; remove one; each event would count twice',
+        'shop.yaml:10:5: rules "large.yaml": the file is larger than 1 MB, which no rule is; is it a file of records?',
+        "shop.yaml:11:5: rules: this must be text, not a list; write it after the colon",
+        "shop.yaml:12:5: rules: there is no value; write one after the colon, or remove the key",
+        "shop.yaml:13:5: rules: no file can have that name; remove the \\0",
+        "shop.yaml:15:16: this alias (*) stands for something outside of the rules; "
+        "write out here what it stands for there",
+        'shop.yaml:16:1: unknown key "tabels" in the pipeline file; did you mean "tables"?',
+    ]  # fmt: skip
+
+
+def test_rules_given_as_an_empty_text_are_no_file(mistakes):
+    assert mistakes("pipeline: p\nrules: ''\n") == [
+        "shop.yaml:2:8: rules: there is no value; write one after the colon, or remove the key"
+    ]
+
+
+def test_tables_and_rules_are_written_as_people_write_them(read, tmp_path, meaning):
+    (tmp_path / "two.yaml").write_text(f"# both\n{FIGURE_5}---\n{FIGURE_8}")
+    in_place = "source: later  # in place\nrules:\n  - tables: {seen: {key: [.c, .u], columns: {at: 'null'}}}\n"
+    text = TABLES.replace("fold_after: 2 days", "fold_after: 1 day") + "rules:\n  - two.yaml\n"
+    declared = read(text + indented(in_place, "  - ", "    ")).declaration
+    written = pipeline_text(declared)
+    assert (
+        written
+        == """\
+pipeline: p
+tables:
+  purchases:
+    key: user_id
+    columns:
+      total: Counter
+      last_purchase_time: Register
+      by_day: MapCounter
+    horizon: 30 days
+  seen:
+    key:
+    - country
+    - user_id
+    columns:
+      at: Register
+rules:
+- source: stream1
+  branches:
+  - condition: '.type == "view"'
+    tables:
+    - tableName: user_status
+      ops:
+      - {key: .user_id, columnName: total_price_of_items, method: incr, paramJq: .item_price}
+- source: stream1
+  branches:
+  - condition: '.type == "purchase"'
+    tables:
+    - tableName: user_purchase_status
+      ops:
+      - {key: .user_id, columnName: last_purchase_time, method: set, paramJq: .time}
+      - {key: .user_id, columnName: total, method: incr, paramJq: .amount}
+      - {key: .user_id, columnName: by_day, method: add, paramJq: "{(.time[:10]):.amount}"}
+- source: later
+  rules:
+  - tables: {seen: {key: [.c, .u], columns: {at: 'null'}}}
+"""
+    )
+    again = read(written).declaration
+    assert (again.tables, pipeline_text(again)) == (declared.tables, written)
+    (rules,) = again.rules
+    assert meaning(rules.text) == meaning("---\n".join(each.text for each in declared.rules))
+
+
+def test_rules_that_are_no_yaml_are_not_written():
+    for text in ("{", "[" * 100_000, '"\\UFFFFFFFF"'):
+        with pytest.raises(DeclarationError, match='the rules "x" are not YAML; correct them'):
+            pipeline_text(PipelineDeclaration("p", rules=(RulesDeclaration("x", text),)))

@@ -17,7 +17,7 @@ from hayase.engine.definitions import Definition, propose
 from hayase.engine.gate import Grants
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
-from hayase.engine.positions import Offset, Position, advance, horizon, ranges
+from hayase.engine.positions import Firing, Offset, Position, advance, horizon, ranges
 from hayase.streams import StreamLog
 
 
@@ -36,7 +36,7 @@ def append(pipeline: hy.Pipeline, *times: int) -> None:
 
 
 def test_an_offset_survives_json() -> None:
-    offset = Offset(3, {"s": {"events": Position(7, END, 9)}}, tick=4)
+    offset = Offset(3, {"s": {"events": Position(7, END, 9)}}, tick=4, firings={"s": Firing(5, 2)})
     assert Offset.from_json(offset.as_json()) == offset
 
 
@@ -190,3 +190,71 @@ def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> Non
     assert (third.positions["v"]["s"].clock, third.positions["v"]["s"].peak) == (END, 7)
     assert horizon(third.positions["v"].values()) == 8
     assert next_offset(pipeline, third) == third
+
+
+class Firings:
+    """The shop, where "spend" fires every 100 microseconds, and its clock on the wall."""
+
+    def __init__(self, path: Path):
+        self.now = 0
+        self.pipeline = hy.Pipeline("shop", path, clock=lambda: self.now)
+        self.pipeline.declaration = shop.shop(path, queries=["big", "spend"]).declaration
+        definition = self.pipeline.apply()
+        records = tuple(replace(each, every=100 if each.name == "spend" else None) for each in definition.records)
+        self.definition = replace(definition, records=records)
+        self.offset = self.next(Offset(), 0)
+
+    def next(self, start: Offset, now: int, grants: Grants = Grants()) -> Offset:  # noqa: B008
+        return advance(start, self.definition, Logs(self.pipeline.home, self.definition), grants, now)
+
+    def append(self, now: int) -> None:
+        self.now = now
+        append(self.pipeline, now)
+
+    def look(self, now: int, at_once: bool = False) -> tuple[int, Firing | None]:
+        """How far "spend" is then, and its last firing."""
+        self.offset = self.next(self.offset, now, Grants(at_once=at_once))
+        return self.offset.positions["spend"]["events"].at, self.offset.firings.get("spend")
+
+
+def test_a_stage_fires_at_multiples_of_its_interval(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.append(10)
+    assert firings.look(20) == (1, Firing(0))  # the first at once
+    firings.append(30)
+    assert firings.look(99) == (1, Firing(0))
+    assert firings.offset.positions["big"]["events"].at == 2
+    assert firings.look(104) == (2, Firing(1))  # a little late, and the next is on time all the same
+    firings.append(120)
+    assert firings.look(199)[0] == 2
+    assert firings.look(200) == (3, Firing(2))
+
+
+def test_a_firing_without_records_is_none(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.append(10)
+    firings.look(20)
+    before = firings.offset
+    assert firings.look(1_000) == (1, Firing(0))
+    assert firings.offset == before
+    firings.append(1_005)
+    assert firings.look(1_010) == (2, Firing(10))  # nothing was there to be fired at before
+
+
+def test_firings_that_were_missed_are_counted(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.append(10)
+    firings.look(20)
+    firings.append(130)  # and the lane is busy until 460: 200 and 300 pass by
+    firings.append(250)
+    assert firings.look(460) == (3, Firing(4, missed=2))
+    firings.append(470)
+    assert firings.look(500) == (4, Firing(5, missed=2))
+
+
+def test_a_run_until_idle_does_not_wait(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.append(10)
+    firings.look(20)
+    firings.append(30)
+    assert firings.look(40, at_once=True) == (2, Firing(0))

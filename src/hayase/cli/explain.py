@@ -54,13 +54,16 @@ def _explain_file(file: Path, name: str | None) -> None:
     from hayase.core.pipeline_file import read_pipeline
     from hayase.cql.explain import explain as explained
     from hayase.engine.checking import check_file
+    from hayase.engine.planning import lookups_of
 
     read = read_pipeline(file)
     check_file(read)
     names = [each.name for each in read.declaration.queries]
     if name is not None and name not in names:
         raise UnknownName("query", name, names, f" in {file}")
-    typer.echo("\n\n".join(explained(read.declaration, each).rstrip() for each in ([name] if name else names)))
+    tables = lookups_of(read.declaration)
+    wanted = [name] if name else names
+    typer.echo("\n\n".join(explained(read.declaration, each, tables).rstrip() for each in wanted))
 
 
 def _explain_text(

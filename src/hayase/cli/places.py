@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
+    from hayase.core.declarations import TableDeclaration
     from hayase.pipeline import Pipeline
     from hayase.streams import Index, StreamLog
+    from hayase.tables.table import Table
 
-__all__ = ["DEFAULT", "index_of", "kind_of", "locate", "log_of", "names_of"]
+__all__ = ["DEFAULT", "index_of", "kind_of", "locate", "log_of", "names_of", "reading", "table_of", "tables_of"]
 
 DEFAULT = Path("pipeline.yaml")
 
@@ -91,6 +95,7 @@ def index_of(log: StreamLog) -> Index:
 
 def log_of(pipeline: Pipeline, name: str) -> StreamLog:
     """The log of a stream for reading, which makes nothing: one that is declared and not yet written to is empty."""
+    from hayase.core.declarations import StreamDeclaration
     from hayase.core.errors import UnknownName
     from hayase.engine.checking import check
     from hayase.streams import StreamLog
@@ -99,9 +104,44 @@ def log_of(pipeline: Pipeline, name: str) -> StreamLog:
     home = pipeline.home.path
     if (home / "streams" / name / "stream.json").exists():
         return StreamLog.open(home, name)
-    stages = check(pipeline.declaration)
-    known = [*pipeline.declaration.streams, *(each.output for each in stages), DEAD]
-    for declaration in known:
+    outputs = (each.output for each in check(pipeline.declaration))
+    made = (each for each in outputs if isinstance(each, StreamDeclaration))
+    for declaration in (*pipeline.declaration.streams, *made, DEAD):
         if declaration.name == name:
             return StreamLog(home, declaration)
     raise UnknownName("stream", name, names_of(pipeline))
+
+
+def tables_of(pipeline: Pipeline) -> list[TableDeclaration]:
+    """All tables, each as it lies on disk: as the definition that ran last declares it; before a run, as it is declared."""
+    from hayase.engine.definitions import load
+
+    ran = pipeline.progress().offset.definition
+    there = load(pipeline.home, ran).declaration.tables if ran else ()
+    known = {each.name: each for each in (*pipeline.declaration.tables, *there)}
+    return list(known.values())
+
+
+def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
+    """The table of that name."""
+    from hayase.core.errors import UnknownName
+
+    known = {each.name: each for each in tables_of(pipeline)}
+    if not known:
+        what = f'the pipeline "{pipeline.declaration.name}" has no tables'
+        raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
+    if name not in known:
+        raise UnknownName("table", name, known)
+    return known[name]
+
+
+@contextmanager
+def reading(pipeline: Pipeline, table: TableDeclaration) -> Iterator[Table]:
+    """A table for reading, whether or not the pipeline runs; as long as it is open, it stays as it is now."""
+    from hayase.tables.table import open_reader
+
+    reader = open_reader(pipeline.home.table(table.name), table)
+    try:
+        yield reader
+    finally:
+        reader.close()

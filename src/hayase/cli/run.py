@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,10 +14,14 @@ import typer
 from hayase.cli.places import DEFAULT
 from hayase.cli.terminal import HomeOption, Master, PipelineFile, Verbose, is_verbose, output
 from hayase.console.stopping import Stopping
+from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from hayase.engine.home import Home
-    from hayase.engine.manifests import Manifest
+    from hayase.engine.manifests import Commits, Manifest
+    from hayase.serving import Status
 
 __all__ = ["demo", "run"]
 
@@ -22,6 +29,8 @@ LOOK = 0.05
 """Seconds between two looks at the lane."""
 REDRAW = 0.25
 """Seconds between two frames."""
+SERVED_AT = "127.0.0.1:8421"
+TOKEN = "HAYASE_TOKEN"  # noqa: S105 - where it stands, not what it is
 
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live view.")]
 
@@ -31,6 +40,21 @@ def run(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when everything there is has been processed.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help=f"Answer over HTTP while it runs, at {SERVED_AT}: tables, streams, queries.")
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", help="Serve there; port 0: any free one.", show_default=False),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"Requests need the token in FILE, or in the variable {TOKEN}; other machines can ask only with one.",
+            show_default=False,
+        ),
+    ] = None,
     master: Master = None,
     home: HomeOption = None,
     plain: Plain = False,
@@ -39,11 +63,17 @@ def run(
     """Run a pipeline on Spark; Ctrl-C finishes the running batch and stops, a second Ctrl-C stops at once.
 
     Example: [cyan]hayase run pipeline.yaml --until-idle[/]
+
+    With its tables over HTTP: [cyan]hayase run --serve[/]    and then: [cyan]curl http://127.0.0.1:8421/tables[/]
     """
     from hayase.console.display import open_display
     from hayase.console.pipeline_view import RUNNING, summary
     from hayase.pipeline import Pipeline
 
+    place = address or (SERVED_AT if serve else None)
+    if place is None and token_file is not None:
+        raise typer.BadParameter("it is asked of requests; give --serve too", param_hint="--token-file")
+    token = None if place is None else _token(token_file)
     console = output()
     begun = time.monotonic()
     stopping = Stopping()
@@ -54,16 +84,26 @@ def run(
         start = pipeline.progress()
         quiet = plain or is_verbose()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
-        from hayase.engine.running import log_file, running
+        from hayase.engine.running import log_file, opened, running
 
+        commits = stack.enter_context(opened(pipeline.home))
+        status = None if place is None else stack.enter_context(_served(console, commits, place, token))
         if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
             log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stderr(log))
         with running(
-            pipeline.home, master=master, awake=not until_idle, verbose=is_verbose(), on_phase=display.phase
+            pipeline.home,
+            commits=commits,
+            master=master,
+            awake=not until_idle,
+            verbose=is_verbose(),
+            on_commit=None if status is None else status.committed,
+            on_phase=display.phase,
         ) as lane:
             # not before: Spark takes Ctrl-C for itself when its session starts; until the lane is drained
             stack.enter_context(stopping.listening())
+            if status is not None and status.now.manifest.version < lane.manifest.version:
+                status.committed(lane.manifest)  # what the lane began with
             display.phase("waiting for the first batch")
             first, begins, shown = lane.manifest.version, True, float("-inf")
             while not stopping and not (until_idle and lane.is_idle()):
@@ -77,7 +117,34 @@ def run(
                     shown = moment
                 stopping.wait(LOOK)
             display.show(time.monotonic(), lane.manifest, _ends(pipeline.home, lane.manifest))
+            if status is not None:
+                status.set("stopping")
     console.print(summary(start, lane.manifest, _ends(pipeline.home, lane.manifest), time.monotonic() - begun))
+
+
+def _token(file: Path | None) -> str | None:
+    """What requests must have, from a file or the environment; on the command line everybody could see it."""
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise HayaseError(f'the token cannot be read from "{file}": {error}; check the name') from error
+    if not token:
+        raise HayaseError(f'there is no token in "{file}"; write one into it')
+    return token
+
+
+@contextlib.contextmanager
+def _served(console: Console, commits: Commits, address: str, token: str | None) -> Iterator[Status]:
+    """What is committed, over HTTP; whoever runs the pipeline tells the status of what follows."""
+    from hayase.serving import Status, serving
+
+    status = Status("running", commits.latest())
+    with serving(commits.home, address, tables=commits.tables, status=status, token=token) as server:
+        needed = " (requests need the token)" if token else ""
+        console.print(f"serving at {server.url}{needed}", markup=False, soft_wrap=True)
+        yield status
 
 
 def _ends(home: Home, manifest: Manifest) -> dict[str, int]:

@@ -81,7 +81,7 @@ def stage_views(
                 waiting=now.waiting,
                 written=now.written,
                 batch_seconds=seconds / batches if batches > 0 else None,
-                clock=manifest.clocks.get(name, BEGINNING),
+                clock=manifest.clocks.get(name, min((each.clock for each in inputs.values()), default=BEGINNING)),
             )
         )
     return tuple(views)

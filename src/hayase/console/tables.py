@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hayase.console.figures import bytes_text, clock_text
+from hayase.core.declarations import TableDeclaration
 from hayase.core.times import duration_text
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from hayase.core.stages import Stage
     from hayase.engine.doctor import Finding
 
-__all__ = ["declared", "findings", "ratios", "stream_details", "stream_list"]
+__all__ = ["declared", "facts_grid", "findings", "plain_table", "ratios", "stream_details", "stream_list"]
 
 _MARKS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "missing": ("✗", "bold red")}
 
 
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """A table without a frame, its first column bold."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     numbers = set(right)
     for name in columns:
@@ -32,7 +34,8 @@ def _table(*columns: str, right: Iterable[str] = ()) -> Table:
     return table
 
 
-def _grid() -> Table:
+def facts_grid() -> Table:
+    """A name and what is said of it, line by line."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -40,18 +43,34 @@ def _grid() -> Table:
 
 
 def declared(declaration: PipelineDeclaration, stages: Sequence[Stage]) -> RenderableType:
-    """What a pipeline file says: its streams and its stages."""
-    streams = _table("stream", "columns", "time", "slack")
+    """What a pipeline file says: its streams, its stages, and its tables with the streams that feed them."""
+    streams = plain_table("stream", "columns", "time", "slack")
     for each in declaration.streams:
         streams.add_row(each.name, ", ".join(each.arrow_schema.names), _time(each), duration_text(each.slack))
-    table = _table("stage", "reads", "kind", "writes")
+    queries = plain_table("stage", "reads", "kind", "writes")
+    tables = plain_table("table", "key", "columns", "fed by", "folds after", "horizon")
     for stage in stages:
-        kind = "row by row" if stage.kernel is None else "keyed, in time order"
-        inputs = ", ".join(each.stream for each in stage.inputs)
-        table.add_row(stage.name, inputs, kind, ", ".join(stage.output.arrow_schema.names))
-    parts: list[RenderableType] = [streams] if declaration.streams else []
-    parts += [Text(), table] if stages else []
+        inputs = ", ".join(dict.fromkeys(each.stream for each in stage.inputs))
+        if isinstance(stage.output, TableDeclaration):
+            _add_table(tables, stage.output, inputs)
+        else:
+            kind = "row by row" if stage.kernel is None else "keyed, in time order"
+            queries.add_row(stage.name, inputs, kind, ", ".join(stage.output.arrow_schema.names))
+    fed = {stage.name for stage in stages}
+    for table in declaration.tables:
+        if table.name not in fed:
+            _add_table(tables, table, "nothing yet")
+    parts: list[RenderableType] = []
+    for part in (streams, queries, tables):
+        if part.row_count:
+            parts += [Text(), part] if parts else [part]
     return Group(*parts)
+
+
+def _add_table(tables: Table, table: TableDeclaration, inputs: str) -> None:
+    columns = "\n".join(f"{name} {kind}" for name, kind in table.columns)
+    ages = (duration_text(table.fold_after), duration_text(table.horizon))
+    tables.add_row(table.name, ", ".join(table.key), columns, inputs, *ages)
 
 
 def _time(stream: StreamDeclaration) -> str:
@@ -61,7 +80,7 @@ def _time(stream: StreamDeclaration) -> str:
 def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
     """All streams of a pipeline."""
     numbers = ("records", "size", "segments")
-    table = _table("stream", "kind", *numbers, "latest event", right=numbers)
+    table = plain_table("stream", "kind", *numbers, "latest event", right=numbers)
     for each in streams:
         table.add_row(
             each["name"], each["kind"], f"{each['records']:,}", bytes_text(each["bytes"]), f"{each['segments']:,}",
@@ -72,7 +91,7 @@ def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
 
 def stream_details(about: Mapping[str, Any], declaration: StreamDeclaration) -> RenderableType:
     """One stream: declaration, what is there, who reads it."""
-    grid = _grid()
+    grid = facts_grid()
     grid.add_row("stream", Text(f"{about['name']} ({about['kind']})", style="bold"))
     grid.add_row("schema", Text("\n".join(_columns(declaration))))
     disorder = f", at most {duration_text(declaration.slack)} out of order" if declaration.slack else ""
@@ -129,7 +148,7 @@ def findings(found: Iterable[Finding]) -> RenderableType:
 
 def ratios(measured: Mapping[str, Any]) -> RenderableType:
     """The ratios of a benchmark."""
-    table = _table("ratio", "measured", right=("measured",))
+    table = plain_table("ratio", "measured", right=("measured",))
     for name, value in measured.items():
         table.add_row(name, f"{value:.3g}" if isinstance(value, float) else str(value))
     return table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +24,14 @@ __all__ = [
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
     "FieldMistake",
+    "JobDeclaration",
     "PipelineDeclaration",
     "QueryDeclaration",
     "Retention",
+    "RulesDeclaration",
+    "StepDeclaration",
     "StreamDeclaration",
+    "TableDeclaration",
     "checked_name",
     "clashes",
 ]
@@ -37,6 +41,7 @@ LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
 """What a stream of lifetimes has behind the columns of its rows. `valid_to` is null while a row is open; a second row
 with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
 MOST_BUCKETS = 1024
+MOST_COLUMNS = 250
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
@@ -207,6 +212,231 @@ class AggregateDeclaration:
         return Aggregate.from_name(self.source)
 
 
+@dataclass(frozen=True, slots=True)
+class TableDeclaration:
+    """A table: the names of its key's parts, and its columns, each with the name of a conflict-free type.
+
+    Columns are known by their place, so new ones stand behind the others. Ages are microseconds of event time, behind the
+    newest event of the streams that feed the table: updates older than `fold_after` are folded into snapshots, which is as
+    far back as it can be read as of a time; a repeated event is recognised within the `horizon`, and an older one refused.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    fold_after: int = DAY
+    horizon: int = 7 * DAY
+
+    def __post_init__(self) -> None:
+        checked_name("table", self.name)
+        where = f' of table "{self.name}"'
+        mistakes: list[FieldMistake] = []
+        names = [*self.key, *(column for column, _ in self.columns)]
+        for name in names:
+            try:
+                checked_name("column", name)
+            except DeclarationError as error:
+                mistakes += [_mistake("columns", f"{each.message}{where}", each.hint or "") for each in error.mistakes]
+        twice = [name for at, name in enumerate(names) if name.lower() in [each.lower() for each in names[:at]]]
+        for name in dict.fromkeys(twice):
+            mistakes.append(_mistake("columns", f'"{name}"{where} stands there twice', "name one of them differently"))
+        if not self.key:
+            mistakes.append(_mistake("key", f'table "{self.name}" has no key', "name its parts, like user_id"))
+        if not self.columns:
+            mistakes.append(
+                _mistake("columns", f'table "{self.name}" has no columns', "give it one, like total: Counter")
+            )
+        if len(names) > MOST_COLUMNS:
+            mistakes.append(_mistake("columns", f"{len(names)} columns{where}", f"at most {MOST_COLUMNS} fit"))
+        if self.fold_after < 0:
+            mistakes.append(_mistake("fold_after", f"fold_after{where} is negative", "give a duration like 1 day"))
+        if self.horizon < self.fold_after:
+            message = f"the horizon{where} is shorter than fold_after"
+            hint = "repeated events must be recognised at least until their updates are folded"
+            mistakes.append(_mistake("horizon", message, hint))
+        if mistakes:
+            raise DeclarationError(mistakes)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TableDeclaration:
+        """The inverse of `dataclasses.asdict`."""
+        columns = tuple((name, kind) for name, kind in data["columns"])
+        return cls(**{**data, "key": tuple(data["key"]), "columns": columns})
+
+
+@dataclass(frozen=True, slots=True)
+class RulesDeclaration:
+    """Update rules as they were written; `name` is what messages about them call the place, such as the file."""
+
+    name: str = field(compare=False)
+    text: str
+
+
+STEP_KINDS = ("map", "reduce", "merge")
+MERGE_SIDES = ("left", "right", "both")
+MOST_ATTEMPTS = 100
+_FUNCTION = re.compile(r"(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|.+\.py):[^\W\d]\w*")
+_GIVEN = (None, "", ())
+
+
+@dataclass(frozen=True, slots=True)
+class StepDeclaration:
+    """A step of a job: a function, "module:function" or "path/to/file.py:function", or aggregates instead of one.
+
+    `aggregates` are pairs of a name and a call like sum(size); a single one may have no name. `directory` is where the
+    module lies, if it is not installed. `schema` and `key` say what typed tuples are and by which columns they are grouped;
+    without a schema a tuple is a key and a value. `table` is what a merge meets, on one `side` or on both. `window` and
+    `every` (microseconds) are those of a sliding reduce. `order` may be "time". A step reads the one before it unless
+    `reads` says what; its tuples go to the next one, or to the group `writes`; `also` are groups that it names itself.
+    """
+
+    kind: str
+    function: str | None = None
+    directory: str | None = None
+    aggregates: tuple[tuple[str, str], ...] = ()
+    batches: bool = False
+    schema: str | None = None
+    key: tuple[str, ...] = ()
+    table: str | None = None
+    side: str = "left"
+    window: int | None = None
+    every: int | None = None
+    order: str | None = None
+    attempts: int = 1
+    reads: tuple[str, ...] = ()
+    writes: str | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        if self.function is not None:
+            return self.function.rpartition(":")[2]
+        return ", ".join(f"{name}={call}" if name else call for name, call in self.aggregates)
+
+    @property
+    def mistakes(self) -> list[FieldMistake]:
+        """All that is wrong with it alone."""
+        found: list[FieldMistake] = []
+        if self.kind not in STEP_KINDS:
+            return [_mistake("kind", f'there is no step "{self.kind}"', nearest(self.kind, STEP_KINDS)[2:])]
+        if (self.function is None) != bool(self.aggregates):
+            found.append(_mistake("function", f"a {self.kind} has a function or aggregates", "give one of them"))
+        if self.function is not None and not _FUNCTION.fullmatch(self.function):
+            found.append(_mistake("function", f'"{self.function}" names no function', "write it like module:function"))
+        if self.aggregates and self.kind != "reduce":
+            found.append(_mistake("aggregates", f"a {self.kind} has no aggregates", "only a reduce has"))
+        if len(self.aggregates) > 1 and not all(name for name, _ in self.aggregates):
+            found.append(_mistake("aggregates", "one of several aggregates has no name", 'write hits="count(*)"'))
+        found += self._misplaced()
+        if self.schema is not None:
+            found += _schema_mistakes(self.schema)
+        if self.batches and self.schema is None:
+            found.append(_mistake("schema", "a function of batches gives no schema", "say which columns it gives"))
+        if self.side not in MERGE_SIDES:
+            found.append(_mistake("side", f'a merge has no side "{self.side}"', f"say {' or '.join(MERGE_SIDES)}"))
+        if self.kind == "merge" and not self.table:
+            found.append(_mistake("table", "the merge names no table", "say which stored tuples it meets"))
+        if (self.window is None) != (self.every is None):
+            found.append(
+                _mistake("window", "a window has a length and an interval", "give window and every, or neither")
+            )
+        for what in ("window", "every"):
+            value = getattr(self, what)
+            if value is not None and value <= 0:
+                found.append(_mistake(what, f"{what} is not positive", "give a duration like 6 minutes"))
+        if self.order not in (None, "time"):
+            found.append(_mistake("order", f'there is no order "{self.order}"', 'say "time" or leave it out'))
+        if not 1 <= self.attempts <= MOST_ATTEMPTS:
+            found.append(_mistake("attempts", f"{self.attempts} attempts", f"give 1 to {MOST_ATTEMPTS}"))
+        for group in (*self.also, *([] if self.writes is None else [self.writes])):
+            try:
+                checked_name("group", group)
+            except DeclarationError as error:
+                found += [_mistake("writes", each.message, each.hint or "") for each in error.mistakes]
+        return found
+
+    def _misplaced(self) -> list[FieldMistake]:
+        """What a step of this kind, or with aggregates, does not have."""
+        reduces, merges = ("reduce",), ("merge",)
+        places = {"window": reduces, "every": reduces, "order": ("reduce", "merge"), "table": merges}
+        found = [
+            _mistake(name, f"a {self.kind} has no {name}", f"only a {' or a '.join(kinds)} has")
+            for name, kinds in places.items()
+            if getattr(self, name) not in _GIVEN and self.kind not in kinds
+        ]
+        if self.side != "left" and self.kind != "merge":
+            found.append(_mistake("side", f"a {self.kind} has no side", "only a merge has"))
+        if self.aggregates and (self.schema is not None or self.batches):
+            found.append(_mistake("schema", "aggregates know their columns themselves", "leave schema and batches out"))
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StepDeclaration:
+        """The inverse of `dataclasses.asdict`."""
+        lists = {name: tuple(data[name]) for name in ("key", "reads", "also")}
+        return cls(**{**data, **lists, "aggregates": tuple((name, call) for name, call in data["aggregates"])})
+
+
+def _schema_mistakes(text: str) -> list[FieldMistake]:
+    try:
+        names = arrow_schema(text).names
+    except DeclarationError as error:
+        return [
+            FieldMistake(each.message, each.hint, None, each.line, each.column, "schema") for each in error.mistakes
+        ]
+    return [
+        _mistake("schema", f'a column cannot be called "{name}" here', "Hayase adds one of that name; rename it")
+        for name in names
+        if name.startswith("__") or name.lower() in ("time", "group", "round")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDeclaration:
+    """A job: maps, reduces and merges, one after the other or by groups. Its last tuples are a stream of its name.
+
+    It fires at multiples of `every` (microseconds) and takes all that is there. With `rounds`, tuples that have gone round
+    a loop so often leave it for the job's stream.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    every: int
+    steps: tuple[StepDeclaration, ...]
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_name("job", self.name)
+        where = f' of job "{self.name}"'
+        mistakes: list[FieldMistake] = []
+        if not self.reads:
+            mistakes.append(_mistake("reads", f'job "{self.name}" reads nothing', "name a stream or several"))
+        if self.every <= 0:
+            mistakes.append(_mistake("every", f"every{where} is not positive", "give a duration like 2 seconds"))
+        if not self.steps:
+            mistakes.append(_mistake("steps", f'job "{self.name}" has no steps', "give it a map, a reduce or a merge"))
+        if self.rounds is not None and self.rounds < 1:
+            mistakes.append(_mistake("rounds", f"rounds{where} is not positive", "give 1 or more"))
+        for number, step in enumerate(self.steps, 1):
+            mistakes += [
+                replace(each, message=f"step {number}{where}: {each.message}", field=f"steps.{number - 1}.{each.field}")
+                for each in step.mistakes
+            ]
+        if mistakes:
+            raise DeclarationError(mistakes)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> JobDeclaration:
+        """The inverse of `dataclasses.asdict`."""
+        steps = tuple(StepDeclaration.from_json(each) for each in data["steps"])
+        return cls(**{**data, "reads": tuple(data["reads"]), "steps": steps})
+
+
 def clashes(names: Iterable[str]) -> list[FieldMistake]:
     """A mistake for every name that was there before, whatever its case: names are files, and SQL does not tell case.
 
@@ -217,7 +447,7 @@ def clashes(names: Iterable[str]) -> list[FieldMistake]:
     mistakes = []
     for name in names:
         if name.lower() in seen:
-            hint = "streams and queries share one name space, whatever the case"
+            hint = "streams, queries and tables share one name space, whatever the case"
             mistakes.append(_mistake(name, f'"{name}" is declared twice', hint))
         seen.add(name.lower())
     return mistakes
@@ -236,6 +466,9 @@ class PipelineDeclaration:
     queries: tuple[QueryDeclaration, ...] = ()
     buckets: int | None = None
     aggregates: tuple[AggregateDeclaration, ...] = ()
+    tables: tuple[TableDeclaration, ...] = ()
+    rules: tuple[RulesDeclaration, ...] = ()
+    jobs: tuple[JobDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
@@ -244,7 +477,9 @@ class PipelineDeclaration:
         twice = [each.name for each in self.aggregates if [one.name for one in self.aggregates].count(each.name) > 1]
         if twice:
             raise DeclarationError(f'the aggregate "{twice[0]}" is declared twice', "name one of them differently")
-        mistakes = clashes([each.name for each in self.streams] + [each.name for each in self.queries])
+        mistakes = clashes(
+            [each.name for kind in (self.streams, self.queries, self.tables, self.jobs) for each in kind]
+        )
         if mistakes:
             raise DeclarationError(mistakes)
 
@@ -254,6 +489,13 @@ class PipelineDeclaration:
             if each.name == name:
                 return each
         raise UnknownName("stream", name, [each.name for each in self.streams])
+
+    def table(self, name: str) -> TableDeclaration:
+        """The declared table of that name."""
+        for each in self.tables:
+            if each.name == name:
+                return each
+        raise UnknownName("table", name, [each.name for each in self.tables])
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, ready for a JSON writer."""
@@ -268,4 +510,7 @@ class PipelineDeclaration:
             queries=tuple(QueryDeclaration(**each) for each in data["queries"]),
             buckets=data["buckets"],
             aggregates=tuple(AggregateDeclaration(**each) for each in data.get("aggregates", ())),
+            tables=tuple(TableDeclaration.from_json(each) for each in data.get("tables", ())),
+            rules=tuple(RulesDeclaration(**each) for each in data.get("rules", ())),
+            jobs=tuple(JobDeclaration.from_json(each) for each in data.get("jobs", ())),
         )

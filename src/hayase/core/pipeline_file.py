@@ -20,14 +20,25 @@
         cql: select user_id, count(*) as orders from events group by user_id
     aggregates:
       spread: statistics_of_ours:spread    # optional: your own, module:attribute, found beside the file or installed
+    tables:
+      purchases:
+        key: user_id             # or the parts of a composite one: [country, user_id]
+        columns: {total: Counter, last_purchase_time: Register, by_day: MapCounter}
+        fold_after: 1 day        # default 1 day
+        horizon: 7 days          # default 7 days
+    rules: rules.yaml            # what events do to tables: a file, relative to this one, or the rules themselves
+                                 # (`hayase.tables.rule_text`), or a list of such
 
 Values are read as the text that stands there, so a stream may be called `on` or `no`. A mistake carries the file, the
-line and the column; `PipelineFile.at` gives the same to a mistake that the planner finds inside a query.
+line and the column; `PipelineFile.at` gives the same to a mistake that the planner finds inside a query or in a table.
+Rules are kept as text. Those that stand in the file itself are kept behind as many lines and spaces as there are before
+them, so that a place in their text is a place in the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +52,9 @@ from hayase.core.declarations import (
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
+    RulesDeclaration,
     StreamDeclaration,
+    TableDeclaration,
     checked_buckets,
     checked_name,
     clashes,
@@ -50,20 +63,24 @@ from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
 from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
-from hayase.core.times import duration
+from hayase.core.times import duration, duration_text
 from hayase.core.yaml_nodes import Place, Written, compose, file_text, place_of
 
 __all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
 
 _EXAMPLE = 'begin with "pipeline: NAME", or let "hayase init DIR" write a first one'
 _NULL = "tag:yaml.org,2002:null"
+_BREAKS = "\r\n\x85\u2028\u2029"
+_LINE = re.compile(f"[^{_BREAKS}]+(?=[{_BREAKS}])")
+"""What YAML takes for the end of a line, and a line that has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
     """What a pipeline file says, and where it says it.
 
-    `places` holds where the text of each ("query", name) and ("schema", stream) begins, and each ("stream", name).
+    `places` holds where the text of each ("query", name) and ("schema", stream) begins, each ("stream", name) and
+    ("table", name), the type of each ("column", "table.column"), and what names or begins the ("rules", name).
     """
 
     declaration: PipelineDeclaration
@@ -73,7 +90,12 @@ class PipelineFile:
     texts: Mapping[tuple[str, str], Written] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, kind: str, name: str, mistake: Mistake) -> Mistake:
-        """The mistake with its place in this file: its own line and column, if any, count within that text."""
+        """The mistake with its place in this file: its own line and column, if any, count within that text.
+
+        One that has a file already, such as that of the rules, is left as it is.
+        """
+        if mistake.file is not None:
+            return mistake
         place = self.places.get((kind, name))
         written = self.texts.get((kind, name))
         if written is not None and mistake.line is not None:
@@ -90,7 +112,7 @@ def read_pipeline(path: Path) -> PipelineFile:
         root = compose(source)
     except DeclarationError as error:
         raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
-    reading = _Reading(source, str(path.parent.absolute()))
+    reading = _Reading(source, path)
     if root is None or _is_null(root):
         reading.mistakes.append(Mistake("the file is empty", _EXAMPLE, line=1))
         made = None
@@ -98,7 +120,7 @@ def read_pipeline(path: Path) -> PipelineFile:
         made = reading.pipeline(root)
     if made is None:
         ordered = sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0))
-        raise DeclarationError(replace(each, file=file) for each in ordered)
+        raise DeclarationError(replace(each, file=each.file or file) for each in ordered)
     declaration, home = made
     return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
 
@@ -106,8 +128,8 @@ def read_pipeline(path: Path) -> PipelineFile:
 class _Reading:
     """One pass over the nodes of a file: gathers mistakes and places, and goes on."""
 
-    def __init__(self, source: str, directory: str):
-        self.source, self.directory = source, directory
+    def __init__(self, source: str, path: Path):
+        self.source, self.path, self.directory = source, path, str(path.parent.absolute())
         self.mistakes: list[Mistake] = []
         self.places: dict[tuple[str, str], Place] = {}
         self.texts: dict[tuple[str, str], Written] = {}
@@ -158,24 +180,33 @@ class _Reading:
 
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
         """The declaration and the home, unless there are mistakes."""
-        parts = self.known(root, "the pipeline file", (*_PIPELINE, "streams", "queries", "aggregates"), _EXAMPLE)
+        parts = self.known(root, "the pipeline file", (*_PIPELINE, *_SECTIONS), _EXAMPLE)
         if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
             self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')
         given = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
         streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
         aggregates = self.aggregates(parts.get("aggregates"))
+        tables = self.section(parts.get("tables"), "table", "tables", self.table)
+        rules = self.rules(parts.get("rules"))
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
             self.wrong(latest[mistake.field], mistake.message, mistake.hint)
         if self.mistakes:
             return None
-        name = given["pipeline"]
-        declared = PipelineDeclaration(name, tuple(streams), tuple(queries), given.get("buckets"), tuple(aggregates))
-        return declared, given.get("home", Path(name))
+        declared = PipelineDeclaration(
+            given["pipeline"],
+            tuple(streams),
+            tuple(queries),
+            given.get("buckets"),
+            tuple(aggregates),
+            tuple(tables),
+            rules,
+        )
+        return declared, given.get("home", Path(declared.name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
-        """All streams, or all queries, that could be read."""
+        """All streams, queries or tables that could be read."""
         if node is None or _is_null(node):
             return []
         made = []
@@ -265,6 +296,129 @@ class _Reading:
         texts = self.attempt(node, _query, f"{where}: ")
         return QueryDeclaration(name, texts[0]) if texts else None
 
+    def table(self, name: str, key: yaml.Node, node: yaml.Node) -> TableDeclaration | None:
+        where, before = f'table "{name}"', len(self.mistakes)
+        self.places["table", name] = place_of(key, self.source)
+        parts = self.known(node, where, _TABLE, 'write below it "key: user_id" and "columns:"')
+        for part, hint in _NEEDED.items() if isinstance(node, yaml.MappingNode) else ():
+            if part not in parts:
+                self.wrong(key, f"{where} has no {part}", hint)
+        seen: dict[str, yaml.Node] = {}
+        keys = [part for each in self.key_nodes(parts.get("key"), where) for part in self.column(each, where, seen)]
+        columns = list(self.columns(parts["columns"], name, seen)) if "columns" in parts else []
+        ages = self.values({each: parts[each] for each in _AGES if each in parts}, _AGES, f" of {where}")
+        self.ages(name, parts, ages)
+        if len(self.mistakes) > before:
+            return None
+        try:
+            return TableDeclaration(name, tuple(keys), tuple(columns), **ages)
+        except DeclarationError as error:
+            for each in error.mistakes:
+                self.wrong(parts["columns"], each.message, each.hint)
+        return None
+
+    def key_nodes(self, node: yaml.Node | None, where: str) -> list[yaml.Node]:
+        """The names of the parts of a key: one, or a list."""
+        if not isinstance(node, yaml.SequenceNode):
+            return [] if node is None else [node]
+        if not node.value:
+            self.wrong(node, f"the key of {where} is an empty list", "name its parts, like [country, user_id]")
+        return list(node.value)
+
+    def column(self, node: yaml.Node, where: str, seen: dict[str, yaml.Node]) -> list[str]:
+        """The name of a column or of a part of the key, alone in a list, if it can be one and is new, whatever its case."""
+        found = self.attempt(node, lambda node: checked_name("column", _text(node)), f"{where}: ")
+        for name in found:
+            if name.lower() in seen:
+                line = place_of(seen[name.lower()], self.source).line
+                hint = (
+                    f"the first is in line {line}; name one of them differently, keys and columns share one name space"
+                )
+                self.wrong(node, f'"{name}" stands twice in {where}', hint)
+                return []
+            seen[name.lower()] = node
+        return found
+
+    def columns(self, node: yaml.Node, table: str, seen: dict[str, yaml.Node]) -> Iterator[tuple[str, str]]:
+        where = f'columns of table "{table}"'
+        found = self.mapping(node, where, 'write below it "NAME: TYPE", like "total: Counter"')
+        if not found and isinstance(node, yaml.MappingNode):
+            self.wrong(node, f'table "{table}" has no columns', _NEEDED["columns"])
+        for name, (key, kind) in found.items():
+            self.places["column", f"{table}.{name}"] = place_of(kind, self.source)
+            kinds = self.attempt(kind, _text, f'type of column "{name}" of table "{table}": ')
+            yield from zip(self.column(key, f'table "{table}"', seen), kinds)
+
+    def ages(self, name: str, parts: Mapping[str, yaml.Node], ages: Mapping[str, int]) -> None:
+        """Note what is wrong with the ages of a table, whatever else is."""
+        try:
+            TableDeclaration(name, ("key",), (("column", ""),), **ages)
+        except DeclarationError as error:
+            for each in error.mistakes:
+                part = each.field if isinstance(each, FieldMistake) else ""
+                if part == "horizon" and part not in parts:  # that by default is too short
+                    hint = f'add "horizon: {duration_text(ages["fold_after"])}", or longer; {each.hint}'
+                    self.wrong(parts["fold_after"], each.message, hint)
+                elif part in ages or part not in parts:  # else what is wrong with it has been noted already
+                    self.wrong(parts[part], each.message, each.hint)
+
+    def rules(self, node: yaml.Node | None) -> tuple[RulesDeclaration, ...]:
+        """The rules of files and those that stand here, in their order."""
+        if node is None or _is_null(node):
+            return ()
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if items and all(isinstance(each, yaml.MappingNode) for each in items):
+            return (self.rules_here(node),)
+        found: list[RulesDeclaration] = []
+        files: set[Path] = set()
+        for each in items:
+            if isinstance(each, yaml.MappingNode):
+                found.append(self.rules_here(each))
+            else:
+                found += self.rules_file(each, files)
+        return tuple(found)
+
+    def rules_file(self, node: yaml.Node, seen: set[Path]) -> list[RulesDeclaration]:
+        for file in self.attempt(node, partial(_path, "file"), "rules: "):
+            path = self.path.parent / file
+            if path in seen:
+                self.wrong(node, f'the rules "{file}" stand here twice', "remove one; each event would count twice")
+                continue
+            seen.add(path)
+            self.places["rules", str(path)] = place_of(node, self.source)
+            try:
+                text = file_text(path, "rule", "write one; rules begin with source: STREAM")
+                return [RulesDeclaration(str(path), text)]
+            except DeclarationError as error:
+                for each in error.mistakes:
+                    if each.line is None:
+                        self.wrong(node, f'rules "{file}": {each.message}', each.hint)
+                    else:
+                        self.mistakes.append(replace(each, file=str(path)))
+        return []
+
+    def rules_here(self, node: yaml.Node) -> RulesDeclaration:
+        """Rules that stand in this file. What is wrong with them is the planner's to find, but for what only this file
+        shows."""
+        start = node.start_mark.index
+        text = _blank(self.source[:start]) + self.source[start : node.end_mark.index].rstrip() + "\n"
+        self.places.setdefault(("rules", str(self.path)), place_of(node, self.source))
+        try:
+            compose(text)
+        except DeclarationError as error:
+            hint = "write out here what it stands for there"
+            self.mistakes += [
+                replace(each, message="this alias (*) stands for something outside of the rules", hint=hint)
+                for each in error.mistakes
+            ]
+        return RulesDeclaration(str(self.path), text)
+
+
+def _blank(text: str) -> str:
+    """Nothing but the ends of lines, and behind the last of them a space for each character."""
+    lines = _LINE.sub("", text)
+    return re.sub(f"[^{_BREAKS}]", " ", lines)
+
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
@@ -293,14 +447,14 @@ def _query(node: yaml.Node) -> str:
     return text
 
 
-def _directory(node: yaml.Node) -> Path:
+def _path(kind: str, node: yaml.Node) -> Path:
     text = _text(node)
     if "\0" in text:
-        raise DeclarationError("no directory can have that name", "remove the \\0")
+        raise DeclarationError(f"no {kind} can have that name", "remove the \\0")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise DeclarationError("there is no such user", "write the directory without ~") from error
+        raise DeclarationError("there is no such user", f"write the {kind} without ~") from error
 
 
 def _buckets(node: yaml.Node) -> int:
@@ -323,7 +477,7 @@ _Reader = Callable[[yaml.Node], Any]
 _T = TypeVar("_T")
 _PIPELINE: dict[str, _Reader] = {
     "pipeline": lambda node: checked_name("pipeline", _text(node)),
-    "home": _directory,
+    "home": partial(_path, "directory"),
     "buckets": _buckets,
 }
 _STREAM: dict[str, _Reader] = {
@@ -337,6 +491,13 @@ _STREAM: dict[str, _Reader] = {
     "idle_after": _duration_or_none,
 }
 _RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(_text(node))}
+_SECTIONS = ("streams", "queries", "aggregates", "tables", "rules")
+_AGES: dict[str, _Reader] = {"fold_after": _duration, "horizon": _duration}
+_TABLE = ("key", "columns", *_AGES)
+_NEEDED = {
+    "key": 'say which column it has, or which: "key: user_id" or "key: [country, user_id]"',
+    "columns": 'add "columns: {total: Counter}"',
+}
 _REQUIRED = {
     "schema": 'add "schema: time timestamp, amount double"',
     "time": 'say which column is the event time: "time: COLUMN"',

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.sizes import size_text
 from hayase.core.times import duration_text
@@ -26,10 +26,13 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+_Dumper.add_multi_representer(yaml.Node, lambda _, node: node)
 
 
 def pipeline_text(declaration: PipelineDeclaration) -> str:
     """The YAML of a declaration, in one canonical form, which `read_pipeline` reads back; defaults are left out.
+
+    Rules stand in it as they were written but for comments, wherever they came from.
 
     >>> from hayase.core.declarations import QueryDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user string", time="time", slack=10_000_000)
@@ -53,6 +56,10 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["queries"] = {each.name: each.text for each in declaration.queries}
     if declaration.aggregates:
         data["aggregates"] = {each.name: each.source for each in declaration.aggregates}
+    if declaration.tables:
+        data["tables"] = {each.name: _table_data(each) for each in declaration.tables}
+    if declaration.rules:
+        data["rules"] = [node for each in declaration.rules for node in _rules_nodes(each)]
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
@@ -72,3 +79,25 @@ def _stream_data(stream: StreamDeclaration) -> dict[str, Any]:
             {"size": size_text(kept)} if kept is not None else {}
         )
     return data
+
+
+def _table_data(table: TableDeclaration) -> dict[str, Any]:
+    plain = TableDeclaration(table.name, table.key, table.columns)
+    data: dict[str, Any] = {"key": table.key[0] if len(table.key) == 1 else list(table.key)}
+    data["columns"] = dict(table.columns)
+    for key in ("fold_after", "horizon"):
+        if getattr(table, key) != getattr(plain, key):
+            data[key] = duration_text(getattr(table, key))
+    return data
+
+
+def _rules_nodes(rules: RulesDeclaration) -> list[yaml.Node]:
+    """The rules of each source, as they are in the text."""
+    try:
+        documents = list(yaml.compose_all(rules.text, yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise DeclarationError(f'the rules "{rules.name}" are not YAML', "correct them") from error
+    found: list[yaml.Node] = []
+    for node in documents:
+        found += node.value if isinstance(node, yaml.SequenceNode) else [node]
+    return found

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.declarations import StreamDeclaration
+from hayase.core.declarations import StreamDeclaration, TableDeclaration
 
 __all__ = [
     "OFFSET",
@@ -22,6 +22,7 @@ __all__ = [
     "Input",
     "Joint",
     "Kernel",
+    "Lookup",
     "MapSide",
     "Mapped",
     "Outcome",
@@ -127,13 +128,34 @@ class Kernel(Protocol):
 @dataclass(frozen=True, slots=True)
 class Input:
     """One reading of a stream by a stage: its map side, the schema that gives, and the columns whose hash chooses the
-    bucket (also OFFSET, if any will do). A `broadcast` goes to every bucket, and its records do not count as read."""
+    bucket (also OFFSET, if any will do). A `broadcast` goes to every bucket, and its records do not count as read.
+
+    With a `horizon` (microseconds), records that are older than the greatest event time before them in the log by more
+    than that are refused. A map side that wants the records `numbered` gets a column OFFSET too.
+    """
 
     stream: str
     map_side: MapSide
     schema: pa.Schema
     key: tuple[str, ...] = ()
     broadcast: bool = False
+    horizon: int | None = None
+    numbered: bool = False
+
+
+class Lookup(Protocol):
+    """A table as queries meet it: the rows of some keys, as the table is when the batch begins."""
+
+    @property
+    def table(self) -> TableDeclaration: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, without its key."""
+
+    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+        """Of keys, a row each with the parts in their order, the positions of those that the table has, ascending, and
+        their rows. A key with a null has none."""
 
 
 class Joint(Protocol):
@@ -169,16 +191,26 @@ class Stage:
     """A stage as the engine runs it.
 
     Without a kernel the output is what the map side gives, in the order of the input's log. With one, each bucket's
-    kernel sees its inputs in (time, stream, offset) order, and records later than the slack allows are refused.
+    kernel sees its inputs in (time, stream, offset) order, and records later than the slack allows are refused. A stage
+    that fires (`every`, microseconds) takes all that is there at multiples of it: its kernel gets that at once, in the order
+    of the logs, and nothing is late. The output is a stream, or a table: then the map sides give its entries
+    (`hayase.tables.entries`).
     """
 
     name: str
     inputs: tuple[Input, ...]
-    output: StreamDeclaration
+    output: StreamDeclaration | TableDeclaration
     fingerprint: str
     kernel: Callable[[int, int], Kernel] | None = None
     """Called with the bucket and the number of buckets."""
     company: Company | None = None
+    every: int | None = None
+
+    @property
+    def stream(self) -> StreamDeclaration:
+        """The output, of a stage that writes a stream."""
+        assert isinstance(self.output, StreamDeclaration)
+        return self.output
 
     @property
     def query(self) -> str:

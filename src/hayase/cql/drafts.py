@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from hayase.core.stages import Stage
 from hayase.cql.columns import plain
-from hayase.cql.logical import Column, Expression
+from hayase.cql.logical import Column, Expression, TableJoin
 from hayase.lifetimes import plans
 
-__all__ = ["Draft", "Reading", "Step"]
+__all__ = ["Draft", "Meeting", "Reading", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,23 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Rows of a leaf meet a table; `keys` are the columns of the rows that are the parts of its key, in their order."""
+
+    join: TableJoin
+    keys: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.join.schema
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
 
     role: Literal["rows", "ticks", "earliest", "clock"] = "rows"
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step | Meeting, ...] = ()
     columns: tuple[str, ...] = ()
     """Columns of the stream (or view) that it reads."""
     views: tuple[str, ...] = ()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
-from hayase.core.stages import OFFSET, Input, Stage
+from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import plain, quoted
-from hayase.cql.drafts import Draft, Reading, Step
+from hayase.cql.drafts import Draft, Meeting, Reading, Step
 from hayase.cql.logical import describe
 from hayase.cql.planner import Planned, PlannedQuery, plan
 from hayase.lifetimes import plans
@@ -17,8 +18,8 @@ from hayase.lifetimes import plans
 __all__ = ["explain"]
 
 
-def explain(declaration: PipelineDeclaration, query: str) -> str:
-    """How a query of a pipeline is run; DeclarationError if it has mistakes.
+def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, Lookup] = MappingProxyType({})) -> str:
+    """How a query of a pipeline is run; DeclarationError if it has mistakes. `lookups` as for `plan`.
 
     >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -39,7 +40,7 @@ def explain(declaration: PipelineDeclaration, query: str) -> str:
         gives user_id = "events.user_id", time = "events.time"
       output: stream big (user_id string, time timestamp)
     """
-    planned = plan(declaration)
+    planned = plan(declaration, lookups)
     found = {each.name.lower(): each for each in planned.queries}.get(query.lower())
     if found is None:
         mistakes = [mistake for name, mistake in planned.mistakes if name.lower() == query.lower()]
@@ -77,7 +78,7 @@ def _stage(draft: Draft) -> list[str]:
         lines += [f"input {number}: stream {given.stream}{views}", *_in(_input(given, reading, stage.kernel is None))]
     if draft.plan is not None:
         lines += ["operators", *_in(_operators(draft.plan))]
-    output = stage.output
+    output = stage.stream
     kind = "relation" if output.lifetimes else "stream"
     lines.append(f"output: {kind} {output.name} ({output.schema})")
     return [f"Stage {stage.name}: {_where(draft)}", *_in(lines)]
@@ -105,13 +106,23 @@ def _input(given: Input, reading: Reading, is_whole: bool) -> list[str]:
     return lines
 
 
-def _step(step: Step) -> list[str]:
+def _step(step: Step | Meeting) -> list[str]:
+    if isinstance(step, Meeting):
+        return [_meeting(step)]
     where = [f"where {_flat(step.where.sql)}"] if step.where else []
     given = ", ".join(
         each.name if plain(each.value) == each.name else f"{each.name} = {_flat(each.value.sql)}"
         for each in step.columns
     )
     return [*where, f"gives {given}"]
+
+
+def _meeting(step: Meeting) -> str:
+    join = step.join
+    keys = " and ".join(f"{part} = {name}" for part, name in zip(join.table.table.key, step.keys))
+    taken = f", takes {', '.join(f'{join.alias}.{name}' for name in join.columns)}" if join.columns else ""
+    nulls = ", nulls where it has no such row" if join.kind == "left" else ""
+    return f"meets table {join.table.table.name} by {keys}{taken}{nulls}"
 
 
 def _key(key: tuple[str, ...]) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from hayase.core.schemas import ddl
-from hayase.cql.logical import Source
+from hayase.cql.logical import Node, Source, TableJoin
 from hayase.lifetimes import plans
 
-__all__ = ["digest", "shape_of", "source_facts"]
+__all__ = ["digest", "shape_of", "source_facts", "table_facts"]
 
 _MEANING = {"projection": 1, "query": 1}
 """Raised when a kind of stage comes to mean something else, so that older state and results no longer fit it."""
@@ -24,6 +24,18 @@ def source_facts(source: Source, used: set[str]) -> str:
     read = pa.schema([schema.field(each) for each in schema.names if each in used])
     role = "lifetimes" if stream.lifetimes else f"changes {stream.changes}" if stream.changes else ""
     return "\0".join((stream.name, ddl(read), f"{stream.time} {stream.time_unit}", role))
+
+
+def table_facts(nodes: Iterable[Node]) -> list[str]:
+    """What a stage knows of the tables that it meets: their keys, and the columns that it reads."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, TableJoin):
+            table = node.table.table
+            kinds = dict(table.columns)
+            columns = [f"{name} {kinds[name]} {node.table.schema.field(name).type}" for name in sorted(node.columns)]
+            found.append("\0".join(("table", table.name, *table.key, "", *columns)))
+    return found
 
 
 def shape_of(node: plans.Node) -> str:

@@ -1,7 +1,7 @@
 """Where a plan runs: by which columns the tuples of every leaf are hashed, so that all that must meet are in one bucket,
 and where it is cut because that cannot be done at once.
 
-A *leaf* is a source with the filters and projections directly upon it. A join, an aggregate, DISTINCT, a set operation
+A *leaf* is a source with the filters, projections and tables directly upon it. A join, an aggregate, DISTINCT, a set operation
 and the difference that Istream and Dstream take let tuples *meet*: those with equal keys. A key can be followed down to
 the leaves as long as every meeting on the way is by that key too; then all of these operators run in one stage, in all
 buckets. Where it cannot, the child is cut off: it becomes a stage of its own with a stream of lifetimes in between.
@@ -33,6 +33,7 @@ from hayase.cql.logical import (
     Project,
     SetOperation,
     Source,
+    TableJoin,
     ToStream,
     Window,
     children,
@@ -85,8 +86,8 @@ def cut(query: str, root: Node, between: Callable[[str, pa.Schema], StreamDeclar
 
 
 def is_leaf(node: Node) -> bool:
-    """Whether a node is a source with nothing but filters and projections upon it."""
-    return isinstance(node, Source) or (isinstance(node, Filter | Project) and is_leaf(node.child))
+    """Whether a node is a source with nothing but filters, projections and tables upon it."""
+    return isinstance(node, Source) or (isinstance(node, Filter | Project | TableJoin) and is_leaf(node.child))
 
 
 def leaves(node: Node) -> Iterator[Node]:

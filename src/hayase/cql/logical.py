@@ -12,12 +12,13 @@ from typing import Literal
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.stages import Lookup
 from hayase.core.times import duration_text
 from hayase.lifetimes.plans import JoinKind
 
 __all__ = [
     "Aggregate", "AggregateCall", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "Project", "SetOperation",
-    "Source", "ToStream", "Window", "children", "describe", "window_text",
+    "Source", "TableJoin", "ToStream", "Window", "children", "describe", "window_text",
 ]  # fmt: skip
 
 
@@ -115,6 +116,33 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class TableJoin:
+    """Every row with the row of a table that has its key; `left` gives nulls where there is none, `inner` nothing.
+
+    `keys` are the parts of the table's key, called `alias.part`, each with what it is equal to; `columns` are those of the
+    table that are read. Rows are records of this very instant, so that each meets the table once.
+    """
+
+    kind: Literal["inner", "left"]
+    child: Node
+    table: Lookup
+    alias: str
+    keys: tuple[Column, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def added(self) -> pa.Schema:
+        """The columns that come to those of the child."""
+        kinds = self.table.schema
+        keys = [pa.field(each.name, each.value.kind) for each in self.keys]
+        return pa.schema([*keys, *(pa.field(f"{self.alias}.{each}", kinds.field(each).type) for each in self.columns)])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.child.schema, *self.added])
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall:
     """`function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
 
@@ -191,7 +219,7 @@ class ToStream:
         return self.child.schema
 
 
-Node = Source | Filter | Project | Join | Aggregate | Distinct | SetOperation | ToStream
+Node = Source | Filter | Project | Join | TableJoin | Aggregate | Distinct | SetOperation | ToStream
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -226,6 +254,10 @@ def _line(node: Node) -> str:
             equal = " and ".join(f"{_sql(left)} = {_sql(right)}" for left, right in node.equal)
             residual = f" where {_sql(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" on {equal}" if equal else "") + residual
+        case TableJoin():
+            table = node.table.table
+            keys = " and ".join(f"{part} = {_sql(each.value)}" for part, each in zip(table.key, node.keys))
+            return f"Table {table.name} as {node.alias} by {keys}" + (", or nulls" if node.kind == "left" else "")
         case Aggregate():
             keys = ", ".join(f"{each.name} = {_sql(each.value)}" for each in node.keys)
             calls = ", ".join(f"{each.name} = {_call(each)}" for each in node.calls)

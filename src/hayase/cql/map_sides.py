@@ -6,16 +6,17 @@ Columns that are only chosen and renamed are not copied. What is computed goes t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.expressions import Projection
-from hayase.core.stages import Mapped, MapSide, Refusals
+from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
-__all__ = ["Changed", "Chosen", "Composed", "Computed", "Earliest", "Lived"]
+__all__ = ["Changed", "Chosen", "Composed", "Computed", "Earliest", "Lived", "Met"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,68 @@ class Earliest:
             return Mapped(rows, np.empty(0, np.int64))
         times = batch.column(self.time).cast(pa.int64()).to_numpy()
         return Mapped(rows, np.array([np.argmin(times)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Columns `own` of the batch, then the parts of a table's key (which are the columns `keys`) and `columns` of the table.
+
+    A row whose key the table does not have is left out or, of a left join, has nulls for all that is the table's. Every
+    key is looked up once, however many rows have it.
+    """
+
+    table: str
+    kind: Literal["inner", "left"]
+    own: tuple[str, ...]
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    lookup: Lookup = field(repr=False, compare=False)
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Look the keys up and put the rows of the table beside those of the batch."""
+        if not batch.num_rows:
+            return Mapped(pa.RecordBatch.from_pylist([], schema=self.schema), np.empty(0, np.int64))
+        parts = self.lookup.table.key
+        keys = pa.RecordBatch.from_arrays([batch.column(name) for name in self.keys], names=list(parts))
+        firsts, number = _distinct(keys)
+        known, rows = self.lookup.find(keys if len(firsts) == batch.num_rows else keys.take(pa.array(firsts)))
+        place = np.full(len(firsts), -1, np.int64)
+        place[known] = np.arange(len(known))
+        place = place[number]
+        met = place >= 0
+        own = [batch.column(name) for name in (*self.own, *self.keys)]
+        if met.all():
+            origin = np.arange(batch.num_rows)
+        elif self.kind == "inner":
+            origin = np.flatnonzero(met)
+            place = place[met]
+            own = [each.take(pa.array(origin)) for each in own]
+        else:
+            origin = np.arange(batch.num_rows)
+            nulls = (pa.scalar(None, each.type) for each in own[len(self.own) :])
+            own[len(self.own) :] = [pc.if_else(met, each, null) for each, null in zip(own[len(self.own) :], nulls)]
+        taken = pa.array(place, mask=place < 0)
+        found = [rows.column(name).take(taken) for name in self.columns]
+        return Mapped(pa.RecordBatch.from_arrays([*own, *found], schema=self.schema), origin)
+
+
+def _distinct(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Where each different row stands first, and for every row which of these it is like."""
+    number = np.zeros(keys.num_rows, np.int64)
+    for place, column in enumerate(keys.columns):
+        encoded = column.dictionary_encode(null_encoding="encode")
+        own = encoded.indices.to_numpy().astype(np.int64)
+        if place == 0:
+            number = own
+        else:
+            _, number = np.unique(number * len(encoded.dictionary) + own, return_inverse=True)
+    count = int(number.max()) + 1
+    if count == keys.num_rows:
+        return np.arange(count), np.arange(count)
+    firsts = np.empty(count, np.int64)
+    firsts[number[::-1]] = np.arange(keys.num_rows)[::-1]
+    return firsts, number
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
+from types import MappingProxyType
 
-from hayase.core.declarations import AggregateDeclaration, PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
-from hayase.core.stages import Stage
+from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.drafts import Draft
 from hayase.cql.keying import check_keys, cut, leaves, source_of
@@ -48,13 +49,13 @@ class Planned:
     queries: tuple[PlannedQuery, ...] = ()
 
 
-def plan(declaration: PipelineDeclaration) -> Planned:
-    """The stages of all queries of a pipeline.
+def plan(declaration: PipelineDeclaration, lookups: Mapping[str, Lookup] = MappingProxyType({})) -> Planned:
+    """The stages of all queries of a pipeline. `lookups` are its tables, by name, as queries meet them.
 
     >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
     >>> big = QueryDeclaration("big", "select user_id, amount * 1.1 as gross from events where amount > 100")
-    >>> plan(PipelineDeclaration("shop", (events,), (big,))).stages[0].output.schema
+    >>> plan(PipelineDeclaration("shop", (events,), (big,))).stages[0].stream.schema
     'user_id string, gross double, time timestamp'
     """
     found: dict[str, list[Mistake]] = {query.name: [] for query in declaration.queries}
@@ -65,8 +66,9 @@ def plan(declaration: PipelineDeclaration) -> Planned:
             statements[name] = parse(text)
         except DeclarationError as error:
             found[name] += error.mistakes
-    pipeline = _Pipeline(declaration.streams, declaration.aggregates)
-    names = {name.lower(): name for name in (*pipeline.streams, *found)}
+    pipeline = _Pipeline(declaration, lookups)
+    tables = [each.name for each in declaration.tables]
+    names = {name.lower(): name for name in (*pipeline.streams, *found, *tables)}
     sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
     circles = _circles(sources)
     for name in _in_order({name: each for name, each in sources.items() if name not in circles}):
@@ -75,7 +77,12 @@ def plan(declaration: PipelineDeclaration) -> Planned:
         for part in unknown:
             hint = nearest(part.text, names.values()).removeprefix("; ") or None
             found[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
-        if not unknown and all(source in pipeline.streams for source in sources[name]):
+        unread = [source in tables and source not in lookups for source in sources[name]]
+        for part, is_unread in zip(statement.sources, unread):
+            if is_unread:
+                hint = "give `plan` a lookup for it"
+                found[name].append(part.mistake(f'the table "{part.text}" cannot be looked up here', hint))
+        if not unknown and all(source in pipeline.known for source in sources[name]):
             try:
                 pipeline.add(name, texts[name], statement, [source for source in sources[name] if source])
             except DeclarationError as error:
@@ -92,29 +99,35 @@ def plan(declaration: PipelineDeclaration) -> Planned:
 class _Pipeline:
     """What is planned so far: the streams there are, the declared ones behind each, and the queries that are views."""
 
-    def __init__(self, declared: Sequence[StreamDeclaration], aggregates: Sequence[AggregateDeclaration]):
-        for each in aggregates:
+    def __init__(self, declared: PipelineDeclaration, lookups: Mapping[str, Lookup]):
+        for each in declared.aggregates:
             each.load()
-        self._aggregates = {each.name.lower(): each.source for each in aggregates}
-        self.streams = {each.name: each for each in declared}
+        self._aggregates = {each.name.lower(): each.source for each in declared.aggregates}
+        self.streams = {each.name: each for each in declared.streams}
         self.queries: list[PlannedQuery] = []
-        self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared}
+        self._tables = {each.name: lookups[each.name] for each in declared.tables if each.name in lookups}
+        self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared.streams}
         self._views: dict[str, Draft] = {}
+
+    @property
+    def known(self) -> set[str]:
+        """What a query may read by now."""
+        return {*self.streams, *self._tables}
 
     def add(self, name: str, text: str, statement: Statement, sources: Sequence[str]) -> None:
         """Plan one more query, or raise DeclarationError with everything that is wrong with it."""
-        read = {source: self.streams[source] for source in sources}
-        read |= {part.text: self.streams[source] for part, source in zip(statement.sources, sources)}
-        root = resolve(statement, read, self._aggregates)
-        mistakes = [*check_keys(root), *check_windows(root)]
+        read = {source: self.streams[source] for source in sources if source in self.streams}
+        tables = {source: self._tables[source] for source in sources if source in self._tables}
+        root = resolve(statement, read, self._aggregates, tables)
+        stateless = is_stateless(root)
+        mistakes = [*([] if stateless else check_keys(root)), *check_windows(root)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
-        behind = {base.name: base for source in sources for base in self._bases[source]}
-        stateless = is_stateless(root)
+        behind = {base.name: base for source in read for base in self._bases[source]}
         made = [projected(name, root, statement.canon)] if stateless else self._staged(name, root, statement.canon)
         drafts = tuple(through(self._views, draft) for draft in made)
         self._bases[name] = tuple(behind.values())
-        self.streams[name] = drafts[-1].stage.output
+        self.streams[name] = drafts[-1].stage.stream
         if stateless:
             self._views[name] = drafts[-1]
         self.queries.append(PlannedQuery(name, text, root, drafts))

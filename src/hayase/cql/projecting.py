@@ -15,9 +15,9 @@ from hayase.core.schemas import ddl
 from hayase.core.stages import Input, Stage
 from hayase.cql.columns import column
 from hayase.cql.drafts import Draft, Reading
-from hayase.cql.identity import digest, source_facts
+from hayase.cql.identity import digest, source_facts, table_facts
 from hayase.cql.keying import is_leaf, source_of
-from hayase.cql.logical import Column, Filter, Node, Project, Source, ToStream
+from hayase.cql.logical import Column, Filter, Node, Project, Source, TableJoin, ToStream
 from hayase.cql.outputs import nullable, written
 from hayase.cql.rewriting import prune, push_down
 from hayase.cql.steps import chain, choosing, chosen_first, in_steps, map_side, same, told, traced
@@ -53,7 +53,7 @@ def projected(name: str, root: Node, canon: str) -> Draft:
     kind = source.schema.field(time).type
     columns = list(same(leaf.schema))
     if selected is None:
-        below = time if all(isinstance(each, Source | Filter) for each in chain(leaf)) else _EVENT_TIME
+        below = time if all(isinstance(each, Source | Filter | TableJoin) for each in chain(leaf)) else _EVENT_TIME
         columns.append(Column(stream.time, column(below, kind)))
     whole = Project(_with_time(leaf, time, kind), tuple(columns))
     above = chain(prune(push_down(whole)))[1:]
@@ -64,7 +64,8 @@ def projected(name: str, root: Node, canon: str) -> Draft:
         name, ddl(schema), selected.name if selected else stream.time,
         time_unit=stream.time_unit, slack=stream.slack, max_ahead=None, ordered=stream.ordered,
     )  # fmt: skip
-    fingerprint = digest("projection", canon, [source_facts(source, {*read.values(), stream.time})], output.schema)
+    known = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
+    fingerprint = digest("projection", canon, known, output.schema)
     reading = Reading("rows", tuple(told(read, steps, source)), tuple(read.values()))
     return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (reading,))
 
@@ -72,11 +73,11 @@ def projected(name: str, root: Node, canon: str) -> Draft:
 def _with_time(node: Node, time: str, kind: pa.DataType) -> Node:
     """A leaf with the event time among its columns."""
     match node:
-        case Filter():
+        case Filter() | TableJoin():
             return replace(node, child=_with_time(node.child, time, kind))
         case Project():
             inner = node.child
-            while isinstance(inner, Filter):
+            while isinstance(inner, Filter | TableJoin):
                 inner = inner.child
             below = time if isinstance(inner, Source) else _EVENT_TIME
             return Project(

@@ -15,14 +15,16 @@ from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.errors import DeclarationError, nearest
 from hayase.core.expressions import common_type
 from hayase.core.keys import check_key_type
+from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
 from hayase.cql.grouping import Groups
 from hayase.cql.logical import Expression, Node
 from hayase.cql.phrases import Phrases, alike, column, conjunction, typed
-from hayase.cql.scopes import Found, Hidden, Merged, Relation, Scope
+from hayase.cql.scopes import Around, Found, From, Hidden, Merged, Relation, Scope
 from hayase.cql.select_lists import Output, SelectList
 from hayase.cql.statement import Statement
 from hayase.cql.syntax import Part, Plain
+from hayase.cql.table_joins import TableJoins, is_called_twice
 
 __all__ = ["resolve"]
 
@@ -35,11 +37,14 @@ _OUTSIDE = "select what is to be compared, and use IN, or join with the sub-quer
 
 
 def resolve(
-    statement: Statement, sources: Mapping[str, StreamDeclaration], aggregates: Mapping[str, str] | None = None
+    statement: Statement,
+    sources: Mapping[str, StreamDeclaration],
+    aggregates: Mapping[str, str] | None = None,
+    tables: Mapping[str, Lookup] | None = None,
 ) -> Node:
     """The logical plan of a query over declared streams, or DeclarationError with everything that is wrong.
 
-    `aggregates` are a user's own, by name: "module:attribute".
+    `aggregates` are a user's own, by name: "module:attribute"; `tables` are those that it may join with.
 
     >>> from hayase.cql.statement import parse
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -50,56 +55,30 @@ def resolve(
         Filter "events.amount" > 0
           Source events as events [Rows 5]
     """
-    resolution = _Resolution(sources, aggregates)
-    node = resolution.query(statement.query, _Around(), result=True)
+    resolution = _Resolution(sources, aggregates, tables)
+    node = resolution.query(statement.query, Around(), result=True)
     if node is None or resolution.mistakes:
         found = dict.fromkeys(resolution.mistakes)
         raise DeclarationError(sorted(found, key=lambda each: (each.line or 0, each.column or 0)))
     return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What stands around a query or a relation: queries further out, and the relations to its left in FROM."""
-
-    outer: Scope | None = None
-    hidden: Hidden | None = None
-    beside: tuple[Relation, ...] = ()
-
-    def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[Merged, ...] = ()) -> Scope:
-        return Scope(relations, merged, self.outer, self.hidden)
-
-    def prefix(self, alias: str) -> str:
-        """What the plan puts before the columns of a relation: its alias, unless something around has it."""
-        taken = {each.prefix.lower() for each in self.beside}
-        scope = self.outer
-        while scope is not None:
-            taken |= {each.prefix.lower() for each in scope.relations}
-            scope = scope.outer
-        name, number = alias, 2
-        while name.lower() in taken:
-            name, number = f"{alias}_{number}", number + 1
-        return name
-
-
-@dataclass(frozen=True, slots=True)
-class _From:
-    """A relation of a FROM clause, and the names that it shows."""
-
-    node: Node
-    scope: Scope
-
-
 class _Resolution:
     """A query on its way to a plan; None stands for what has mistakes."""
 
-    def __init__(self, sources: Mapping[str, StreamDeclaration], aggregates: Mapping[str, str] | None):
+    def __init__(
+        self,
+        sources: Mapping[str, StreamDeclaration],
+        aggregates: Mapping[str, str] | None,
+        tables: Mapping[str, Lookup] | None,
+    ):
         self.sources = {name.lower(): each for name, each in sources.items()}
         self.phrases = Phrases(aggregates)
         self.mistakes = self.phrases.mistakes
         self._lists = SelectList(self.phrases)
+        self._tables = TableJoins(self.phrases, tables or {}, self._relation)
 
-    def query(self, query: syntax.Query, around: _Around, result: bool = False) -> Node | None:
+    def query(self, query: syntax.Query, around: Around, result: bool = False) -> Node | None:
         """The plan of a query; of the `result` itself some names are reserved."""
         if isinstance(query, syntax.Select):
             return self._select(query, around, result)
@@ -107,7 +86,7 @@ class _Resolution:
 
     # ------------------------------------------------------------------------------------------------ set operations
 
-    def _combined(self, query: syntax.Combined, around: _Around, result: bool) -> Node | None:
+    def _combined(self, query: syntax.Combined, around: Around, result: bool) -> Node | None:
         left, right = self.query(query.left, around, result), self.query(query.right, around)
         if left is None or right is None:
             return None
@@ -132,7 +111,16 @@ class _Resolution:
 
     # ------------------------------------------------------------------------------------------------ relations
 
-    def _relation(self, relation: syntax.Relation, around: _Around) -> _From | None:
+    def _from(
+        self, source: syntax.Relation, where: Sequence[syntax.Condition], around: Around
+    ) -> tuple[From, Sequence[syntax.Condition]] | None:
+        """A FROM clause, and the conditions of WHERE that say more than which rows of tables are meant."""
+        if self._tables.among(source):
+            return self._tables.joined(source, where, around)
+        found = self._relation(source, around)
+        return (found, where) if found else None
+
+    def _relation(self, relation: syntax.Relation, around: Around) -> From | None:
         match relation:
             case syntax.Named():
                 return self._named(relation, around)
@@ -141,7 +129,7 @@ class _Resolution:
             case syntax.Joined():
                 return self._joined(relation, around)
 
-    def _named(self, relation: syntax.Named, around: _Around) -> _From | None:
+    def _named(self, relation: syntax.Named, around: Around) -> From | None:
         part = relation.part
         declaration = self.sources.get(part.text.lower())
         if declaration is None:
@@ -156,7 +144,7 @@ class _Resolution:
         if window is None:
             return None
         source = logical.Source(declaration, shown.prefix, window, schema, part.line, part.column)
-        return _From(source, around.scope((shown,)))
+        return From(source, around.scope((shown,)))
 
     def _window(self, window: syntax.WindowText | None, stream: StreamDeclaration) -> logical.Window | None:
         if window is None:
@@ -180,28 +168,25 @@ class _Resolution:
         partition = tuple(dict.fromkeys(columns))
         return logical.Window(window.kind, window.length, window.slide, partition, window.several)
 
-    def _nested(self, relation: syntax.Nested, around: _Around) -> _From | None:
+    def _nested(self, relation: syntax.Nested, around: Around) -> From | None:
         hidden = Hidden(around.scope(around.beside), _BESIDE, _JOIN)
-        node = self.query(relation.query, _Around(hidden=hidden))
+        node = self.query(relation.query, Around(hidden=hidden))
         if node is None:
             return None
         names = tuple(node.schema.names)
         shown = Relation(relation.alias, around.prefix(relation.alias or "subquery"), names)
         flat = [shown.flat(each) for each in names]
-        return _From(_renamed(node, flat, relation.part), around.scope((shown,)))
+        return From(_renamed(node, flat, relation.part), around.scope((shown,)))
 
-    def _joined(self, join: syntax.Joined, around: _Around) -> _From | None:
+    def _joined(self, join: syntax.Joined, around: Around) -> From | None:
         self._single(join.left, join.right)
         left = self._relation(join.left, around)
         beside = around.beside + (left.scope.relations if left else ())
         right = self._relation(join.right, replace(around, beside=beside))
         if left is None or right is None:
             return None
-        for each in right.scope.relations:
-            if each.alias and around.scope(beside).relation(each.alias):
-                message = f'two relations are called "{each.alias}"'
-                self.phrases.wrong(join.right.part, message, "name one of them differently with AS")
-                return None
+        if is_called_twice(self.phrases, join, around.scope(beside), right.scope):
+            return None
         merged = self._using(join, left, right)
         if len(merged.columns) < len(join.using):
             return None
@@ -217,10 +202,10 @@ class _Resolution:
                 rest.append(found)
         node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
         if join.kind in ("semi", "anti"):
-            return _From(node, left.scope)
+            return From(node, left.scope)
         hidden = {flat for each in merged.columns for flat in each.hides}
         kept = tuple(each for each in both.merged if not each.hides & hidden)
-        return _From(node, replace(both, merged=kept + merged.columns))
+        return From(node, replace(both, merged=kept + merged.columns))
 
     def _single(self, *relations: syntax.Relation) -> None:
         """Of these, none may have several windows."""
@@ -228,7 +213,7 @@ class _Resolution:
             if isinstance(each, syntax.Named) and each.window and each.window.several:
                 self.phrases.wrong(each.window.part, "several windows in a join are not supported", _AGGREGATE)
 
-    def _using(self, join: syntax.Joined, left: _From, right: _From) -> _Using:
+    def _using(self, join: syntax.Joined, left: From, right: From) -> _Using:
         equal: list[tuple[Expression, Expression]] = []
         columns: list[Merged] = []
         for part in join.using:
@@ -246,7 +231,7 @@ class _Resolution:
             columns.append(Merged(one.text, values.get(join.kind, one.sql), one.columns | other.columns))
         return _Using(tuple(equal), tuple(columns))
 
-    def _shared(self, part: Part, side: _From) -> Expression | None:
+    def _shared(self, part: Part, side: From) -> Expression | None:
         """A column of USING on one side."""
         found = replace(side.scope, outer=None).find((part.text,))
         if not isinstance(found, Found):
@@ -256,14 +241,15 @@ class _Resolution:
 
     # ------------------------------------------------------------------------------------------------ select
 
-    def _select(self, select: syntax.Select, around: _Around, result: bool) -> Node | None:
-        source = self._relation(select.source, around)
-        if source is None:
+    def _select(self, select: syntax.Select, around: Around, result: bool) -> Node | None:
+        read = self._from(select.source, select.where, around)
+        if read is None:
             return None
+        source, where = read
         noted = len(self.mistakes)
         node = source.node
         scope = replace(source.scope, aliases=frozenset(each.alias.lower() for each in select.items if each.alias))
-        for condition in select.where:
+        for condition in where:
             node = self._where(condition, node, scope)
         outputs = self._lists.outputs(select.items, scope, result)
         several = select.source.window if isinstance(select.source, syntax.Named) else None
@@ -381,15 +367,16 @@ class _Resolution:
 
     def _correlated(self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope) -> _Member | None:
         """A plain sub-query: conditions of its WHERE that name columns around it become conditions of the join."""
-        around = _Around(outer=scope)
+        around = Around(outer=scope)
         self._single(query.source)
-        source = self._relation(query.source, around)
-        if source is None:
+        read = self._from(query.source, query.where, around)
+        if read is None:
             return None
+        source, where = read
         noted = len(self.mistakes)
         right, inner = source.node, source.scope
         conditions: list[Expression] = []
-        for each in query.where:
+        for each in where:
             if isinstance(each, syntax.Membership):
                 right = self._member(each, right, inner)
                 continue
@@ -411,11 +398,11 @@ class _Resolution:
 
     def _whole(self, member: syntax.Membership, node: Node, scope: Scope) -> _Member | None:
         """A sub-query that is computed for itself, whatever the rows around it."""
-        inner = self.query(member.query, _Around(hidden=Hidden(scope, _WHOLE, _OUTSIDE)))
+        inner = self.query(member.query, Around(hidden=Hidden(scope, _WHOLE, _OUTSIDE)))
         value = self.phrases.expression(member.value, scope, node.schema) if member.value else None
         if inner is None or (member.value is not None and value is None):
             return None
-        prefix = _Around(outer=scope).prefix("subquery")
+        prefix = Around(outer=scope).prefix("subquery")
         right = _renamed(inner, [f"{prefix}.{each}" for each in inner.schema.names], member.part)
         if value is None:
             return right, None, []

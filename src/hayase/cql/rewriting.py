@@ -27,6 +27,7 @@ from hayase.cql.logical import (
     Project,
     SetOperation,
     Source,
+    TableJoin,
     ToStream,
 )
 
@@ -59,6 +60,12 @@ def _pushed(node: Node, wanted: Sequence[Expression]) -> Node:
             names = plain_columns(node.columns)
             down, up = _split(wanted, names)
             return _filtered(Project(_pushed(node.child, [renamed(each, names) for each in down]), node.columns), up)
+        case TableJoin():
+            own = {name: name for name in node.child.schema.names}
+            names = own | (plain_columns(node.keys) if node.kind == "inner" else {})
+            down, up = _split(wanted, names)
+            below = _pushed(node.child, [renamed(each, names) for each in down])
+            return _filtered(replace(node, child=below), up)
         case Aggregate():
             names = plain_columns(node.keys)
             down, up = _split(wanted, names)
@@ -230,6 +237,10 @@ def _pruned(node: Node, needed: frozenset[str]) -> Node:
         case Project():
             columns = tuple(each for each in node.columns if each.name in needed) or node.columns[:1]
             return Project(_pruned(node.child, _read(each.value for each in columns)), columns)
+        case TableJoin():
+            below = needed | _read(each.value for each in node.keys)
+            shown = tuple(each for each in node.columns if f"{node.alias}.{each}" in needed)
+            return replace(node, child=_trimmed(_pruned(node.child, below), below), columns=shown)
         case Aggregate():
             calls = tuple(each for each in node.calls if each.name in needed)
             arguments = (one for each in calls for one in each.arguments)

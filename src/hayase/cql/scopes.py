@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from hayase.core.errors import nearest
 from hayase.core.purity import AGAIN, CLOCKS
+from hayase.cql.logical import Node
 
-__all__ = ["Found", "Hidden", "Merged", "Missing", "Relation", "Scope", "quoted"]
+__all__ = ["Around", "Found", "From", "Hidden", "Merged", "Missing", "Relation", "Scope", "quoted"]
 
 
 def quoted(name: str) -> str:
@@ -156,3 +157,36 @@ class Scope:
                 if sql not in shown:
                     shown.add(sql)
                     yield merged.name if merged else column, sql
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around a query or a relation: queries further out, and the relations to its left in FROM."""
+
+    outer: Scope | None = None
+    hidden: Hidden | None = None
+    beside: tuple[Relation, ...] = ()
+
+    def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[Merged, ...] = ()) -> Scope:
+        """The names that these relations show there."""
+        return Scope(relations, merged, self.outer, self.hidden)
+
+    def prefix(self, alias: str) -> str:
+        """What the plan puts before the columns of a relation: its alias, unless something around has it."""
+        taken = {each.prefix.lower() for each in self.beside}
+        scope = self.outer
+        while scope is not None:
+            taken |= {each.prefix.lower() for each in scope.relations}
+            scope = scope.outer
+        name, number = alias, 2
+        while name.lower() in taken:
+            name, number = f"{alias}_{number}", number + 1
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A relation of a FROM clause, and the names that it shows."""
+
+    node: Node
+    scope: Scope

@@ -1,7 +1,8 @@
 """From a fragment of a query to a stage: the map sides of its leaves, their keys, the operators of the kernel, the output.
 
-A leaf's filters and projections run on the map side, and so do the keys and arguments of what stands above it. Above a
-window by partition, whose tuples must all come to be counted, and above a stream of changes, they stay in the kernel.
+A leaf's filters and projections run on the map side, where tables are met too, and so do the keys and arguments of what
+stands above it. Above a window by partition, whose tuples must all come to be counted, and above a stream of changes,
+they stay in the kernel.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
 from hayase.cql.columns import both, column, plain
-from hayase.cql.drafts import Draft, Reading, Step
-from hayase.cql.identity import digest, shape_of, source_facts
+from hayase.cql.drafts import Draft, Meeting, Reading, Step
+from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.joining import Making, company
 from hayase.cql.keying import Fragment, LeafKey, differs, is_leaf, leaves, source_of
 from hayase.cql.logical import (
@@ -45,6 +46,7 @@ from hayase.cql.steps import (
     only_keeps,
     read_by,
     same,
+    scalar_steps,
     stream_columns,
     told,
     traced,
@@ -97,6 +99,7 @@ def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> 
     earliest = [work.earliest(base, "earliest" if begins else "clock") for base in wanted]
     config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if begins else ())
     known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
+    known += table_facts(node for leaf in leaves(fragment.root) for node in chain(leaf))
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
     stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, Making(config), company(work.inputs, plan))
@@ -166,7 +169,7 @@ class _Assembly:
 
     def _reading(
         self, source: Source, side: MapSide, schema: pa.Schema, key: tuple[str, ...], read: Mapping[str, str],
-        steps: Sequence[Step],
+        steps: Sequence[Step | Meeting],
     ) -> int:  # fmt: skip
         self.read.append(set(read.values()))
         taken = Input(source.declaration.name, side, schema, key)
@@ -175,7 +178,7 @@ class _Assembly:
         return self.add(taken, Reading("rows", tuple(told(read, steps, source)), tuple(read.values())))
 
     def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
-        read, steps = chosen_first(source, in_steps(above, source.schema))
+        read, steps = chosen_first(source, scalar_steps(above, source.schema))
         carried = pa.schema([(ROW_ID, pa.int64()), (VALID_FROM, pa.int64()), (VALID_TO, pa.int64())])
         chosen = choosing(source, read)
         first = Lived(chosen.columns, pa.schema([*chosen.schema, *carried]), source.declaration.time_scale)
@@ -193,7 +196,7 @@ class _Assembly:
         assert sign is not None
         side = Changed(chosen.columns, schema, sign)
         number = self._reading(source, side, schema, key or (), {**own, ADDED: sign}, ())
-        return _scalars(plans.Changes(number, chosen.schema), in_steps(above, source.schema))
+        return _scalars(plans.Changes(number, chosen.schema), scalar_steps(above, source.schema))
 
     def _partition(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
         """All tuples come, and those that the filters let through are marked."""
@@ -205,7 +208,7 @@ class _Assembly:
             if isinstance(lowest, Filter):
                 conditions.append(lowest.predicate)
         shown = above[len(above) - len(rest) - 1].schema.names if len(rest) < len(above) else source.schema.names
-        steps = in_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
+        steps = scalar_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
         needed = read_by(steps[0]) if steps else set(shown)
         keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
         where = both(conditions)
@@ -235,7 +238,7 @@ class _Assembly:
         source = nodes[0]
         assert isinstance(source, Source)
         window = source.window
-        steps = in_steps(nodes[1:], source.schema)
+        steps = scalar_steps(nodes[1:], source.schema)
         names = tuple(plain(each.value) or "" for each in node.keys)
         where = None
         if window.kind == "rows":
@@ -270,7 +273,7 @@ class _Assembly:
                 while isinstance(inner, Filter | Project):
                     nodes.insert(0, inner)
                     inner = inner.child
-                return _scalars(self.node(inner), in_steps(nodes, inner.schema))
+                return _scalars(self.node(inner), scalar_steps(nodes, inner.schema))
             case Join():
                 return self._join(node)
             case Aggregate() if is_shared(node):

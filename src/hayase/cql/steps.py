@@ -1,40 +1,58 @@
-"""The steps of a leaf, or of a kernel between two operators: filters and projections, in as few passes as they can be done,
-and as map sides."""
+"""The steps of a leaf, or of a kernel between two operators: filters, projections and tables to meet, in as few passes as
+they can be done, and as map sides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
-from hayase.cql.columns import both, column, plain
-from hayase.cql.drafts import Step
-from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source
-from hayase.cql.map_sides import Chosen, Composed, Computed
+from hayase.cql.columns import both, column, plain, plain_columns, renamed
+from hayase.cql.drafts import Meeting, Step
+from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
+from hayase.cql.map_sides import Chosen, Composed, Computed, Met
+from hayase.cql.outputs import nullable
 
 __all__ = [
-    "chain", "choosing", "chosen_first", "in_steps", "map_side", "only_keeps", "read_by", "same", "stream_columns", "told",
-    "traced",
+    "chain", "choosing", "chosen_first", "in_steps", "map_side", "only_keeps", "read_by", "same", "scalar_steps",
+    "stream_columns", "told", "traced",
 ]  # fmt: skip
 
+_Any = TypeVar("_Any", Step, Step | Meeting)
 
-def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step]:
-    """Filters and projections, the lowest first, over rows of that schema, in as few steps as they can be done."""
-    steps: list[Step] = []
+
+def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | Meeting]:
+    """What stands upon a source, the lowest first, over rows of that schema, in as few steps as it can be done.
+
+    What a table's key is equal to is computed in a step before the table is met, unless it is a column already.
+    """
+    steps: list[Step | Meeting] = []
     conditions: list[Expression] = []
     for node in nodes:
         if isinstance(node, Filter):
             conditions.append(node.predicate)
             continue
+        if isinstance(node, TableJoin):
+            computed = [each for each in node.keys if plain(each.value) is None]
+            made = Step((*same(node.child.schema), *computed), both(conditions))
+            if computed and steps and not conditions:
+                steps[-1:] = _with(steps[-1], computed, made)
+            elif computed or conditions:
+                steps.append(made)
+            conditions = []
+            steps.append(Meeting(node, tuple(plain(each.value) or each.name for each in node.keys)))
+            continue
         assert isinstance(node, Project)
         made = Step(node.columns, both(conditions))
         conditions = []
-        if steps and made.only_chooses:
-            values = {each.name: each.value for each in steps[-1].columns}
+        last = steps[-1] if steps else None
+        if isinstance(last, Step) and made.only_chooses:
+            values = {each.name: each.value for each in last.columns}
             chosen = tuple(Column(each.name, values[plain(each.value) or ""]) for each in made.columns)
-            steps[-1] = Step(chosen, steps[-1].where)
+            steps[-1] = Step(chosen, last.where)
         else:
             steps.append(made)
     if conditions:
@@ -43,8 +61,27 @@ def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step]:
     return [each for each in steps if not _is_idle(each, steps, names)]
 
 
-def _is_idle(step: Step, steps: Sequence[Step], names: pa.Schema) -> bool:
+def _with(last: Step | Meeting, computed: Sequence[Column], made: Step) -> list[Step | Meeting]:
+    """A step that gives computed columns too, if it only hands on what they read; else itself and the one `made` for them."""
+    names = plain_columns(last.columns) if isinstance(last, Step) else {}
+    if isinstance(last, Meeting) or any(not each.value.columns <= names.keys() for each in computed):
+        return [last, made]
+    added = [Column(each.name, renamed(each.value, names)) for each in computed]
+    return [Step((*last.columns, *added), last.where)]
+
+
+def scalar_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step]:
+    """The same where no table is met."""
+    steps = in_steps(nodes, names)
+    found = [each for each in steps if isinstance(each, Step)]
+    assert len(found) == len(steps), "only records of this very instant meet tables"
+    return found
+
+
+def _is_idle(step: Step | Meeting, steps: Sequence[Step | Meeting], names: pa.Schema) -> bool:
     """Whether a step, the only one, leaves everything as it is."""
+    if isinstance(step, Meeting):
+        return False
     stays = [plain(each.value) for each in step.columns] == [each.name for each in step.columns] == names.names
     return len(steps) == 1 and step.only_chooses and stays
 
@@ -53,13 +90,22 @@ def same(schema: pa.Schema) -> tuple[Column, ...]:
     return tuple(Column(each.name, column(each.name, each.type)) for each in schema)
 
 
-def map_side(first: MapSide, steps: Iterable[Step], carried: pa.Schema) -> MapSide:
+def map_side(first: MapSide, steps: Iterable[Step | Meeting], carried: pa.Schema) -> MapSide:
     """The steps behind a first map side; the columns `carried` go through all of them."""
     side = first
     for step in steps:
-        step = Step((*step.columns, *same(carried)), step.where)
-        side = Composed(side, _computed(step))
+        if isinstance(step, Meeting):
+            assert not len(carried), "only records meet tables"
+            side = Composed(side, _met(step))
+        else:
+            side = Composed(side, _computed(Step((*step.columns, *same(carried)), step.where)))
     return side
+
+
+def _met(step: Meeting) -> Met:
+    join = step.join
+    own = tuple(join.child.schema.names)
+    return Met(join.table.table.name, join.kind, own, step.keys, join.columns, nullable(join.schema), join.table)
 
 
 def _computed(step: Step) -> MapSide:
@@ -81,25 +127,30 @@ def stream_columns(source: Source) -> dict[str, str]:
     return found
 
 
-def chosen_first(source: Source, steps: list[Step]) -> tuple[dict[str, str], list[Step]]:
+def chosen_first(source: Source, steps: Sequence[_Any]) -> tuple[dict[str, str], list[_Any]]:
     """Which columns of the stream are read, under which names, and the steps that are left then."""
     own = stream_columns(source)
-    if not steps:
-        return own, steps
-    if steps[0].only_chooses:
-        return {each.name: own[plain(each.value) or ""] for each in steps[0].columns}, steps[1:]
-    values = [each.value for each in steps[0].columns]
-    read = {name for each in [*values, *([steps[0].where] if steps[0].where else [])] for name in each.columns}
-    return {name: stream for name, stream in own.items() if name in read} or dict([next(iter(own.items()))]), steps
+    first = steps[0] if steps else None
+    if not isinstance(first, Step):
+        return own, list(steps)
+    if first.only_chooses:
+        return {each.name: own[plain(each.value) or ""] for each in first.columns}, list(steps[1:])
+    read = read_by(first)
+    return {name: stream for name, stream in own.items() if name in read} or dict([next(iter(own.items()))]), list(
+        steps
+    )
 
 
 def traced(leaf: Node, name: str) -> str | None:
     """The column of the source that a column of a leaf is, if it is nothing else."""
     found: str | None = name
     while not isinstance(leaf, Source):
-        assert isinstance(leaf, Filter | Project)
+        assert isinstance(leaf, Filter | Project | TableJoin)
         if isinstance(leaf, Project):
             found = next((plain(each.value) for each in leaf.columns if each.name == found), None)
+        elif isinstance(leaf, TableJoin) and found not in leaf.child.schema.names:
+            keys = leaf.keys if leaf.kind == "inner" else ()
+            found = next((plain(each.value) for each in keys if each.name == found), None)
         leaf = leaf.child
     return found
 
@@ -108,7 +159,7 @@ def chain(leaf: Node) -> list[Node]:
     """A leaf's source, and what stands upon it."""
     nodes = [leaf]
     while not isinstance(nodes[-1], Source):
-        assert isinstance(nodes[-1], Filter | Project)
+        assert isinstance(nodes[-1], Filter | Project | TableJoin)
         nodes.append(nodes[-1].child)
     return nodes[::-1]
 
@@ -118,7 +169,7 @@ def choosing(source: Source, read: Mapping[str, str]) -> Chosen:
     return Chosen(tuple(read.values()), schema)
 
 
-def told(read: Mapping[str, str], steps: Sequence[Step], source: Source) -> list[Step]:
+def told(read: Mapping[str, str], steps: Sequence[Step | Meeting], source: Source) -> list[Step | Meeting]:
     if steps:
         return list(steps)
     kinds = source.declaration.arrow_schema

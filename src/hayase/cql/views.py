@@ -3,6 +3,9 @@
 Lateness is then judged where the records are. Behind a filter it could not be: the filter's clock tells how far its input
 is, its output only how far the records are that it let through. It also saves a batch of latency. Windows by rows count
 the view's records: the inputs that bring their times look through the view too.
+
+A view that meets tables is no exception: who reads it meets them anew, as they are when the batch begins that takes the
+record. Stages that stand at the same place take it in one batch, and so agree; one that begins later meets later tables.
 """
 
 from __future__ import annotations

@@ -5,11 +5,26 @@ Spark's own daemon imports nothing, so every new worker spends seconds on it: at
 
 from __future__ import annotations
 
+import gc
+from importlib import import_module
+
 from pyspark.daemon import manager
 
-from hayase.engine import lane  # noqa: F401 (a worker forked from here has it)
 from hayase.lifetimes.kernel import compile_ahead
 
+NEEDED = (
+    "hayase.engine.lane",
+    "hayase.engine.planning",
+    "hayase.tables.planning",
+    "hayase.tables.lookups",
+    "hayase.tables.rocks",
+)
+"""Modules that tasks import when they first need them."""
+
 if __name__ == "__main__":
+    for name in NEEDED:
+        import_module(name)
     compile_ahead()
+    gc.freeze()  # what all workers share is never garbage
+    gc.set_threshold(50_000, 20, 20)  # a batch makes objects by the million, and few of them in circles
     manager()

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
 from hayase.core.stages import Stage
 from hayase.engine.home import Home, writing
@@ -42,7 +42,8 @@ class StageRecord:
     generation: int
     start: Start
     inputs: tuple[str, ...]
-    output: StreamDeclaration
+    output: StreamDeclaration | TableDeclaration
+    every: int | None = None
 
     @property
     def identity(self) -> str:
@@ -58,6 +59,7 @@ class Definition:
     declaration: PipelineDeclaration
     records: tuple[StageRecord, ...]
     buckets: int
+    home: Home
 
     def record(self, stage: str) -> StageRecord:
         for each in self.records:
@@ -67,10 +69,13 @@ class Definition:
 
     def readers(self, stage: str) -> frozenset[str]:
         """A stage, and the stages that read its output, directly or through others."""
-        found = {stage}
-        for each in self.records:  # in dependency order
-            if found.intersection(each.inputs):
-                found.add(each.name)
+        found: set[str] = set()
+        more = {stage}
+        while more != found:  # once, but for loops: they stand in the order in which they read each other
+            found = set(more)
+            for each in self.records:
+                if more.intersection(each.inputs):
+                    more.add(each.name)
         return frozenset(found)
 
 
@@ -84,15 +89,15 @@ def load(home: Home, version: int) -> Definition:
             declaration=PipelineDeclaration.from_json(data["declaration"]),
             records=tuple(_record_from(each) for each in data["records"]),
             buckets=data["buckets"],
+            home=home,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedState(f"the definition {path} cannot be read: {error}; restore it from a copy") from error
 
 
 def _record_from(data: Mapping[str, Any]) -> StageRecord:
-    return StageRecord(
-        **{**data, "inputs": tuple(data["inputs"]), "output": StreamDeclaration.from_json(data["output"])}
-    )
+    kind = TableDeclaration if "columns" in data["output"] else StreamDeclaration
+    return StageRecord(**{**data, "inputs": tuple(data["inputs"]), "output": kind.from_json(data["output"])})
 
 
 def latest_version(home: Home) -> int:
@@ -112,16 +117,16 @@ def latest(home: Home) -> Definition | None:
 
 def stages_of(definition: Definition) -> Mapping[str, Stage]:
     """The definition's stages, ready to run; planned once per process."""
-    return _planned(definition.declaration)
+    return _planned(definition.declaration, definition.home)
 
 
 @lru_cache(maxsize=16)
-def _planned(declaration: PipelineDeclaration) -> Mapping[str, Stage]:
-    from hayase.cql.planner import plan  # takes its time to load, and who only plans batches does without
+def _planned(declaration: PipelineDeclaration, home: Home) -> Mapping[str, Stage]:
+    from hayase.engine.planning import plan  # takes its time to load, and who only plans batches does without
 
-    planned = plan(declaration)
+    planned = plan(declaration, home.path)
     if planned.mistakes:
-        raise DeclarationError([mistake for _, mistake in planned.mistakes])
+        raise DeclarationError([mistake for _, _, mistake in planned.mistakes])
     return {stage.name: stage for stage in planned.stages}
 
 
@@ -141,7 +146,7 @@ def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, S
         fcntl.flock(lock, fcntl.LOCK_EX)
         current = latest(home)
         buckets = _bucket_count(current, declaration)
-        stages = _planned(declaration)
+        stages = _planned(declaration, home)
         anew = _with_readers(dict(resets or {}), stages)
         version = (current.version if current else 0) + 1
         records = _records(current, stages, anew, version)
@@ -150,13 +155,15 @@ def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, S
             StreamLog.ensure(home.path, each)
         before = {each.name: each.output for each in current.records} if current else {}
         for record in records:
+            if isinstance(record.output, TableDeclaration):
+                continue
             if record.generation == version:  # it is laid out when its lane begins it
                 _check_free(home, record.output.name)
             elif before[record.name] != record.output:
                 StreamLog.ensure(home.path, record.output)
         if current and kept:
             return current
-        made = Definition(version, declaration, records, buckets)
+        made = Definition(version, declaration, records, buckets, home)
         with writing(f"the definition {_path(home, version)}"):
             write_atomic(_path(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
         return made
@@ -204,11 +211,14 @@ def _with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict
     for name in resets:
         if name not in names:
             raise UnknownName("stage", name, names)
-    for stage in stages.values():  # in dependency order
-        if stage.query in resets:
-            resets.setdefault(stage.name, resets[stage.query])
-        elif stage.name not in resets and any(each.stream in resets for each in stage.inputs):
-            resets[stage.name] = "earliest"
+    known = -1
+    while len(resets) > known:  # once, but for loops
+        known = len(resets)
+        for stage in stages.values():
+            if stage.query in resets:
+                resets.setdefault(stage.name, resets[stage.query])
+            elif stage.name not in resets and any(each.stream in resets for each in stage.inputs):
+                resets[stage.name] = "earliest"
     return resets
 
 
@@ -216,7 +226,7 @@ def _records(
     current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start], version: int
 ) -> tuple[StageRecord, ...]:
     known = {each.name: each for each in current.records} if current else {}
-    before = _planned(current.declaration) if current else {}
+    before = _planned(current.declaration, current.home) if current else {}
     records = []
     for stage in stages.values():
         record = known.get(stage.name)
@@ -234,10 +244,15 @@ def _records(
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
     inputs = tuple(dict.fromkeys(each.stream for each in stage.inputs))
-    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output)
+    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every)
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
-    """A stage without state may compute something else from the next record on, if its output keeps its shape."""
+    """A stage without state may compute something else from the next record on, if its output keeps its shape. What is in
+    a table must be what its rules make of the events."""
+    if isinstance(new.output, TableDeclaration):
+        from hayase.tables.planning import goes_on
+
+        return goes_on(old, new)
     same_inputs = [each.stream for each in old.inputs] == [each.stream for each in new.inputs]
     return old.kernel is None and new.kernel is None and same_inputs and old.output == new.output

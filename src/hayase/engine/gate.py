@@ -27,11 +27,13 @@ BATCH_BYTES = 512 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What may be taken next. A closed gate plans no batch at all; `stages` narrows the rows of single stages."""
+    """What may be taken next. A closed gate plans no batch at all; `stages` narrows the rows of single stages. `at_once`
+    lets stages fire without waiting for their time."""
 
     open: bool = True
     limit: int = BATCH_ROWS
     stages: Mapping[str, int] = field(default_factory=dict)
+    at_once: bool = False
 
     def rows(self, stage: str) -> int:
         """How many records of each of its streams a stage may take."""

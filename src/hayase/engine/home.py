@@ -45,6 +45,14 @@ class Home:
         """What the map side of the batch at hand gives to its reduce side."""
         return self.path / "exchange" / lane
 
+    @property
+    def tables(self) -> Path:
+        """The stores of tables, to which only the process that holds the lock writes."""
+        return self.path / "tables"
+
+    def table(self, name: str) -> Path:
+        return self.tables / name
+
     def gate(self, lane: str) -> Path:
         return self.path / "gates" / f"{lane}.json"
 

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.mapping import blob_rows, header_rows, map_ranges
 from hayase.engine.positions import Batch, Range, advance, ranges
 from hayase.engine.reducing import Report, Task, reduce_bucket
+from hayase.engine.tables import Tables
 
 __all__ = ["InProcess", "begin"]
 
@@ -35,21 +37,28 @@ class InProcess:
     """Runs a home's newest definition, batch by batch. The caller holds the home's lock."""
 
     def __init__(
-        self, home: Home, now: Callable[[], int], lane: str = MAIN, gate: Gate | None = None, tasks: int | None = None
+        self,
+        home: Home,
+        now: Callable[[], int],
+        lane: str = MAIN,
+        gate: Gate | None = None,
+        tasks: int | None = None,
+        at_once: bool = True,
     ):
+        self._at_once = at_once
         self._home, self._now, self._lane = home, now, lane
         self._tasks = tasks or os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
         self._gate = gate or FileGate(home.gate(lane))
-        self._commits = Commits(home, lane)
+        self.commits = Commits(home, lane)
         self._epoch = f"inprocess-{uuid.uuid4().hex}"
-        self.manifest = self._commits.recover()
+        self.manifest = self.commits.recover()
         self._failed = False
 
     def step(self) -> bool:
         """Run one batch; False when there was nothing to do. After one that failed, go on from what is on disk."""
         if self._failed:
-            self.manifest = self._commits.recover()
+            self.manifest = self.commits.recover()
         self._failed = True
         moved = self._step(self.manifest)
         self._failed = False
@@ -59,7 +68,7 @@ class InProcess:
         definition = load(self._home, latest_version(self._home))
         logs = Logs(self._home, definition)
         now = self._now()
-        end = advance(base.offset, definition, logs, self._gate.grants(), now)
+        end = advance(base.offset, definition, logs, replace(self._gate.grants(), at_once=self._at_once), now)
         if end == base.offset:
             return False
         batch = Batch(base.offset, end)
@@ -77,7 +86,7 @@ class InProcess:
             return reduce_bucket(task, bucket[0], definition, bucket[1])
 
         reports = self._each(reduced, list(_by_bucket(blobs, definition.buckets)), threaded)
-        self.manifest = self._commits.commit(base, self._epoch, base.batch + 1, reports, now)
+        self.manifest = self.commits.commit(base, self._epoch, base.batch + 1, reports, now)
         return True
 
     def _each(self, work: Callable[[_T], _U], items: list[_T], threaded: bool) -> list[_U]:
@@ -95,6 +104,15 @@ class InProcess:
         while self.step():
             pass
         return self.manifest
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, which this runner has open."""
+        return self.commits.tables
+
+    def close(self) -> None:
+        """Let go of the tables; the runner can go on all the same."""
+        self.commits.close()
 
 
 def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, Any]]]]:

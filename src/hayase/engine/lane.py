@@ -66,13 +66,15 @@ class Lane:
         home: Home,
         lane: str,
         *,
+        commits: Commits | None = None,
         awake: bool = False,
         on_commit: Callable[[Manifest], None] | None = None,
     ):
         self._session, self._home, self._lane = session, home, lane
         self._gate = FileGate(home.gate(lane))
-        self._gate.set(Grants())
-        self._commits = Commits(home, lane)
+        self._at_once = not awake
+        self._gate.set(Grants(at_once=self._at_once))
+        self._commits = commits or Commits(home, lane)
         self._on_commit = on_commit
         self.manifest = begin(self._commits, self._commits.recover(), now_us())
         exchange.clear(home.exchange(lane))
@@ -124,7 +126,7 @@ class Lane:
         definition = definition_of(self._home, latest_version(self._home))
         offset = self.manifest.offset
         # at the time of the start: a silent stream's clock goes on with the wall clock and would never be caught up with
-        return advance(offset, definition, Logs(self._home, definition), Grants(), self._started) == offset
+        return advance(offset, definition, Logs(self._home, definition), Grants(at_once=True), self._started) == offset
 
     def check(self) -> None:
         """Raise what ended the query, if something did."""
@@ -137,7 +139,7 @@ class Lane:
     def drain(self, patience: float = 600.0) -> None:
         """Let the running batch finish, begin no other, and stop."""
         if self._query.isActive:
-            self._gate.set(Grants(open=False))
+            self._gate.set(Grants(open=False, at_once=self._at_once))
             until = time.monotonic() + patience
             quiet_since = time.monotonic()
             while self._query.isActive and time.monotonic() < min(until, quiet_since + 2 * POLL):

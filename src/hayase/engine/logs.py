@@ -17,7 +17,8 @@ __all__ = ["Logs", "declared_streams"]
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
     """Every stream of a definition: the declared ones and the outputs of stages."""
-    outputs = {each.output.name: each.output for each in definition.records}
+    written = [each.output for each in definition.records]
+    outputs = {each.name: each for each in written if isinstance(each, StreamDeclaration)}
     return {each.name: each for each in definition.declaration.streams} | outputs
 
 

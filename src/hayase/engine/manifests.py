@@ -16,13 +16,15 @@ from typing import Any
 
 import orjson
 
+from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
 from hayase.core.times import END
 from hayase.engine.definitions import load
 from hayase.engine.home import Home, writing
 from hayase.engine.positions import Offset, begun
-from hayase.engine.reducing import Figures, Part, Report
+from hayase.engine.reducing import Figures, Part, Report, Run, marker_of
 from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json, segments
+from hayase.engine.tables import Tables
 from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD
 from hayase.streams.durable import fsync_directory, remove_leftovers, write_atomic
@@ -48,6 +50,7 @@ class Manifest:
     totals: Mapping[str, Figures] = field(default_factory=dict)
     committed_at: int = 0
     seconds: float = 0.0
+    runs: tuple[Run, ...] = ()
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -66,6 +69,7 @@ class Manifest:
                 "totals": {stage: asdict(each) for stage, each in self.totals.items()},
                 "committed_at": self.committed_at,
                 "seconds": self.seconds,
+                "runs": [asdict(each) for each in self.runs],
             }
         )
 
@@ -87,6 +91,7 @@ class Manifest:
             totals={stage: Figures(**each) for stage, each in data["totals"].items()},
             committed_at=data["committed_at"],
             seconds=data["seconds"],
+            runs=tuple(Run(**each) for each in data.get("runs", ())),
         )
 
     def files(self) -> set[str]:
@@ -95,12 +100,19 @@ class Manifest:
 
 
 class Commits:
-    """The manifests of a lane: one process writes them, anybody may look."""
+    """The manifests of a lane: one process writes them, anybody may look. The writer has the tables open until `close`."""
 
-    def __init__(self, home: Home, lane: str):
+    def __init__(self, home: Home, lane: str, tables: Tables | None = None):
         self.home, self.lane = home, lane
         self.directory = home.commits(lane)
+        self.tables = tables or Tables(home)
+        self.done = Manifest()
+        """The manifest whose promises are all kept: what follows in the logs is not in the tables yet."""
         self._logs: dict[str, StreamLog] = {}
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        self.tables.close()
 
     def latest(self) -> Manifest:
         """The newest manifest; an empty one before the first batch."""
@@ -116,6 +128,7 @@ class Commits:
             remove_leftovers(self.directory)
         manifest = self.latest()
         self._carry_out(manifest)
+        self.done = manifest
         self.sweep(manifest, everything=True)
         return manifest
 
@@ -130,6 +143,7 @@ class Commits:
                 fsync_directory(directory)
             write_atomic(path, manifest.as_json())
         self._carry_out(manifest)
+        self.done = manifest
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
         (self.directory / f"{manifest.version - KEPT:012d}.json").unlink(missing_ok=True)
@@ -141,7 +155,10 @@ class Commits:
             definition = load(self.home, manifest.offset.definition)
             for name in manifest.begun:
                 output = definition.record(name).output
-                self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
+                if isinstance(output, TableDeclaration):
+                    self.tables.own(output).begin(f"{definition.version}")
+                else:
+                    self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
         parts = sorted(manifest.parts, key=lambda each: (each.stream, each.order))
         last = {each.stream: each for each in parts}
         for part in parts:  # the last one says with it how far the stream is complete
@@ -153,6 +170,19 @@ class Commits:
                 self._log(stream).finish(max(each.peak for each in manifest.offset.positions[stream].values()))
             else:
                 self._log(stream).advance(clock)
+        if manifest.runs:
+            self._take_in(manifest)
+
+    def _take_in(self, manifest: Manifest) -> None:
+        """Bring the runs into their tables, those of a table all at once, and once however often this is called."""
+        definition = load(self.home, manifest.offset.definition)
+        staged = self.home.staged(self.lane)
+        for name in sorted({each.table for each in manifest.runs}):
+            output = definition.record(name).output
+            assert isinstance(output, TableDeclaration)
+            files = [staged / each.file for each in manifest.runs if each.table == name]
+            with writing(f'table "{name}"'):
+                self.tables.own(output).ingest(files, marker_of(self.lane, manifest.version))
 
     def sweep(self, manifest: Manifest, everything: bool = False) -> int:
         """Delete state and staged files that this manifest does not name: left by attempts that failed.
@@ -224,8 +254,13 @@ def _successor(home: Home, base: Manifest, epoch: str, batch: int, reports: Sequ
         offset=planned.end,
         parts=tuple(part for report in reports for part in report.parts),
         begun=begins,
-        clocks={stage: min(each.clock for each in inputs.values()) for stage, inputs in planned.end.positions.items()},
+        clocks={
+            stage: min(each.clock for each in inputs.values())
+            for stage, inputs in planned.end.positions.items()
+            if not isinstance(definition.record(stage).output, TableDeclaration)
+        },
         states=states,
         totals=totals,
         committed_at=now,
+        runs=tuple(run for report in reports for run in report.runs),
     )

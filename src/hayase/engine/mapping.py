@@ -189,7 +189,7 @@ def _mapped(
 ) -> Iterator[_Made]:
     """What each input that reads this stream makes of a chunk."""
     timely = _Timely(chunk, Refusals(), chunk.rows, np.arange(len(chunk)))
-    if party.stages[0].kernel is not None:
+    if party.stages[0].kernel is not None and party.stages[0].every is None:
         late = _late(chunk, log, party.passed)
         if len(late):
             kept = np.delete(timely.kept, late.rows)
@@ -211,7 +211,12 @@ class _Timely:
 
 def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Definition, bucket: int, now: int) -> _Made:
     source, chunk = party.inputs[number], timely.chunk
-    mapped = source.map_side(timely.rows)
+    if source.horizon is not None:
+        timely = _within(timely, source.horizon)
+    rows = timely.rows
+    if source.numbered:
+        rows = rows.append_column(OFFSET, pa.array(timely.kept + chunk.first, pa.int64()))
+    mapped = source.map_side(rows)
     origin = timely.kept[mapped.origin]
     made = _Made([])
     if party.stages[0].kernel is None:
@@ -274,6 +279,21 @@ def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:
             for i in rows
         ],
     )
+
+
+def _within(timely: _Timely, horizon: int) -> _Timely:
+    """A chunk without the records that are older than the horizon. What is refused depends on the log alone."""
+    times, peaks = timely.chunk.times, timely.chunk.peaks
+    old = np.flatnonzero((times < peaks - horizon) & (peaks > BEGINNING))
+    if not len(old):
+        return timely
+    kept = np.delete(timely.kept, old)
+    reasons = [
+        f"too old: {instant_text(int(times[i]))} is before {instant_text(int(peaks[i]) - horizon)}; whether an event came "
+        f"before is known for {duration_text(horizon)} (the horizon)"
+        for i in old
+    ]
+    return _Timely(timely.chunk, Refusals(old, reasons), timely.chunk.rows.take(pa.array(kept)), kept)
 
 
 def _batch(table: pa.Table) -> pa.RecordBatch:

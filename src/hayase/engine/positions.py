@@ -22,7 +22,7 @@ from hayase.engine.definitions import Definition, StageRecord
 from hayase.engine.gate import BATCH_BYTES, Grants
 from hayase.streams import Index, StreamLog
 
-__all__ = ["Batch", "Offset", "Position", "Range", "advance", "begun", "horizon", "ranges"]
+__all__ = ["Batch", "Firing", "Offset", "Position", "Range", "advance", "begun", "horizon", "ranges"]
 
 IDLE_STEP = 1_000_000
 """A silent stream's clock follows the wall clock in steps of a second, so that silence does not cost a batch every poll."""
@@ -37,17 +37,28 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Firing:
+    """The last time that a stage fired, as a multiple of its interval, and how often it had to let one pass so far:
+    records were there, and the lane was still busy."""
+
+    number: int
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Offset:
     """Where a lane stands between two batches. `tick` changes only to keep the workers awake."""
 
     definition: int = 0
     positions: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
     tick: int = 0
+    firings: Mapping[str, Firing] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "definition": self.definition,
             "tick": self.tick,
+            "firings": {stage: [each.number, each.missed] for stage, each in self.firings.items()},
             "positions": {
                 stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
                 for stage, inputs in self.positions.items()
@@ -59,6 +70,7 @@ class Offset:
         return cls(
             definition=data["definition"],
             tick=data["tick"],
+            firings={stage: Firing(*each) for stage, each in data.get("firings", {}).items()},
             positions={
                 stage: {stream: Position(*each) for stream, each in inputs.items()}
                 for stage, inputs in data["positions"].items()
@@ -113,10 +125,17 @@ def advance(
     if not grants.open:
         return start
     if definition.version != start.definition:
-        return Offset(definition.version, _carried_over(start, definition, logs), start.tick)
+        carried = _carried_over(start, definition, logs)
+        kept = {stage: each for stage, each in start.firings.items() if stage in carried}
+        return Offset(definition.version, carried, start.tick, kept)
+    firing = {each.name: now // each.every for each in definition.records if each.every is not None}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
     for stage, inputs in start.positions.items():
+        fired = start.firings.get(stage)
+        if stage in firing and fired is not None and firing[stage] <= fired.number and not grants.at_once:
+            positions[stage] = inputs
+            continue
         limit = grants.rows(stage)
         moved = {}
         for stream, position in inputs.items():
@@ -130,7 +149,30 @@ def advance(
                 position, at=at, clock=max(end.clock, position.clock), peak=max(end.peak, position.peak)
             )
         positions[stage] = moved
-    return Offset(definition.version, _with_company(positions, start, definition), max(tick, start.tick))
+    positions = _with_company(positions, start, definition)
+    fired_now = {
+        stage: _fired(
+            number, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1
+        )
+        for stage, number in firing.items()
+        if positions[stage] != start.positions[stage]
+    }
+    return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now})
+
+
+def _fired(
+    number: int, last: Firing | None, inputs: Mapping[str, Position], logs: Mapping[str, StreamLog], every: int
+) -> Firing:
+    """A firing, and with it those that were missed since the oldest record that waits was written."""
+    if last is None or number <= last.number + 1:
+        return Firing(number, 0 if last is None else last.missed)
+    waiting = [
+        logs[stream].written_at(each.at) // every
+        for stream, each in inputs.items()
+        if each.at < logs[stream].index().next
+    ]
+    since = max(last.number, min(waiting, default=number))
+    return Firing(number, last.missed + max(0, number - since - 1))
 
 
 def _with_company(
@@ -155,6 +197,9 @@ def _with_company(
         going = [each.clock for each in company if each.clock < END]
         known = max([peak + (peak > BEGINNING), *going]) if going else END
         before = start.positions[stage]
+        if inputs is before:  # it waits for its time
+            found[stage] = before
+            continue
         found[stage] = {
             stream: each if each.clock < END else replace(each, clock=max(known, before[stream].clock), peak=peak)
             for stream, each in inputs.items()

@@ -18,11 +18,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME, Joint, Kernel, Outcome, Refusals, Spoiled, Stage, Tuples
 from hayase.engine.definitions import Definition, StageRecord, stages_of
-from hayase.engine.home import Home
+from hayase.engine.home import Home, writing
 from hayase.engine.mapping import from_blob, mapped_schema
 from hayase.engine.positions import Batch, Position, horizon
 from hayase.engine.state import (
@@ -40,7 +41,7 @@ from hayase.streams.ordering import WaitingRoom
 from hayase.streams.records import row_texts
 from hayase.streams.segments import stage as stage_segment
 
-__all__ = ["Figures", "Part", "Report", "Task", "forget_kernels", "reduce_bucket"]
+__all__ = ["Figures", "Part", "Report", "Run", "Task", "forget_kernels", "marker_of", "reduce_bucket"]
 
 
 @dataclass(slots=True)
@@ -74,6 +75,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A durable file of a table's entries that waits to be taken in."""
+
+    table: str
+    file: str
+    entries: int
+
+
+def marker_of(lane: str, version: int) -> bytes:
+    """What stands in the runs of a batch, so that a table knows which batches it has taken in."""
+    return f"{lane}/{version:012d}".encode()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one bucket's task made, for the manifest."""
 
@@ -82,6 +97,7 @@ class Report:
     parts: tuple[Part, ...]
     states: Mapping[str, tuple[SegmentRef, ...]]
     figures: Mapping[str, Figures]
+    runs: tuple[Run, ...] = ()
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -91,6 +107,7 @@ class Report:
                 "parts": [asdict(each) for each in self.parts],
                 "states": {stage: refs_as_json(refs) for stage, refs in self.states.items()},
                 "figures": {stage: asdict(each) for stage, each in self.figures.items()},
+                "runs": [asdict(each) for each in self.runs],
             }
         )
 
@@ -103,6 +120,7 @@ class Report:
             tuple(Part(**each) for each in data["parts"]),
             {stage: refs_from_json(refs) for stage, refs in data["states"].items()},
             {stage: Figures(**each) for stage, each in data["figures"].items()},
+            tuple(Run(**each) for each in data["runs"]),
         )
 
 
@@ -143,6 +161,7 @@ class _Made:
     states: dict[str, tuple[SegmentRef, ...]] = field(default_factory=dict)
     figures: dict[str, Figures] = field(default_factory=dict)
     letters: list[pa.Table] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
 
 def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequence[Mapping[str, Any]]) -> Report:
@@ -168,7 +187,9 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
             mine = [each for each in rows if stage.name in each["stage"].split(",")]
             made.letters += [pa.table(from_blob(each["blob"])) for each in mine if each["kind"] == "dead"]
             data = [each for each in mine if each["kind"] == "data"]
-            if stage.kernel is None:
+            if isinstance(stage.output, TableDeclaration):
+                _gather(task, stage, data, directory, made)
+            elif stage.kernel is None:
                 _pass_on(task, stage, sorted(data, key=lambda each: each["first"]), directory, made)
             else:
                 refs = task.states.get(record.identity, {}).get(bucket, ())
@@ -180,7 +201,7 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
         letters = pa.concat_tables(made.letters)
         made.parts.append(_part(task, directory, DEAD.name, letters, DEAD, order=bucket))
     bundle.close()
-    return Report(bucket, batch, tuple(made.parts), made.states, made.figures)
+    return Report(bucket, batch, tuple(made.parts), made.states, made.figures, tuple(made.runs))
 
 
 def _parties(definition: Definition, stages: Mapping[str, Stage], batch: Batch) -> list[list[StageRecord]]:
@@ -232,6 +253,9 @@ def _came(steps: Sequence[_Step]) -> list[dict[int, list[pa.RecordBatch]]]:
 
 def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> list[_Result]:
     """What each kernel makes of a batch, taken in steps of whole instants that fit the caches."""
+    if step.stage.every is not None:
+        whole = begun[0].held.kernel.process(begun[0].ready, step.since, step.clock, step.task.version)
+        return [_joined([whole])]
     made: list[list[Outcome]] = [[] for _ in begun]
     taken = [[np.zeros(len(each.ready), np.int64)] for each in begun]
     times = [[values(rows.column(TIME), np.int64) for rows in each.ready] for each in begun]
@@ -314,8 +338,22 @@ def _pass_on(task: Task, stage: Stage, data: list[Mapping[str, Any]], directory:
     """A stage without a kernel: what the map side gave is the output, chunk by chunk in the order of the log."""
     for each in data:
         rows = pa.table(from_blob(each["blob"]))
-        made.parts.append(_part(task, directory, stage.output.name, rows, stage.output, order=each["first"]))
+        made.parts.append(_part(task, directory, stage.name, rows, stage.output, order=each["first"]))
         made.figures[stage.name].written += rows.num_rows
+
+
+def _gather(task: Task, stage: Stage, data: list[Mapping[str, Any]], directory: Path, made: _Made) -> None:
+    """A table: the entries that came to this bucket, in one sorted run."""
+    if not data:
+        return
+    from hayase.tables.stores import write_run  # who has no tables does without
+
+    name = f"{task.version:012d}-{uuid.uuid4().hex}.run"
+    batches = [from_blob(each["blob"]) for each in data]
+    with writing(f"the run {directory / name}"):
+        count = write_run(directory / name, batches, marker_of(task.lane, task.version))
+    made.runs.append(Run(stage.name, name, count))
+    made.figures[stage.name].written += count
 
 
 def _part(task: Task, directory: Path, stream: str, rows: pa.Table, declaration: Any, order: int) -> Part:
@@ -370,7 +408,7 @@ class _Step:
     @property
     def is_due(self) -> bool:
         """Whether anything came, or a clock moved."""
-        return bool(self.data) or self.since != self.clock
+        return bool(self.data) or (self.stage.every is None and self.since != self.clock)
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
@@ -387,6 +425,8 @@ class _Step:
     def begun(self, held: _Held, came: Mapping[int, list[pa.RecordBatch]]) -> _Begun:
         """The kernel caught up, and its inputs up to the clock; `came` are the batches of each input."""
         self._catch_up(held)
+        if self.stage.every is not None:
+            return _Begun(held, 0, [self._in_log_order(number, came) for number in range(len(held.rooms))], [])
         waiting = self._waiting(held)
         ready, added = [], []
         for number, room in enumerate(held.rooms):
@@ -398,13 +438,27 @@ class _Step:
             )
         return _Begun(held, waiting, ready, added)
 
+    def _in_log_order(self, number: int, came: Mapping[int, list[pa.RecordBatch]]) -> pa.RecordBatch:
+        """What came for an input, all of it."""
+        schema = mapped_schema(self.stage.inputs[number].schema)
+        batches = [each.select(schema.names) for each in came.get(number, ())]
+        if not batches:
+            return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        offsets = values(whole.column(OFFSET), np.int64)
+        return (
+            whole
+            if bool(np.all(offsets[1:] >= offsets[:-1]))
+            else whole.take(pa.array(np.argsort(offsets, kind="stable")))
+        )
+
     def ended(
         self, begun: _Begun, outcome: _Result, directory: Path, bundle: Bundle, made: _Made
     ) -> tuple[SegmentRef, ...]:
         """Write what the kernel gave; the segments of its state are as they are returned then."""
         held, ready = begun.held, begun.ready
         if outcome.rows.num_rows:
-            output = self.stage.output
+            output = self.stage.stream
             made.parts.append(_part(self.task, directory, output.name, outcome.rows, output, self.bucket))
         refused = self._letters(ready, outcome.refused, made)
         read = zip(self.stage.inputs, ready)

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from hayase.engine.home import MAIN, Home
 from hayase.engine.lane import Lane
-from hayase.engine.manifests import Manifest
+from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.session import open_session, warm_up
 from hayase.engine.upkeep import Housekeeping
 
-__all__ = ["run", "run_until_idle", "running", "start_session"]
+__all__ = ["opened", "run", "run_until_idle", "running", "start_session"]
 
 WATCH = 0.02
 """Seconds between two looks at whether a lane is idle, has failed or shall stop."""
@@ -30,9 +30,18 @@ def start_session(home: Home, master: str | None = None, verbose: bool = False) 
 
 
 @contextlib.contextmanager
+def opened(home: Home) -> Iterator[Commits]:
+    """What was committed last, carried out: streams and tables can be read. The tables are open until this is left."""
+    with contextlib.closing(Commits(home, MAIN)) as commits:
+        commits.recover()
+        yield commits
+
+
+@contextlib.contextmanager
 def running(
     home: Home,
     *,
+    commits: Commits | None = None,
     master: str | None = None,
     session: SparkSession | None = None,
     awake: bool = False,
@@ -41,12 +50,19 @@ def running(
     on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Iterator[Lane]:
     """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for."""
+    if commits is None:
+        with opened(home) as own, running(
+            home, commits=own, master=master, session=session, awake=awake, verbose=verbose,
+            on_commit=on_commit, on_phase=on_phase,
+        ) as lane:  # fmt: skip
+            yield lane
+        return
     if session is None:
         on_phase("starting Spark")
         session = start_session(home, master, verbose)
     on_phase("starting the lane")
-    lane = Lane(session, home, MAIN, awake=awake, on_commit=on_commit)
-    housekeeping = Housekeeping(home, MAIN)
+    lane = Lane(session, home, MAIN, commits=commits, awake=awake, on_commit=on_commit)
+    housekeeping = Housekeeping(home, MAIN, commits)
     try:
         with housekeeping:
             yield lane
@@ -71,13 +87,17 @@ def run_until_idle(home: Home, *, master: str | None = None, session: SparkSessi
 def run(
     home: Home,
     *,
+    commits: Commits | None = None,
     master: str | None = None,
     stop: Callable[[], bool] | None = None,
     on_commit: Callable[[Manifest], None] | None = None,
+    on_phase: Callable[[str], None] = lambda phase: None,
 ) -> Manifest:
     """Process streams as they grow, until `stop()`; without one, until interrupted."""
     never = threading.Event()
-    with running(home, master=master, awake=True, on_commit=on_commit) as lane, contextlib.suppress(KeyboardInterrupt):
+    lanes = running(home, commits=commits, master=master, awake=True, on_commit=on_commit, on_phase=on_phase)
+    with lanes as lane, contextlib.suppress(KeyboardInterrupt):
+        on_phase("running")
         while not (stop or never.is_set)():
             lane.check()
             time.sleep(WATCH)

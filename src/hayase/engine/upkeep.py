@@ -1,5 +1,5 @@
-"""Housekeeping beside a running lane: small segments are joined, results kept as snapshots, and what retention lets go
-is removed.
+"""Housekeeping beside a running lane: small segments are joined, results kept as snapshots, old updates of tables folded,
+and what retention lets go is removed.
 
 Nothing that a declared stage has not committed is removed, whatever the retention says, and of results nothing that is
 not in a snapshot.
@@ -8,21 +8,27 @@ not in a snapshot.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from hayase.core.clock import now_us
+from hayase.core.declarations import TableDeclaration
+from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.snapshots import keep as keep_snapshots
+from hayase.engine.tables import Tables
 from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD
 
-__all__ = ["Housekeeping", "keep_house", "needed_from"]
+__all__ = ["Housekeeping", "fold_tables", "keep_house", "needed_from"]
 
 PAUSE = 2.0
 """Seconds between two rounds."""
+FOLDS = 8
+"""How often updates are looked at for folding while they grow old enough: each time costs what is not folded yet."""
 
 
 def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int | None:
@@ -35,8 +41,10 @@ def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int 
     return min(positions, default=None)
 
 
-def keep_house(home: Home, lane: str, now: int) -> None:
-    """One round over all streams of the newest definition."""
+def keep_house(
+    home: Home, lane: str, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False
+) -> None:
+    """One round over all streams of the newest definition, and over the tables of the one who commits."""
     definition = latest(home)
     manifest = Commits(home, lane).latest()
     if definition is None or manifest.offset.definition != definition.version:
@@ -52,13 +60,40 @@ def keep_house(home: Home, lane: str, now: int) -> None:
             pass
         if declaration.retention.age is not None or declaration.retention.size is not None:
             log.trim(min(held, default=log.index().next), now)
+    if commits is not None and commits.done.offset.definition == definition.version:
+        fold_tables(commits.tables, commits.done, definition, stop)
+
+
+def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop: Callable[[], bool]) -> int:
+    """Fold what has become old enough in all tables; how many updates were folded.
+
+    How old updates are is told by the newest event of all streams that feed the table, and what may still be repeated by the
+    stream that is furthest behind, as far as records are in the table: of what follows in the logs, nothing that is older
+    than the horizon is let in. A batch that is committed and not in the table yet may bring a repetition that was young
+    enough when it came, so its manifest does not count yet.
+    """
+    count = 0
+    for record in definition.records:
+        table = record.output
+        if not isinstance(table, TableDeclaration) or record.name not in manifest.offset.positions or stop():
+            continue
+        peaks = {stream: each.peak for stream, each in manifest.offset.positions[record.name].items()}
+        due = max(peaks.values()) - table.fold_after
+        # what jobs emit (to streams of their own) never comes again; of a stream without records anything may come first
+        repeated = [peak for stream, peak in peaks.items() if not stream.startswith("_")]
+        keep_from = min(repeated) - table.horizon if repeated else END
+        own = tables.own(table)
+        folded = own.folded_before()
+        if max(peaks.values()) > BEGINNING and (folded is None or due >= folded + max(table.fold_after // FOLDS, 1)):
+            count += own.fold(due, keep_from, stop)
+    return count
 
 
 class Housekeeping:
     """Keeps house in a thread of its own while a lane runs; an error there is raised when it is left."""
 
-    def __init__(self, home: Home, lane: str):
-        self._home, self._lane = home, lane
+    def __init__(self, home: Home, lane: str, commits: Commits):
+        self._home, self._lane, self._commits = home, lane, commits
         self._done = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._rounds, name="housekeeping", daemon=True)
@@ -78,7 +113,7 @@ class Housekeeping:
     def _rounds(self) -> None:
         while not self._done.wait(PAUSE):
             try:
-                keep_house(self._home, self._lane, now_us())
+                keep_house(self._home, self._lane, now_us(), self._commits, self._done.is_set)
                 self._error = None
             except Exception as error:  # a full disk may have room again in the next round; the last one is raised
                 self._error = error

@@ -264,6 +264,15 @@ class StreamLog:
             self._last_written = (entries[-1].name, written)
         return self._last_written[1]
 
+    def written_at(self, offset: int) -> int:
+        """When a record that is there was appended, about: small segments that were joined have one time."""
+        entry = self.index().holding(offset)
+        try:
+            return read_trailer(self.path / entry.name, self.declaration.name).written_at
+        except FileNotFoundError:  # compacted since the index was made
+            entry = self._directory.listing().index.holding(offset)
+            return read_trailer(self.path / entry.name, self.declaration.name).written_at
+
     def compact(
         self, *, target_bytes: int = upkeep.TARGET_BYTES, target_rows: int = upkeep.TARGET_ROWS, at_least: int = 8
     ) -> int:

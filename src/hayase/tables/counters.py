@@ -16,6 +16,7 @@ from hayase.tables.payloads import (
     amount_from,
     amount_of,
     kind_of,
+    many_amount_bytes,
     number,
     varint_from,
 )
@@ -38,6 +39,9 @@ class Counter(ColumnType[Amount]):
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return amount_bytes(checked_amount(parameter))
+
+    def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
+        return many_amount_bytes(parameters)
 
     def empty(self) -> Amount:
         return 0, 0

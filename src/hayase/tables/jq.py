@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -54,20 +54,19 @@ class Events:
         self._length = len(documents)
         self._documents: Sequence[Any] | None = documents
         self._columns: dict[str, Sequence[Any]] = {}
-        self._names: tuple[str, ...] | None = None
+        self._given: Mapping[str, Sequence[Any] | Callable[[], Sequence[Any]]] | None = None
         self._texts: dict[int, bytes | Refused] = {}
 
     @classmethod
-    def of_columns(cls, columns: Mapping[str, Sequence[Any]], length: int) -> Events:
-        """Objects with the same fields. A float that is not finite is null, as in JSON.
+    def of_columns(cls, columns: Mapping[str, Sequence[Any] | Callable[[], Sequence[Any]]], length: int) -> Events:
+        """Objects with the same fields; a column may be a function, called when it is first needed. A float that is not
+        finite is null, as in JSON.
 
-        >>> Events.of_columns({"a": [1, 2], "b": ["x", None]}, 2).values()
+        >>> Events.of_columns({"a": [1, 2], "b": lambda: ["x", None]}, 2).values()
         [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
         """
         events = cls([])
-        events._length, events._documents = length, None
-        events._columns = {name: _finite(values) for name, values in columns.items()}
-        events._names = tuple(columns)
+        events._length, events._documents, events._given = length, None, columns
         return events
 
     def __len__(self) -> int:
@@ -76,16 +75,19 @@ class Events:
     def values(self) -> Sequence[Any]:
         """The documents."""
         if self._documents is None:
-            names = self._names or ()
-            rows = zip(*(self._columns[name] for name in names), strict=True) if names else [()] * len(self)
+            names = tuple(self._given or ())
+            rows = zip(*map(self.field, names), strict=True) if names else [()] * len(self)
             self._documents = [dict(zip(names, row, strict=True)) for row in rows]
         return self._documents
 
     def field(self, name: str) -> Sequence[Any]:
         """`.name` of each document."""
         if name not in self._columns:
-            missing = self._names is not None
-            self._columns[name] = [None] * len(self) if missing else Values(self.values()).field(name)
+            if self._given is None:
+                self._columns[name] = Values(self.values()).field(name)
+            else:
+                given = self._given[name] if name in self._given else [None] * len(self)
+                self._columns[name] = _finite(given() if callable(given) else given)
         return self._columns[name]
 
     def take(self, positions: Sequence[int]) -> Taken:

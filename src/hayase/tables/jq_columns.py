@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, Final, Protocol
 
+import numpy as np
+
 from hayase.tables.jq_numbers import NotPlain, canonical
 from hayase.tables.jq_syntax import (
     Alternative,
@@ -94,7 +96,25 @@ def results(node: Node, inputs: Inputs) -> Sequence[Any]:
     if isinstance(node, Object):
         return _objects(node, inputs, results)
     found = column(node, inputs)
-    return found if set(map(type, found)) <= _PLAIN else [_canonical(value) for value in found]
+    kinds = set(map(type, found))
+    if kinds <= _PLAIN:
+        return found
+    if kinds == {float}:
+        return _canonical_floats(found)
+    return [_canonical(value) for value in found]
+
+
+def _canonical_floats(found: Sequence[float]) -> Sequence[Any]:
+    numbers = np.array(found)
+    if not np.isfinite(numbers).all():
+        return [_canonical(value) for value in found]
+    whole = np.flatnonzero(numbers == np.rint(numbers)).tolist()
+    if not whole:
+        return found
+    made: list[Any] = list(found)
+    for at in whole:
+        made[at] = canonical(found[at])
+    return made
 
 
 def _canonical(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import ClassVar, TypeVar
 
 from hayase.tables.counters import checked_amount
 from hayase.tables.payloads import (
+    LARGEST,
     Amount,
     Json,
     UnfitParameter,
@@ -19,6 +20,7 @@ from hayase.tables.payloads import (
     amount_bytes,
     amount_from,
     kind_of,
+    many_amount_bytes,
     number,
     pack,
     text_bytes,
@@ -125,6 +127,21 @@ class MapCounter(_Map[Amount]):
     """
 
     tag: ClassVar[int] = ord("c")
+
+    def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
+        if not parameters or not {dict}.issuperset(map(type, parameters)) or {*map(len, parameters)} != {1}:
+            return None
+        keys = [key for each in parameters for key in each]
+        changes = many_amount_bytes([value for each in parameters for value in each.values()])
+        if changes is None or not {str}.issuperset(map(type, keys)):
+            return None
+        try:
+            named = {key: b"\1" + text_bytes(key) for key in dict.fromkeys(keys)}
+        except UnfitParameter:
+            return None
+        if max(map(len, named.values())) > LARGEST // 2:
+            return None
+        return [named[key] + varint(len(change)) + change for key, change in zip(keys, changes, strict=True)]
 
     def change(self, parameter: Json) -> bytes:
         return amount_bytes(checked_amount(parameter))

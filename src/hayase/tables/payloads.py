@@ -24,10 +24,11 @@ text is exactly the number, else a Decimal; `json_bytes` writes all three in ful
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+import numpy as np
 import orjson
 
 from hayase.core.errors import DamagedState, HayaseError
@@ -44,6 +45,8 @@ __all__ = [
     "amount_of",
     "json_bytes",
     "kind_of",
+    "many_amount_bytes",
+    "many_text_bytes",
     "number",
     "pack",
     "reduced",
@@ -52,6 +55,7 @@ __all__ = [
     "unpack",
     "value_bytes",
     "value_from",
+    "values_from",
     "varint",
     "varint_from",
 ]
@@ -68,6 +72,9 @@ _MOST_DIGITS = 400
 _MOST_BITS = (10**_MOST_DIGITS).bit_length()
 _SURE_DIGITS = 10**15
 """Below it every number, whatever its scale, is what the nearest float's shortest text says."""
+
+_COMMON_SCALES = 7
+"""Decimals that are looked for in many numbers at once."""
 
 _NULL, _FALSE, _TRUE, _TEXT, _ARRAY, _OBJECT, _END = 0x01, 0x02, 0x03, 0xF1, 0xF2, 0xF3, 0x00
 _ZERO, _TINY, _HUGE, _MIRROR = 0x78, 0x79, 0xDF, 0xF0
@@ -199,6 +206,55 @@ def amount_bytes(amount: Amount) -> bytes:
     return varint(scale << 10 | length) + n.to_bytes(length, "big", signed=True)
 
 
+def many_amount_bytes(values: Sequence[Json]) -> list[bytes] | None:
+    """`amount_bytes(amount_of(value))` of many plain numbers; None if some are anything else.
+
+    Nearly all have few digits, and then the least scale at which a float is a whole number is that of its shortest text:
+    two numbers of at most 15 digits are never the same float.
+
+    >>> many_amount_bytes([19.99, -1, 0.5]) == [amount_bytes(amount_of(each)) for each in (19.99, -1, 0.5)]
+    True
+    """
+    if not {int, float}.issuperset(map(type, values)):
+        return None
+    try:
+        floats = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    if not np.isfinite(floats).all():
+        return None
+    whole = np.zeros(len(floats), np.int64)
+    scales = np.full(len(floats), -1)
+    for scale in range(_COMMON_SCALES):
+        left = np.flatnonzero(scales < 0)
+        if not len(left):
+            break
+        with np.errstate(over="ignore"):
+            scaled = np.rint(floats[left] * 10**scale)
+        exact = (np.abs(scaled) < _SURE_DIGITS) & (scaled / 10**scale == floats[left])
+        whole[left[exact]], scales[left[exact]] = scaled[exact], scale
+    size = np.where(whole >= 0, whole, ~whole)
+    lengths = np.ones(len(floats), np.int64)
+    for length in range(1, 8):
+        lengths += size >= 1 << (8 * length - 1)
+    digits = whole.astype(">i8").view(np.uint8).reshape(-1, 8)
+    shapes = np.where(scales < 0, -1, scales << 10 | lengths)
+    made: list[bytes] = [b""] * len(floats)
+    for shape in np.unique(shapes).tolist():
+        at = np.flatnonzero(shapes == shape)
+        if shape < 0:
+            bodies = [amount_bytes(amount_of(values[each])) for each in at.tolist()]
+        else:
+            width = shape & 1023
+            head, data = varint(shape), digits[at, 8 - width :].tobytes()
+            bodies = [head + data[begin : begin + width] for begin in range(0, len(data), width)]
+        if len(at) == len(made):
+            return bodies
+        for each, body in zip(at.tolist(), bodies):
+            made[each] = body
+    return made
+
+
 def amount_from(data: bytes, at: int = 0) -> tuple[Amount, int]:
     """An amount, and where its bytes end."""
     shape, at = varint_from(data, at)
@@ -281,6 +337,24 @@ def _value(value: Json, depth: int) -> bytes:
     raise UnfitParameter(f"a parameter is {kind_of(value)}", "it must be a JSON value")
 
 
+def many_text_bytes(values: Sequence[Json]) -> list[bytes] | None:
+    """`value_bytes` of many values, if all are plain texts.
+
+    >>> many_text_bytes(["a", "b"]) == [value_bytes("a"), value_bytes("b")]
+    True
+    """
+    if not {str}.issuperset(map(type, values)):
+        return None
+    try:
+        raw = "\0".join(values).encode()
+    except UnicodeEncodeError:
+        return None
+    if b"\1" in raw or raw.count(b"\0") != max(len(values) - 1, 0):
+        return None
+    made = [b"\xf1%b\0" % each for each in raw.split(b"\0")] if values else []
+    return made if max(map(len, made), default=0) <= LARGEST else None
+
+
 def value_from(data: bytes) -> Json:
     """The value that was written, all of `data` being it.
 
@@ -296,6 +370,22 @@ def value_from(data: bytes) -> Json:
     if end != len(data):
         raise DamagedPayload(f"{data[:64].hex()} is longer than its value")
     return value
+
+
+def values_from(data: bytes) -> list[Json]:
+    """The values that were written one after the other.
+
+    >>> values_from(value_bytes("taro") + value_bytes(7))
+    ['taro', 7]
+    """
+    values, at = [], 0
+    try:
+        while at < len(data):
+            value, at = _value_from(data, at, 0)
+            values.append(value)
+    except (IndexError, ValueError) as error:
+        raise DamagedPayload(f"{data[:64].hex()} are no values: {error}") from error
+    return values
 
 
 def _value_from(data: bytes, at: int, depth: int) -> tuple[Json, int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hayase.tables.payloads import Json, UnfitParameter, pack, unpack, value_bytes, value_from
+from hayase.tables.payloads import Json, UnfitParameter, many_text_bytes, pack, unpack, value_bytes, value_from
 from hayase.tables.types import ColumnType, Operation
 
 __all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
@@ -32,6 +32,9 @@ class Register(ColumnType[Written]):
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return value_bytes(parameter)
+
+    def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
+        return many_text_bytes(parameters)
 
     def empty(self) -> Written:
         return _NEVER

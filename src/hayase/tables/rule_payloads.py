@@ -98,12 +98,16 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
             continue
         taken = events if len(concerned) == len(events) else events.take(concerned)
         known: dict[str, Sequence[Any]] = {}
+        keys: dict[tuple[str, ...], Sequence[Key] | None] = {}
         for table in branch.tables:
             for operation in table.operations:
                 for program in (*operation.key, operation.value):
                     if program not in known:
                         known[program] = jq.evaluate(program, taken)
-                outcome.updates.append(_updates(table.table, operation, concerned, known, outcome))
+                if operation.key not in keys:
+                    keys[operation.key] = _plain_keys([known[program] for program in operation.key])
+                plain = keys[operation.key]
+                outcome.updates.append(_updates(table.table, operation, concerned, known, plain, outcome))
     return outcome
 
 
@@ -125,14 +129,25 @@ def _concerned(position: int, branch: Branch, events: Events, jq: Jq, outcome: O
     return concerned
 
 
+def _plain_keys(columns: Sequence[Sequence[Any]]) -> Sequence[Key] | None:
+    """The keys, if every event has one."""
+    fit = all(set(map(type, column)) <= _KEYS for column in columns)
+    return list(zip(*columns, strict=True)) if fit else None
+
+
 def _updates(
-    table: str, operation: Operation, concerned: Sequence[int], known: dict[str, Sequence[Any]], outcome: Outcome
+    table: str,
+    operation: Operation,
+    concerned: Sequence[int],
+    known: dict[str, Sequence[Any]],
+    keys: Sequence[Key] | None,
+    outcome: Outcome,
 ) -> Updates:
-    columns = [known[program] for program in operation.key]
     values = known[operation.value]
     number = operation.number
-    if all(set(map(type, column)) <= _KEYS for column in columns) and not {Several, Refused} & set(map(type, values)):
-        return Updates(table, operation, concerned, list(zip(*columns, strict=True)), values, [number] * len(values))
+    if keys is not None and not {Several, Refused} & set(map(type, values)):
+        return Updates(table, operation, concerned, keys, values, [number] * len(values))
+    columns = [known[program] for program in operation.key]
     rule = f"operation {number + 1} ({table}.{operation.column})"
     made: list[tuple[int, Key, Any, int]] = []
     for at, key, value in zip(concerned, zip(*columns, strict=True), values, strict=True):
@@ -142,8 +157,8 @@ def _updates(
         elif not any(type(part) is Several for part in key):
             found = value.values if type(value) is Several else (value,)
             made += [(at, key, each, number + order * MOST_OPERATIONS) for order, each in enumerate(found)]
-    events, keys, parameters, numbers = (list(each) for each in zip(*made, strict=True)) if made else ([], [], [], [])
-    return Updates(table, operation, events, keys, parameters, numbers)
+    events, own, parameters, numbers = (list(each) for each in zip(*made, strict=True)) if made else ([], [], [], [])
+    return Updates(table, operation, events, own, parameters, numbers)
 
 
 def _broken(operation: Operation, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:

@@ -129,6 +129,7 @@ class _Reading:
     def __init__(self, jq: Jq):
         self.jq = jq
         self.source = ""
+        self.source_node: yaml.Node | None = None
         self.sources: list[SourceRules] = []
         self.places: dict[tuple[int, str], Place] = {}
         self.mistakes: list[Mistake] = []
@@ -159,6 +160,7 @@ class _Reading:
         needed = {"source": 'add "source: STREAM"', "branches": 'add "branches:" and a list below it'}
         self.missing(node, parts, "the rules have", needed)
         name = self.attempt(parts.get("source"), lambda each: _stream(_text(each)))
+        self.source_node = parts.get("source", node)
         branches = self.each(parts.get("branches"), '"branches"', self.branch)
         return SourceRules(name, branches) if name is not None else None
 
@@ -233,6 +235,8 @@ class _Reading:
             return None
         if self.number == MOST_OPERATIONS:
             self.wrong(node, f"the file has more than {MOST_OPERATIONS:,} operations", "use several files")
+        if self.source_node is not None:
+            nodes = {"source": self.source_node, **nodes}
         self.places |= {(self.number, part): place_of(each, self.source) for part, each in nodes.items()}
         self.number += 1
         return Operation(self.number - 1, key, column, value, method)

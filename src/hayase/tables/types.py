@@ -19,7 +19,8 @@ import struct
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from hayase.core.errors import UnknownName
 from hayase.tables.payloads import LARGEST, DamagedPayload, Json, UnfitParameter
@@ -63,6 +64,10 @@ class ColumnType(ABC, Generic[State]):
         """The deltas of many operations of one method; where a parameter does not fit, the reason stands instead."""
         named = self.method(method)
         head, delta = self._head(self.methods.index(named) + 1), self.delta
+        parameters = parameters if isinstance(parameters, Sequence) else list(parameters)
+        bodies = self.deltas(named, parameters)
+        if bodies is not None:
+            return [head + body for body in bodies]
         made: list[bytes | UnfitParameter] = []
         for parameter in parameters:
             try:
@@ -102,7 +107,7 @@ class ColumnType(ABC, Generic[State]):
 
     def _folded(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
         state = self.empty() if snapshot is None else self.opened(snapshot)
-        heads = {self._head(at + 1): method for at, method in enumerate(self.methods)}
+        heads = _heads(type(self))
         operations: list[Operation] = []
         for version, delta in payloads:
             method = heads.get(delta[:2])
@@ -114,8 +119,9 @@ class ColumnType(ABC, Generic[State]):
         except (IndexError, KeyError, ValueError, struct.error) as error:
             raise DamagedPayload(f"a payload of a {self.name} is damaged: {error}") from error
 
-    def _head(self, kind: int) -> bytes:
-        return bytes((self.tag, _FORMAT << 4 | kind))
+    @classmethod
+    def _head(cls, kind: int) -> bytes:
+        return bytes((cls.tag, _FORMAT << 4 | kind))
 
     def _sealed(self, state: State) -> bytes:
         head, body = self._head(0), self.written(state)
@@ -146,6 +152,10 @@ class ColumnType(ABC, Generic[State]):
     def delta(self, method: str, parameter: Json) -> bytes:
         """The body of a delta."""
 
+    def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
+        """The bodies of many deltas, where a type can make them faster at once; None leaves it to `delta`."""
+        return None
+
     @abstractmethod
     def empty(self) -> State:
         """The state before all payloads."""
@@ -169,3 +179,9 @@ class ColumnType(ABC, Generic[State]):
     @abstractmethod
     def shown(self, state: State) -> Json:
         """The value of a state, as plain JSON."""
+
+
+@lru_cache(maxsize=64)
+def _heads(kind: type[ColumnType[Any]]) -> dict[bytes, str]:
+    """The methods of a type by the first bytes of their deltas."""
+    return {kind._head(at + 1): method for at, method in enumerate(kind.methods)}

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from hayase.tables.payloads import DamagedPayload, UnfitParameter, text_bytes, text_from
 
-__all__ = ["Version", "from_bytes", "many_to_bytes", "since", "to_bytes"]
+__all__ = ["Version", "from_bytes", "many_to_bytes", "operation_bytes", "since", "to_bytes"]
 
 _LONGEST_ID = 1024
 _FEW = 240
@@ -50,7 +50,7 @@ def to_bytes(time: int, id: str | int, operation: int = 0) -> bytes:
     >>> to_bytes(5, "b") > to_bytes(5, "a", 7) > to_bytes(5, "a") > to_bytes(-9, "z")
     True
     """
-    return since(time) + _id_bytes(id) + _operation_bytes(operation)
+    return since(time) + _id_bytes(id) + operation_bytes(operation)
 
 
 def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[bytes]:
@@ -65,7 +65,7 @@ def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[
     if body is None:
         return [to_bytes(time, id, operation) for time, id in zip(times.tolist(), ids.to_pylist())]
     head = _turned(times)
-    tail = np.frombuffer(_operation_bytes(operation), np.uint8)
+    tail = np.frombuffer(operation_bytes(operation), np.uint8)
     rows = np.hstack((head, body, np.broadcast_to(tail, (len(head), len(tail)))))
     data, width = rows.tobytes(), rows.shape[1]
     return [data[at : at + width] for at in range(0, len(data), width)]
@@ -103,7 +103,8 @@ def from_bytes(data: bytes) -> Version:
     raise DamagedPayload(f"{data[:64].hex()} is no version")
 
 
-def _operation_bytes(operation: int) -> bytes:
+def operation_bytes(operation: int) -> bytes:
+    """The last part of a version: the number of the operation."""
     if not 0 <= operation < _MOST_OPERATIONS:
         raise UnfitParameter(f"there is no operation number {operation}")
     return bytes((operation,)) if operation < _FEW else b"\xf0" + operation.to_bytes(4, "big")

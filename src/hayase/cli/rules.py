@@ -1,0 +1,269 @@
+"""The command `hayase rules try`: what an event would do to tables, without a pipeline that runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from hayase.cli.places import DEFAULT
+from hayase.cli.terminal import AsJson, output
+from hayase.core.errors import HayaseError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hayase.core.declarations import StreamDeclaration
+    from hayase.tables.jq import Jq
+    from hayase.tables.map_side import RulesMapSide
+    from hayase.tables.rule_payloads import Outcome
+    from hayase.tables.rules import RuleSet
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Try update rules on events: try.", no_args_is_help=True)
+
+
+@app.callback()
+def _options() -> None:
+    """Try update rules on events."""
+
+
+STDIN = "-"
+Trial: TypeAlias = dict[str, Any]
+"""What becomes of an event, as plain data: the branches, the payloads, and the refusals."""
+Trying: TypeAlias = Callable[[str, bytes], Trial]
+"""Tries the rules for a source on the JSON text of an event."""
+
+
+@app.command("try")
+def try_(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="A pipeline file, or a file of rules.")] = DEFAULT,
+    event: Annotated[
+        list[str] | None, typer.Option(metavar="JSON", help="An event; may be repeated.", show_default=False)
+    ] = None,
+    events: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="NDJSON, an event to a line.", show_default=False)
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="STREAM", help="The stream, if the rules are for several.", show_default=False),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show the payloads that events would produce, the branches that concern them, and what would be refused.
+
+    With a pipeline file an event is taken as its stream takes it, with its time and id, and payloads have their versions;
+    rules alone do not know the types of columns. The exit code is 1 if anything would be refused. Nothing is written.
+
+    Example: [cyan]hayase rules try rules.yaml --event '{"type": "purchase", "user_id": "taro", "amount": 120}'[/]
+
+    Many, for one of several streams: [cyan]hayase rules try pipeline.yaml --source orders --events orders.ndjson[/]
+    """
+    from hayase.tables.jq import Jq
+
+    given = _given(event, events)
+    refused = False
+    with Jq() as jq:
+        sources, trying, typed = _of_pipeline(file, jq) if _is_pipeline(file) else _of_rules(file, jq)
+        chosen = _chosen(source, sources, file)
+        for number, text in enumerate(given, 1):
+            trial = {"event": number, "source": chosen, **trying(chosen, text)}
+            refused = refused or bool(trial["refusals"])
+            _show(trial, typed, json or not sys.stdout.isatty())
+    if refused:
+        raise typer.Exit(1)
+
+
+def _given(event: list[str] | None, events: str | None) -> Iterator[bytes]:
+    """The texts of the events."""
+    if event and events is not None:
+        raise typer.BadParameter("give --event or --events, not both", param_hint="--event")
+    if event:
+        return (text.encode() for text in event)
+    if events is None and sys.stdin.isatty():
+        raise typer.BadParameter("give an event like '{\"amount\": 5}', or many with --events", param_hint="--event")
+    return _lines(events or STDIN)
+
+
+def _lines(events: str) -> Iterator[bytes]:
+    if events == STDIN:
+        yield from _filled(sys.stdin.buffer)
+        return
+    try:
+        with Path(events).open("rb") as file:
+            yield from _filled(file)
+    except OSError as error:
+        raise HayaseError(f'"{events}" cannot be read: {error.strerror}; check the name') from error
+
+
+def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
+    return (line for line in lines if line.strip())
+
+
+def _is_pipeline(file: Path) -> bool:
+    """Whether a file declares a pipeline; rules begin with their source, or are several documents or a list."""
+    from dataclasses import replace
+
+    import yaml
+
+    from hayase.core.errors import DeclarationError
+    from hayase.core.yaml_nodes import compose, file_text
+
+    try:
+        text = file_text(file, "rule", "check the name")
+    except DeclarationError as error:
+        raise DeclarationError(replace(each, file=str(file)) for each in error.mistakes) from error
+    try:
+        root = compose(text)
+    except DeclarationError:
+        return False
+    keys = [key.value for key, _ in root.value] if isinstance(root, yaml.MappingNode) else ["source"]
+    return "source" not in keys
+
+
+def _chosen(given: str | None, sources: Sequence[str], file: Path) -> str:
+    if not sources:
+        raise HayaseError(f'"{file}" has no rules; add "rules:" and what events do to tables')
+    if given is None and len(sources) > 1:
+        raise HayaseError(f'the rules in "{file}" are for {", ".join(sources)}; say whose event it is with --source')
+    if given is not None and given not in sources:
+        raise UnknownName("source", given, sources, f' of the rules in "{file}"')
+    return given or sources[0]
+
+
+# ------------------------------------------------------------------------------------------------------ rules alone
+
+
+def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
+    from hayase.tables.jq import Events
+    from hayase.tables.jq_numbers import read
+    from hayase.tables.rule_payloads import payloads
+    from hayase.tables.rule_text import read_rules
+
+    rules = read_rules(file, jq).rules
+
+    def trying(source: str, text: bytes) -> Trial:
+        try:
+            document = read(text)
+        except ValueError as error:
+            return {"branches": [], "payloads": [], "refusals": [_refusal("event", None, f"it is no JSON: {error}")]}
+        outcome = payloads(rules, source, Events([document]), jq)
+        made = [
+            {"table": each.table, "key": list(each.key), "column": each.column, "method": each.method,
+             "parameter": each.parameter}
+            for each in outcome.by_event()[0]
+        ]  # fmt: skip
+        return {"branches": _branches(rules, source, outcome), "payloads": made, "refusals": _refusals(outcome)}
+
+    return list(dict.fromkeys(each.source for each in rules.sources)), trying, False
+
+
+def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
+    """The branches for a source, and which of them concern the one event: those whose operations were looked at."""
+    looked = {each.operation.number for each in outcome.updates}
+    found = []
+    for branch in rules.branches(source):
+        numbers = {operation.number for table in branch.tables for operation in table.operations}
+        tables = list(dict.fromkeys(each.table for each in branch.tables))
+        found.append({"condition": branch.condition, "concerns": bool(numbers & looked), "tables": tables})
+    return found
+
+
+def _refusals(outcome: Outcome) -> list[Trial]:
+    return [_refusal(each.rule, each.program, each.reason) for each in outcome.refusals]
+
+
+def _refusal(rule: str, program: str | None, reason: str) -> Trial:
+    return {"rule": rule, "program": program, "reason": reason}
+
+
+# ------------------------------------------------------------------------------------------------------ a pipeline
+
+
+def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
+    from hayase.core.pipeline_file import read_pipeline
+    from hayase.engine.checking import check_file
+    from hayase.tables.map_side import RulesMapSide
+
+    inputs = [each for stage in check_file(read_pipeline(file)) for each in stage.inputs]
+    sides = [each.map_side for each in inputs if isinstance(each.map_side, RulesMapSide)]
+
+    def trying(source: str, text: bytes) -> Trial:
+        fed = [side for side in sides if side.stream.name == source]
+        batch = _taken(text, fed[0].stream)
+        trial: Trial = {"branches": [], "payloads": [], "refusals": []}
+        if isinstance(batch, str):
+            trial["refusals"].append(_refusal("stream", None, batch))
+            return trial
+        for side in fed:
+            for part, found in _tried(side, batch, jq).items():
+                trial[part] += found
+        return trial
+
+    return list(dict.fromkeys(side.stream.name for side in sides)), trying, True
+
+
+def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
+    """The event as the stream takes it, or why it does not."""
+    import io
+
+    from hayase.core.clock import now_us
+    from hayase.streams.formats import format_of, read_records
+
+    line = b" ".join(text.splitlines()) + b"\n"
+    for chunk in read_records(io.BytesIO(line), format_of(STDIN, "ndjson"), stream, now_us):
+        for each in chunk.conformed.refused:
+            return each.reason.removeprefix("line 1: ")
+        for batch in chunk.conformed.rows.to_batches():
+            return batch
+    return "there is no event"
+
+
+def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[Trial]]:
+    """What the rules of one table make of an event."""
+    from hayase.streams import event_times
+    from hayase.tables import TYPES, UnfitParameter, versions
+    from hayase.tables.entries import key_bytes
+    from hayase.tables.events import events_of
+    from hayase.tables.rule_payloads import payloads
+
+    outcome = payloads(side.rules, side.stream.name, events_of(batch), jq)
+    time, id = int(event_times(batch, side.stream)[0]), batch.column(side.id)[0].as_py()
+    kinds = dict(side.table.columns)
+    made, refusals = [], _refusals(outcome)
+    for update in outcome.updates:
+        operation = update.operation
+        for key, parameter, number in zip(update.keys, update.parameters, update.numbers, strict=True):
+            within = side.targets[operation.number].number + number - operation.number
+            try:
+                versions.to_bytes(time, id, within)
+                key_bytes(key)
+                delta = TYPES[kinds[operation.column]]().payload(operation.method, parameter)
+            except UnfitParameter as error:
+                rule = f"operation {operation.number + 1} ({update.table}.{operation.column})"
+                refusals.append(_refusal(rule, operation.value, str(error)))
+                continue
+            made.append(
+                {
+                    "table": update.table, "key": list(key), "column": operation.column, "method": operation.method,
+                    "parameter": parameter, "version": {"time_us": time, "id": id, "operation": within},
+                    "delta": delta.hex(),
+                }
+            )  # fmt: skip
+    return {"branches": _branches(side.rules, side.stream.name, outcome), "payloads": made, "refusals": refusals}
+
+
+def _show(trial: Trial, typed: bool, as_json: bool) -> None:
+    if as_json:
+        from hayase.console.rules_view import json_text
+
+        sys.stdout.write(json_text(trial) + "\n")
+        sys.stdout.flush()
+    else:
+        from hayase.console.rules_view import trial_view
+
+        output().print(trial_view(trial, typed=typed))

@@ -1,0 +1,364 @@
+"""The commands `hayase tables`: list, show, get, scan, export. They read the store, whether or not the pipeline runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hayase.cli.places import locate, reading, table_of, tables_of
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.core.errors import HayaseError, UnknownName, nearest
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from hayase.core.declarations import TableDeclaration
+    from hayase.pipeline import Pipeline
+    from hayase.tables.table import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Read tables: list, show, get, scan, export.", no_args_is_help=True)
+
+TOGETHER = 1_000
+"""Rows that are read and printed at once."""
+CLOSE = 100
+"""Rows among which the key is looked for that somebody may have meant."""
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as it is declared.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option("--as-of", metavar="TIME", help="As of this event time, like 2026-01-31T12:00Z.", show_default=False),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="A,B", help="Only these columns, beside the key.", show_default=False),
+]
+JsonKey = Annotated[
+    bool,
+    typer.Option("--json-key", help="Parts of the key are JSON, like 42 or true; without it they are texts."),
+]
+
+
+@app.command("list")
+def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
+    """List the tables of a pipeline: their keys, about how many rows and updates they hold, and how far they are.
+
+    Example: [cyan]hayase tables list[/]
+    """
+    found = locate(pipeline, home)
+    about = [_about(found, each) for each in tables_of(found)]
+    if _as_json(json):
+        _write(about)
+    elif about:
+        from hayase.console.table_view import table_list
+
+        output().print(table_list(about))
+    else:
+        hint = 'declare one below "tables:" in its file'
+        errors().print(f'no tables in the pipeline "{found.declaration.name}"; {hint}', style="dim", markup=False)
+
+
+@app.command()
+def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
+    """Show one table: its declaration, what is in it, and the rules that feed it.
+
+    Example: [cyan]hayase tables show purchases[/]
+    """
+    found = locate(pipeline, home)
+    table = table_of(found, name)
+    about, rules = _about(found, table), _feeding(found, table)
+    if _as_json(json):
+        ages = {"fold_after_us": table.fold_after, "horizon_us": table.horizon}
+        _write([{**about, "columns": dict(table.columns), **ages, "rules": rules}])
+    else:
+        from hayase.console.table_view import table_details
+
+        output().print(table_details(about, table, rules))
+
+
+@app.command()
+def get(
+    name: Name,
+    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key: its parts in their order.")],
+    as_of: AsOf = None,
+    columns: Columns = None,
+    json_key: JsonKey = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Print one row: the values of a key now, or as of an event time that has not been folded yet.
+
+    Without such a row the exit code is 1. Put -- before a key that begins with a dash.
+
+    Example: [cyan]hayase tables get purchases taro --as-of 2026-01-31T12:00Z[/]
+
+    A composite key with a number in it: [cyan]hayase tables get by_country '"jp"' 42 --json-key[/]
+    """
+    found = locate(pipeline, home)
+    table = table_of(found, name)
+    parts = _key(table, key, json_key, whole=True)
+    with reading(found, table) as reader:
+        row = reader.get(parts, columns=_chosen(table, columns), as_of=_moment(as_of))
+        if row is None:
+            raise HayaseError(_missing(reader, parts, key, as_of, json_key))
+    whole = {**dict(zip(table.key, parts)), **row}
+    if _as_json(json):
+        _write([whole])
+    else:
+        from hayase.console.table_view import row_grid
+
+        output().print(row_grid(whole, table.key))
+
+
+@app.command()
+def scan(
+    name: Name,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PREFIX...]", help="The first parts of the keys, each whole.", show_default=False),
+    ] = None,
+    begins: Annotated[
+        str | None,
+        typer.Option("--begins", metavar="TEXT", help="The next part of the key begins so.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="At most so many rows.", min=0, show_default=False)
+    ] = None,
+    as_of: AsOf = None,
+    columns: Columns = None,
+    json_key: JsonKey = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Print rows in the order of their keys, all or those whose keys begin alike, as the table is at one moment.
+
+    Example: [cyan]hayase tables scan purchases --begins ta --limit 20[/]
+
+    All of one country, into a pipe: [cyan]hayase tables scan by_country jp | jq .total[/]
+    """
+    found = locate(pipeline, home)
+    table = table_of(found, name)
+    parts = _key(table, prefix or [], json_key, whole=False)
+    if begins is not None and len(parts) == len(table.key):
+        raise HayaseError(f"--begins speaks of the part behind the prefix, and {_called(table)}; leave one of them out")
+    chosen, moment = _chosen(table, columns), _moment(as_of)
+    write, shown = _write if _as_json(json) else _Printer().print, False
+    with reading(found, table) as reader:
+        for rows in _pages(reader, limit, prefix=parts, text_prefix=begins, columns=chosen, as_of=moment):
+            write(rows)
+            shown = True
+    if not (shown or limit == 0 or _as_json(json)):
+        errors().print(f"no rows in {name}" + (" with such keys" if parts or begins else " yet"), style="dim")
+
+
+@app.command()
+def export(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file ending in .parquet, .csv or .ndjson.")],
+    as_of: AsOf = None,
+    columns: Columns = None,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write all rows to a file, as the table is at one moment, in bounded memory.
+
+    In Parquet and CSV a Counter is a double, a Register a text (what is no text, as JSON), a set a list, a map a map.
+    NDJSON keeps every value as it is.
+
+    Example: [cyan]hayase tables export purchases purchases.parquet[/]
+    """
+    from hayase.cli.exporting import write_table
+
+    found = locate(pipeline, home)
+    table = table_of(found, name)
+    chosen, moment = _chosen(table, columns), _moment(as_of)
+    with reading(found, table) as reader, _progress() as progress:
+        bar = progress.add_task(f"from {name}", total=reader.info().keys or None)
+        pages = _pages(reader, None, columns=chosen, as_of=moment)
+        done = write_table(table, chosen, pages, file, lambda rows: progress.advance(bar, rows))
+    typer.echo(f"wrote {done.rows:,} rows of {name} to {file}")
+    for column, count in done.rounded.items():
+        values = "value was" if count == 1 else "values were"
+        note = f"{count:,} {values} rounded in {column}, to what a double holds; .ndjson keeps every digit"
+        errors().print(note, style="yellow", markup=False, soft_wrap=True)
+
+
+def _as_json(wanted: bool) -> bool:
+    return wanted or not sys.stdout.isatty()
+
+
+def _write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """JSON lines, numbers in full."""
+    from hayase.tables.payloads import json_bytes
+
+    sys.stdout.write("".join(json_bytes(row).decode() + "\n" for row in rows))
+    sys.stdout.flush()
+
+
+def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
+    """What the store and the last commit say, as plain data; times are microseconds."""
+    from hayase.core.times import BEGINNING
+
+    with reading(pipeline, table) as reader:
+        info = reader.info()
+    inputs = pipeline.progress().offset.positions.get(table.name, {})
+    return {
+        "name": table.name,
+        "key": list(table.key),
+        "rows_about": info.keys,
+        "updates_about": info.payloads,
+        "bytes": info.bytes,
+        "folded_before_us": info.folded_before,
+        "clock_us": min((each.clock for each in inputs.values()), default=BEGINNING),
+    }
+
+
+def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
+    """The operations of all rules that write to the table, in their order."""
+    from hayase.tables import TYPES
+    from hayase.tables.planning import read_declared
+
+    kinds = dict(table.columns)
+    return [
+        {
+            "rules": file.name, "source": source.source, "condition": branch.condition, "key": list(each.key),
+            "column": each.column, "method": each.method or TYPES[kinds[each.column]].methods[0], "value": each.value,
+        }
+        for file in pipeline.declaration.rules
+        for source in read_declared(file.name, file.text).rules.sources
+        for branch in source.branches
+        for rules in branch.tables
+        if rules.table == table.name
+        for each in rules.operations
+        if each.column in kinds
+    ]  # fmt: skip
+
+
+def _key(table: TableDeclaration, given: Sequence[str], json_key: bool, *, whole: bool) -> tuple[Any, ...]:
+    """The parts of a key as values: texts, or what JSON says."""
+    if len(given) > len(table.key) or (whole and len(given) < len(table.key)):
+        count = f"{len(given)} {'was' if len(given) == 1 else 'were'} given"
+        raise HayaseError(f"{_called(table)}, and {count}; quote a part with spaces in it")
+    return tuple(_value(text) for text in given) if json_key else tuple(given)
+
+
+def _called(table: TableDeclaration) -> str:
+    parts = "part" if len(table.key) == 1 else "parts"
+    return f'the key of table "{table.name}" has {len(table.key)} {parts} ({", ".join(table.key)})'
+
+
+def _value(text: str) -> Any:
+    from hayase.tables.jq_numbers import read
+
+    try:
+        value = read(text)
+    except ValueError as error:
+        raise HayaseError(
+            f"""{text} is no JSON: {error}; write a text as '"{text}"', or leave out --json-key"""
+        ) from error
+    if value is None or isinstance(value, (list, dict)):
+        raise HayaseError(f"{text} cannot be part of a key; it must be a text, a number or a boolean")
+    return value
+
+
+def _chosen(table: TableDeclaration, columns: str | None) -> list[str] | None:
+    if columns is None:
+        return None
+    chosen = list(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip()))
+    for each in chosen:
+        if each not in table.column_names:
+            raise UnknownName("column", each, table.column_names, f' of table "{table.name}"')
+    return chosen
+
+
+def _moment(text: str | None) -> int | None:
+    from hayase.core.times import instant
+
+    return None if text is None else instant(text)
+
+
+def _missing(table: Table, key: tuple[Any, ...], given: Sequence[str], as_of: str | None, json_key: bool) -> str:
+    """What is said of a key that the table does not have, with what somebody may have meant."""
+    name = table.declaration.name
+    what = f'table "{name}" has no row {_key_text(key)}' + ("" if as_of is None else f" as of {as_of}")
+    if as_of is not None and table.get(key, columns=()) is not None:
+        return f"{what}; it came later: leave out --as-of"
+    typed = key if json_key else tuple(_guessed(text) for text in given)
+    if typed != key and table.get(typed, columns=()) is not None:
+        return f"{what}, but {_key_text(typed)}; write each part as JSON and add --json-key"
+    last = key[-1]
+    if isinstance(last, str) and last:
+        page = table.scan(key[:-1], text_prefix=last[:1], limit=CLOSE, columns=())
+        close = nearest(last, [str(found[-1]) for found, _ in page.rows])
+        if "did you mean" in close:
+            return what + close
+    return f"{what}; `hayase tables scan {name}` lists the rows there are"
+
+
+def _guessed(text: str) -> Any:
+    """What somebody may have meant who did not say that it is JSON."""
+    try:
+        return _value(text)
+    except HayaseError:
+        return text
+
+
+def _key_text(key: tuple[Any, ...]) -> str:
+    from hayase.tables.payloads import json_bytes
+
+    return " ".join(json_bytes(part).decode() for part in key)
+
+
+def _pages(table: Table, limit: int | None, **wanted: Any) -> Iterator[list[dict[str, Any]]]:
+    """Rows, the parts of the key first, page by page."""
+    left, after = limit, None
+    while left is None or left > 0:
+        page = table.scan(after=after, limit=TOGETHER if left is None else min(left, TOGETHER), **wanted)
+        if page.rows:
+            yield [{**dict(zip(table.declaration.key, key)), **row} for key, row in page.rows]
+        after = page.next
+        left = None if left is None else left - len(page.rows)
+        if after is None:
+            return
+
+
+class _Printer:
+    """Rows on a terminal; the first page gives the columns their widths, so that later ones line up below it."""
+
+    def __init__(self) -> None:
+        self._columns: Any = None
+        self._shown = 0
+
+    def print(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        from hayase.console.records import Columns, record_table
+        from hayase.console.table_view import cells
+
+        console = output()
+        texts, first, header = [cells(row) for row in rows], self._shown + 1, self._columns is None
+        if self._columns is None:
+            self._columns = Columns(list(texts[0]), texts, first + len(texts), console.width)
+        console.print(record_table(self._columns, first, texts, header=header))
+        self._shown += len(rows)
+
+
+def _progress() -> Progress:
+    """A bar on stderr, seen only on a terminal; how many rows there will be is known about."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = errors()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,} rows"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,89 @@
+"""Conflict-free tables on screen: a list of them, one with the rules that feed it, and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hayase.console.figures import bytes_text, clock_text, compact
+from hayase.console.records import cell_text
+from hayase.console.tables import facts_grid, plain_table
+from hayase.core.times import BEGINNING, duration_text
+from hayase.tables.payloads import json_bytes
+
+if TYPE_CHECKING:
+    from hayase.core.declarations import TableDeclaration
+
+__all__ = ["cells", "row_grid", "table_details", "table_list"]
+
+
+def table_list(tables: Iterable[Mapping[str, Any]]) -> RenderableType:
+    """All tables of a pipeline. How many rows and updates there are is an estimate of the store."""
+    numbers = ("rows about", "updates about", "size")
+    table = plain_table("table", "key", *numbers, "folded up to", "clock", right=numbers)
+    for each in tables:
+        table.add_row(
+            each["name"], ", ".join(each["key"]), compact(each["rows_about"]), compact(each["updates_about"]),
+            bytes_text(each["bytes"]), _moment(each["folded_before_us"]), clock_text(each["clock_us"]),
+        )  # fmt: skip
+    return table
+
+
+def table_details(
+    about: Mapping[str, Any], table: TableDeclaration, rules: Iterable[Mapping[str, Any]]
+) -> RenderableType:
+    """One table: declaration, what is there, and the rules that feed it."""
+    facts = facts_grid()
+    facts.add_row("table", Text(table.name, style="bold"))
+    facts.add_row("key", ", ".join(table.key))
+    pad = max(len(name) for name in table.column_names)
+    facts.add_row("columns", Text("\n".join(f"{name:<{pad}}  {kind}" for name, kind in table.columns)))
+    facts.add_row("folds after", duration_text(table.fold_after))
+    facts.add_row("horizon", f"{duration_text(table.horizon)}: older events are refused")
+    facts.add_row("rows", f"about {about['rows_about']:,}")
+    facts.add_row("updates", f"about {about['updates_about']:,} that are not folded yet")
+    facts.add_row("size", bytes_text(about["bytes"]))
+    folded = _moment(about["folded_before_us"])
+    facts.add_row("folded up to", folded if folded == "—" else f"{folded}: rows can be read as of then and later")
+    facts.add_row("clock", clock_text(about["clock_us"]))
+    shown = plain_table("fed by", "when", "key", "column", "value")
+    for each in rules:
+        when = "always" if each["condition"] is None else each["condition"]
+        key, column = ", ".join(each["key"]), f"{each['column']}.{each['method']}"
+        shown.add_row(*(Text(text) for text in (each["source"], when, key, column, each["value"])))
+    feeding = shown if shown.row_count else Text("no rule feeds it", style="yellow")
+    return Group(facts, Text(), feeding)
+
+
+def _moment(time: int | None) -> str:
+    return clock_text(BEGINNING if time is None else time)
+
+
+def row_grid(row: Mapping[str, Any], key: Iterable[str]) -> RenderableType:
+    """One row, a column to a line; sets and maps an entry to a line."""
+    parts = set(key)
+    shown = facts_grid()
+    for name, value in row.items():
+        shown.add_row(name, Text("\n".join(_lines(value)), style="bold" if name in parts else ""))
+    return shown
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict) and value:
+        return [f"{cell_text(name)}: {_text(each)}" for name, each in value.items()]
+    if isinstance(value, list) and value:
+        return [_text(each) for each in value]
+    return [_text(value)]
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """A row whose values are texts, as they stand in the cells of a table; null stays null."""
+    return {name: None if value is None else _text(value) for name, value in row.items()}
+
+
+def _text(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return cell_text(value) if isinstance(value, str) else json_bytes(value).decode()

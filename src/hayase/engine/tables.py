@@ -1,0 +1,66 @@
+"""The tables of a home, as the process that holds its lock has them open."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import UnknownName
+from hayase.engine.definitions import latest
+from hayase.engine.home import Home
+
+if TYPE_CHECKING:
+    from hayase.tables.table import OwnTable, Table
+
+__all__ = ["Tables"]
+
+
+_open: dict[Path, OwnTable] = {}
+"""All that this process has open: who takes over a home within the process takes over its tables."""
+_lock = threading.Lock()
+
+
+class Tables:
+    """Opened when first asked for, all closed together. Any thread may ask."""
+
+    def __init__(self, home: Home):
+        self._home = home
+
+    def names(self) -> list[str]:
+        """The tables of the newest definition."""
+        return [each.name for each in self._declared()]
+
+    def declaration(self, name: str) -> TableDeclaration:
+        """What the newest definition says of a table."""
+        for each in self._declared():
+            if each.name == name:
+                return each
+        raise UnknownName("table", name, self.names())
+
+    def table(self, name: str) -> Table:
+        """A table, to be read."""
+        return self.own(self.declaration(name))
+
+    def own(self, declaration: TableDeclaration) -> OwnTable:
+        """A table, to be written too."""
+        from hayase.tables.table import open_own
+
+        path = self._home.table(declaration.name)
+        with _lock:
+            found = _open.get(path)
+            if found is None:
+                found = _open[path] = open_own(path, declaration)
+            found.declare(declaration)
+            return found
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        with _lock:
+            for path in [each for each in _open if each.parent == self._home.tables]:
+                _open.pop(path).close()
+
+    def _declared(self) -> tuple[TableDeclaration, ...]:
+        definition = latest(self._home)
+        return definition.declaration.tables if definition is not None else ()

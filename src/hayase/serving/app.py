@@ -1,0 +1,154 @@
+"""The application: which routes there are, what is said of them, and how the framework's errors are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from hayase.serving import models
+from hayase.serving.bodies import ARROW, JSON, NDJSON
+from hayase.serving.describing import describe, problems
+from hayase.serving.desk import Desk
+from hayase.serving.guard import Guard, Limits
+from hayase.serving.parameters import only
+from hayase.serving.pipeline_routes import PipelineRoutes
+from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
+from hayase.serving.query_routes import QueryRoutes
+from hayase.serving.service import Service
+from hayase.serving.stream_routes import StreamRoutes
+from hayase.serving.table_routes import TableRoutes
+
+__all__ = ["create_app"]
+
+_QUIET = TelemetryConfig(tracing=False, metrics=False, logs=False, operation_spans=False, auto_configure=False)
+
+
+def create_app(
+    service: Service, *, limits: Limits | None = None, token: str | None = None, hosts: Iterable[str] = ()
+) -> FastAPI:
+    """The application that serves a home. With a token every route asks for it; `hosts` are names it answers to."""
+    desk = Desk(limits or Limits())
+    tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
+    queries, pipeline = QueryRoutes(service, desk), PipelineRoutes(service, desk)
+    app = FastAPI(
+        title="Hayase", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
+        telemetry=_QUIET, exception_handlers={HTTPException: _http_problem, RequestValidationError: _unfit, Problem: _problem},
+    )  # fmt: skip
+    app.state.desk = desk
+    app.add_middleware(Guard, limits=desk.limits, figures=desk.figures, token=token, hosts=tuple(hosts))
+    app.openapi = cache(lambda: describe(app, token is not None))  # type: ignore[method-assign]
+    strict = [Depends(_only_known)]
+
+    def route(path: str, work: Callable[..., Any], model: Any, *special: int, **more: Any) -> None:
+        method = more.pop("method", "GET")
+        app.add_api_route(
+            path, work, methods=[method], response_model=model, responses=_merged(problems(*special), more.pop("told", {})),
+            dependencies=strict, name=work.__name__, **more,
+        )  # fmt: skip
+
+    route("/tables", tables.tables, models.Tables, 304)
+    route("/tables/{table}", tables.table, models.TableAnswer, 304, 404)
+    route("/tables/{table}", tables.get_many, models.RowsOfKeys, 403, 404, 408, 410, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.KeysAsked.model_json_schema()}}))  # fmt: skip
+    route("/scan/{table}", tables.scan, models.Rows, 304, 404, 410)
+    route("/tables/{table}/{key:path}", tables.get, models.Row, 304, 404, 410, openapi_extra=_GET)
+    route("/streams", streams.streams, models.Streams, 304)
+    route("/streams/{stream}", streams.stream, models.StreamAnswer, 304, 404)
+    route("/streams/{stream}", streams.append, models.AppendAnswer, 403, 404, 408, 409, 413, 415, method="POST",
+          openapi_extra=_body(_RECORDS))  # fmt: skip
+    route("/queries", queries.queries, models.Queries, 304)
+    route("/queries/{query}", queries.query, models.Snapshot, 304, 404, 409, 410)
+    route(
+        "/queries/{query}/changes",
+        queries.changes,
+        None,
+        404,
+        410,
+        response_class=StreamingResponse,
+        told=_EVENT_STREAM,
+    )
+    route("/dead", pipeline.dead, models.DeadLetters, 304)
+    route("/health", pipeline.health, models.Health)
+    route("/metrics", pipeline.metrics, None, told={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+          response_class=Response)  # fmt: skip
+    route("/docs", pipeline.docs, None, response_class=HTMLResponse)
+    # The route that is asked most goes before the others and past the framework's checks, of which it needs none.
+    app.router.routes.insert(0, tables.shortcut)
+    return app
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    found = problem_of(error)
+    return Response(found.body, found.status, {"Cache-Control": "no-store", **found.headers}, PROBLEM_JSON)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = {
+        404: "there is nothing at this address; GET /docs lists what there is",
+        405: f"{request.method} is not possible here; see Allow",
+    }.get(error.status_code, str(error.detail))
+    return await _problem(request, Problem(error.status_code, detail, dict(error.headers or {})))
+
+
+async def _unfit(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    told = "; ".join(f'{each["loc"][0]} parameter "{each["loc"][-1]}": {each["msg"]}' for each in error.errors()[:10])
+    return await _problem(request, Problem(422, told))
+
+
+async def _only_known(request: Request) -> None:
+    asked = request.query_params if request.scope["query_string"] else ()
+    if asked:
+        only(asked, [each.alias for each in request.scope["route"].dependant.query_params])
+
+
+def _merged(one: dict[int | str, dict[str, Any]], other: dict[int, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    return {status: {**told, **other.get(int(status), {})} for status, told in one.items()}
+
+
+def _body(content: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_RECORDS: dict[str, Any] = {
+    JSON: {
+        "schema": {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+        "example": {"time": "2026-01-31T12:00:00Z", "user": "taro", "amount": 3.5},
+    },
+    NDJSON: {"schema": {"type": "string"}, "example": '{"user": "taro"}\n{"user": "hanako"}\n'},
+    ARROW: {"schema": {"type": "string", "format": "binary"}},
+}
+_GET: dict[str, Any] = {
+    "parameters": [
+        {"name": "table", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 64}, "example": "purchases"},
+        {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}, "example": "taro",
+         "description": "The parts of the key, each a segment."},
+        {"name": "columns", "in": "query", "required": False, "schema": {"type": "string"},
+         "description": "Some columns, separated by commas."},
+        {"name": "as_of", "in": "query", "required": False, "schema": {"type": "string"},
+         "description": "An event time: only updates up to it count."},
+        {"name": "json", "in": "query", "required": False, "schema": {"type": "boolean"},
+         "description": "Read every segment of the key as a JSON value."},
+    ]
+}  # fmt: skip
+_EVENT_STREAM: dict[int, dict[str, Any]] = {
+    200: {
+        "description": "Events, each with an id, of kind `change`; the data are a QueryChange.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'id: 3.1767225600000000.1\nevent: change\ndata: {"time":"2026-01-01T00:00:00Z","change":"+",'
+                '"row":{"user":"taro","spend":5.0}}\n\n',
+            }
+        },
+    }
+}

@@ -1,0 +1,157 @@
+"""The OpenAPI description of the routes: what FastAPI finds by itself, and the errors and headers all of them share."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from hayase.serving.models import ProblemAnswer, QueryChange
+from hayase.serving.problems import PROBLEM_JSON
+
+__all__ = ["describe", "docs_page", "problems"]
+
+ABOUT = """
+Tables, streams and queries of a running pipeline.
+
+**Names** are those of the declaration. **Times** are ISO text (`2026-01-31T12:00:00Z`; without a zone UTC is meant) or
+whole numbers: microseconds, or the unit of the query's integer time column. **Numbers** are written in full.
+
+**Keys.** In `/tables/{table}/{key}` every segment behind the table is one part of the key, as text, percent-encoded:
+`/tables/purchases/JP/taro` has two parts and `/tables/purchases/a%2Fb` has one, `a/b`. With `?json=true` every segment is a JSON
+value: `5` is the number and `%225%22` the text. So are written parts that are no texts, and texts that addresses cannot
+hold: `%22..%22`, `%22%22`.
+
+**How fresh.** Answers carry `Hayase-State` (running, stopping or failed), `Hayase-Committed-At` (the time of the last
+commit that is sure to be in the answer) and `Hayase-Clock` (the event time before which the inputs have been taken in, but
+for late records). While a pipeline starts, its data are answered with 503 and `Retry-After`. `ETag` changes with the
+content; send it back as `If-None-Match` and an unchanged answer is 304.
+
+**Errors** are `application/problem+json`; `detail` says what to do. Query parameters that a route does not know are errors.
+"""
+
+_EVERYWHERE = {
+    400: "The request cannot be read.",
+    401: "The server has a token, and the request has not.",
+    414: "The address is too long.",
+    421: "The Host of the request is no name of this server.",
+    422: "A parameter is not what it must be.",
+    431: "The headers are too long.",
+    500: "A fault, logged under the incident it names.",
+    503: "Not now: the pipeline starts, or too much is asked at once. Try again after `Retry-After`.",
+}
+_SPECIAL = {
+    304: "What `If-None-Match` names is still what there is.",
+    403: "A page from elsewhere sent this.",
+    404: "There is nothing of that name, or no such key.",
+    408: "The body did not arrive in time.",
+    409: "Not possible as things are: the stream is finished, the time is not final yet, the number is not the next one.",
+    410: "It was there and is not kept any more.",
+    413: "The body is too long.",
+    415: "The body is of a type that is not taken here.",
+}
+_HEADERS: Mapping[str, Any] = {
+    "ETag": {"description": "Changes with the content.", "schema": {"type": "string"}},
+    "Hayase-State": {"description": "running, stopping or failed.", "schema": {"type": "string"}},
+    "Hayase-Committed-At": {
+        "description": "The time of the last commit that is sure to be in the answer.",
+        "schema": {"type": "string"},
+    },
+    "Hayase-Clock": {
+        "description": "The event time before which the inputs have been taken in, but for late records.",
+        "schema": {"type": "string"},
+    },
+}
+
+
+def problems(*special: int) -> dict[int | str, dict[str, Any]]:
+    """What the description of a route says about headers and errors; `special` are those that not every route has."""
+    schema = {"$ref": "#/components/schemas/ProblemAnswer"}
+    told: dict[int | str, dict[str, Any]] = {200: {"headers": _HEADERS}}
+    for status, text in {**_EVERYWHERE, **{each: _SPECIAL[each] for each in special}}.items():
+        told[status] = {"description": text}
+        if status != 304:
+            told[status]["content"] = {PROBLEM_JSON: {"schema": schema}}
+    return told
+
+
+def describe(app: FastAPI, secured: bool) -> dict[str, Any]:
+    """The description of an application."""
+    found: dict[str, Any] = get_openapi(
+        title=app.title, version=app.version, description=ABOUT, routes=app.routes, openapi_version=app.openapi_version
+    )
+    components = found.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for model in (ProblemAnswer, QueryChange):
+        schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    if secured:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"token": []}]
+    return found
+
+
+def docs_page(description: Mapping[str, Any]) -> str:
+    """The description as a page that needs nothing from elsewhere: no script, no network."""
+    parts = [f"<h1>{html.escape(description['info']['title'])}</h1>"]
+    parts += [f"<p>{_text(each)}</p>" for each in description["info"]["description"].strip().split("\n\n")]
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            parts.append(_operation(method, path, operation))
+    parts.append("<h2>Shapes</h2>")
+    for name, schema in description["components"]["schemas"].items():
+        fields = "".join(
+            f"<tr><td><code>{html.escape(field)}</code><td>{_kind(about)}<td>{_text(about.get('description', ''))}"
+            for field, about in schema.get("properties", {}).items()
+        )
+        head = f'<h3 id="{html.escape(name)}">{html.escape(name)}</h3><p>{_text(schema.get("description", ""))}</p>'
+        parts.append(f"<section>{head}<table>{fields}</table></section>")
+    body = "\n".join(parts)
+    return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Hayase</title><style>{_STYLE}</style>{body}</html>'
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{html.escape(each['name'])}</code><td>{html.escape(each['in'])}, {_kind(each.get('schema', {}))}"
+        f"<td>{_text(each.get('description', ''))}"
+        for each in operation.get("parameters", ())
+    )
+    bodies = operation.get("requestBody", {}).get("content", {})
+    rows += "".join(
+        f"<tr><td>body<td>{html.escape(kind)}<td>{_kind(each.get('schema', {}))}" for kind, each in bodies.items()
+    )
+    for status, told in operation["responses"].items():
+        shapes = ", ".join(_kind(each.get("schema", {})) for each in told.get("content", {}).values())
+        rows += f"<tr><td>{status}<td>{shapes}<td>{_text(told.get('description', ''))}"
+    return (
+        f"<section><h2><b>{method.upper()}</b> <code>{html.escape(path)}</code></h2>"
+        f"<p>{_text(operation.get('description') or operation.get('summary', ''))}</p><table>{rows}</table></section>"
+    )
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        name = html.escape(schema["$ref"].rpartition("/")[2])
+        return f'<a href="#{name}">{name}</a>'
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return html.escape(str(schema.get("type", "any")))
+
+
+def _text(text: str) -> str:
+    """Text with `code` and **bold** in it."""
+    pieces = html.escape(text).split("`")
+    joined = "".join(f"<code>{each}</code>" if at % 2 else each for at, each in enumerate(pieces))
+    bold = joined.split("**")
+    return "".join(f"<b>{each}</b>" if at % 2 else each for at, each in enumerate(bold)).replace("\n\n", "<p>")
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "code{background:#f3f3f3;padding:.1em .3em}section{border-top:1px solid #ddd;margin-top:1.5rem}"
+    "h2{font-size:1.1rem}h3{font-size:1rem}td{padding:.15rem .8rem .15rem 0;vertical-align:top}"
+)

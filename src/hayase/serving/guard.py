@@ -1,0 +1,213 @@
+"""What every request must pass before a route sees it, and what every answer carries.
+
+In this order: the number of requests at once, the Host (a page under a name of its own that leads here is turned away),
+the lengths of the address and of the headers, the token, and for requests that change something where they come from.
+The body is counted as it is read. Whatever is raised behind this becomes a problem; no traceback goes out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from hayase.serving.figures import HttpFigures
+from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
+
+__all__ = ["Guard", "Limits", "host_name"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_SAFE = ("GET", "HEAD")
+_ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one server takes. Sizes are bytes, times seconds."""
+
+    body: int = 16 << 20
+    headers: int = 16 << 10
+    target: int = 8 << 10
+    page: int = 1000
+    """Rows in one answer, and keys in one request."""
+    seconds: float = 30.0
+    """For a body to arrive, and for an answer to be found."""
+    requests: int = 64
+    """At once."""
+    listeners: int = 64
+    """Streams of events at once."""
+    threads: int = 4
+    """That read and write the disk."""
+    poll: float = 0.1
+    heartbeat: float = 15.0
+
+
+class Guard:
+    """Stands around the application."""
+
+    def __init__(
+        self, app: App, limits: Limits, figures: HttpFigures, token: str | None = None, hosts: Iterable[str] = ()
+    ):
+        self._app, self._limits, self._figures = app, limits, figures
+        self._token = None if token is None else token.encode()
+        self._hosts = frozenset({"localhost", *(each.lower() for each in hosts)})
+        self._known: dict[bytes, bool] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":  # there are none, and it is told so before the connection is made
+                await receive()
+                await send({"type": "websocket.close", "code": 1000})
+            else:
+                await self._app(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":  # the same as GET; the server leaves the body out
+            scope = {**scope, "method": "GET"}
+        figures, began, status = self._figures, time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *_ALWAYS]
+            await send(message)
+
+        figures.begin()
+        try:
+            self._admit(scope)
+            await self._app(scope, _Counted(receive, self._limits.body), answer)
+        except Exception as error:
+            problem = problem_of(error)
+            if status:  # too late to say so; the connection is cut, which is how HTTP tells it
+                LOGGER.warning("an answer was cut off: %s", problem.detail)
+                raise ConnectionAbortedError("the answer could not be completed") from None
+            await respond(problem, answer)
+        finally:
+            route = scope.get("route")
+            figures.end(scope["method"], getattr(route, "path", ""), status, time.perf_counter() - began)
+
+    def _admit(self, scope: Scope) -> None:
+        limits = self._limits
+        if self._figures.running > limits.requests + self._figures.listening:
+            raise busy(f"{limits.requests} requests are being answered, which is the limit; try again")
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.target:
+            raise Problem(
+                414, f"the address is longer than {limits.target:,} bytes; ask for many keys with POST /tables/NAME"
+            )
+        size, length, host, authorization, origin, site = 0, b"", None, None, None, None
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+            if name == b"host":
+                host = value
+            elif name == b"authorization":
+                authorization = value
+            elif name == b"content-length":
+                length = value
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+        if size > limits.headers:
+            raise Problem(431, f"the headers are longer than {limits.headers:,} bytes together; send less")
+        if host is None or not self._is_ours(host):
+            raise Problem(
+                421,
+                "the Host of this request is no name of this server; use its address, or localhost, "
+                "or start it with that name among its hosts",
+            )
+        if self._token is not None:
+            self._check(authorization)
+        if scope["method"] not in _SAFE and not _same_origin(origin, site, host):
+            raise Problem(403, "a page from elsewhere may not change anything here; send the request from a program")
+        if length.isdigit() and int(length[:20]) > limits.body:
+            raise _too_long(limits.body)
+
+    def _is_ours(self, host: bytes) -> bool:
+        known = self._known.get(host)
+        if known is None:
+            name = host_name(host.decode("latin-1"))
+            known = name is not None and (name in self._hosts or _is_address(name))
+            if len(self._known) < 1000:
+                self._known[host] = known
+        return known
+
+    def _check(self, authorization: bytes | None) -> None:
+        kind, _, given = (authorization or b"").partition(b" ")
+        assert self._token is not None
+        if not hmac.compare_digest(given.strip(), self._token) or kind.lower() != b"bearer":
+            raise Problem(
+                401, "this server asks for its token; send it as Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )  # fmt: skip
+
+
+class _Counted:
+    """A body that ends with a problem when it is too long."""
+
+    __slots__ = ("_left", "_limit", "_receive")
+
+    def __init__(self, receive: Receive, limit: int):
+        self._receive, self._limit, self._left = receive, limit, limit
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise _too_long(self._limit)
+        return message
+
+
+def _too_long(limit: int) -> Problem:
+    return Problem(413, f"the body is longer than {limit:,} bytes; send it in parts")
+
+
+async def respond(problem: Problem, send: Send) -> None:
+    """Send a problem."""
+    body = problem.body
+    headers = {"content-type": PROBLEM_JSON, "content-length": str(len(body)), "cache-control": "no-store"}
+    if problem.status in (408, 413):
+        headers["connection"] = "close"  # what is left of the body is not waited for
+    given = [(name.lower().encode(), value.encode()) for name, value in {**headers, **problem.headers}.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": given})
+    await send({"type": "http.response.body", "body": body})
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None if it is no such thing.
+
+    >>> host_name("LocalHost:8421"), host_name("[::1]:80"), host_name("::1"), host_name("a:b")
+    ('localhost', '::1', None, None)
+    """
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if not colon:
+        name = host
+    elif not (port.isascii() and port.isdigit()):
+        return None
+    if name.startswith("[") and name.endswith("]"):
+        return name[1:-1]
+    return None if ":" in name or not name else name.lower()
+
+
+def _is_address(name: str) -> bool:
+    """A number cannot be made to lead elsewhere, as a name can."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _same_origin(origin: bytes | None, site: bytes | None, host: bytes) -> bool:
+    """Browsers say where a page that sends a request is from; programs say nothing."""
+    if site is not None and site not in (b"same-origin", b"none"):
+        return False
+    return origin is None or origin in (b"http://" + host, b"https://" + host)

@@ -1,0 +1,79 @@
+"""Figures in the text format of Prometheus (version 0.0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hayase.core.times import BEGINNING, END
+from hayase.engine.manifests import Manifest
+from hayase.serving.figures import HttpFigures
+from hayase.serving.service import Moment
+
+__all__ = ["CONTENT_TYPE", "exposition"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Sample = tuple[Mapping[str, object], float]
+
+
+def exposition(now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], http: HttpFigures) -> str:
+    """All figures as text; `wall` is the time in microseconds."""
+    manifest = now.manifest
+    families = [
+        _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
+                [({"state": each}, float(each == now.state)) for each in ("starting", "running", "stopping", "failed")]),
+        _family("hayase_batches_total", "counter", "Batches committed in this home.", [({}, manifest.version)]),
+        _family("hayase_batch_seconds", "gauge", "How long the last batch took.", [({}, manifest.seconds)]),
+        _family("hayase_committed_seconds_ago", "gauge", "Time since the last commit.",
+                [({}, max(0, wall - manifest.committed_at) / 1e6)] if manifest.version else []),
+        *(_of_stages(name, kind, text, manifest) for name, kind, text in _STAGES),
+        _family("hayase_stage_lag_records", "gauge", "Records in a stream that a stage has yet to take.",
+                [({"stage": stage, "stream": stream}, count)
+                 for stage, inputs in lags.items() for stream, count in inputs.items()]),
+        _family("hayase_stage_clock_seconds", "gauge", "The event time up to which a stage has taken its inputs in.",
+                list(_clocks(now))),
+        _family("hayase_http_requests_total", "counter", "Requests answered.",
+                [({"method": method, "route": route, "status": status}, count)
+                 for (method, route, status), count in sorted(http.answered.items())]),
+        _family("hayase_http_seconds_total", "counter", "Time spent on requests.",
+                [({"method": method, "route": route}, seconds) for (method, route), seconds in sorted(http.seconds.items())]),
+        _family("hayase_http_running", "gauge", "Requests at hand.", [({}, http.running)]),
+        _family("hayase_http_listening", "gauge", "Streams of events at hand.", [({}, http.listening)]),
+    ]  # fmt: skip
+    return "".join(families)
+
+
+_STAGES = (
+    ("read", "counter", "Records read."),
+    ("processed", "counter", "Records processed."),
+    ("dead", "counter", "Records sent to the dead letters."),
+    ("spoiled", "counter", "Rows made inside a stage and sent to the dead letters."),
+    ("waiting", "gauge", "Records that wait for the clock."),
+    ("written", "counter", "Records written."),
+    ("seconds", "counter", "Time spent in tasks."),
+)
+
+
+def _of_stages(name: str, kind: str, text: str, manifest: Manifest) -> str:
+    suffix = "_total" if kind == "counter" else ""
+    samples = [({"stage": stage}, getattr(figures, name)) for stage, figures in manifest.totals.items()]
+    return _family(f"hayase_stage_{name}{suffix}", kind, text, samples)
+
+
+def _clocks(now: Moment) -> Iterable[Sample]:
+    for stage in now.manifest.offset.positions:
+        clock = now.clock(stage)
+        if clock is not None and BEGINNING < clock < END:
+            yield {"stage": stage}, clock / 1e6
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    for labels, value in samples:
+        inside = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
+        lines.append(f"{name}{{{inside}}} {value}" if inside else f"{name} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,58 @@
+"""Routes to the pipeline itself: dead letters, health, metrics, and the description of all routes."""
+
+from __future__ import annotations
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from hayase.serving import metrics
+from hayase.serving.bodies import JSON
+from hayase.serving.describing import docs_page
+from hayase.serving.desk import Desk, answer
+from hayase.serving.parameters import Limit
+from hayase.serving.rows import json_text, plain_rows
+from hayase.serving.service import Service
+
+__all__ = ["PipelineRoutes"]
+
+
+class PipelineRoutes:
+    """Handlers of requests about the pipeline."""
+
+    def __init__(self, service: Service, desk: Desk):
+        self.service, self.desk = service, desk
+
+    async def dead(self, request: Request, limit: Limit = 100) -> Response:
+        """The newest dead letters: records that could not be taken, with the reasons."""
+        now = self.service.moment()
+        first, letters = await self.desk.run(self.service.tail, min(limit, self.desk.limits.page))
+        told = {"first": first, "next": first + letters.num_rows, "letters": plain_rows(letters)}
+        return answer(request, json_text(told), now)
+
+    async def health(self) -> Response:
+        """How the pipeline is: 200 while it is running or stopping, 503 while it starts or when it has failed."""
+        now = self.service.status.now
+        well = now.state in ("running", "stopping")
+        lag = await self.desk.run(self.service.lags, now) if well else {}
+        told = {
+            "state": now.state,
+            "reason": now.reason,
+            "version": now.manifest.version,
+            "committed_at": now.committed_at,
+            "lag": lag,
+        }
+        headers = {"Cache-Control": "no-store", "Hayase-State": now.state} | ({} if well else {"Retry-After": "1"})
+        return Response(orjson.dumps(told), 200 if well else 503, headers, JSON)
+
+    async def metrics(self) -> Response:
+        """Figures in the text format of Prometheus."""
+        now = self.service.status.now
+        lags = await self.desk.run(self.service.lags, now) if now.state != "starting" else {}
+        text = metrics.exposition(now, self.service.clock(), lags, self.desk.figures)
+        return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
+
+    async def docs(self, request: Request) -> Response:
+        """This description as a page."""
+        policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+        return HTMLResponse(docs_page(request.app.openapi()), headers={"Content-Security-Policy": policy})

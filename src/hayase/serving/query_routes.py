@@ -1,0 +1,182 @@
+"""Routes to queries: their texts, snapshots in pages, and changes as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import orjson
+import pyarrow as pa
+from fastapi import Header, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.schemas import ddl
+from hayase.engine.lifespans import own_columns
+from hayase.serving.desk import Desk, answer
+from hayase.serving.live import Changes, Cursor
+from hayase.serving.parameters import Limit, Name, instant_of, time_of
+from hayase.serving.problems import Problem, busy, problem_of
+from hayase.serving.rows import json_text, plain_rows
+from hayase.serving.service import Moment, Service
+
+__all__ = ["QueryRoutes"]
+
+_EVENTS = 500
+"""Changes that are read and sent in one go."""
+
+
+class QueryRoutes:
+    """Handlers of requests for queries."""
+
+    def __init__(self, service: Service, desk: Desk):
+        self.service, self.desk = service, desk
+
+    async def queries(self, request: Request) -> Response:
+        """All queries, with their texts and the columns of their rows."""
+        now = self.service.moment()
+        found = await self.desk.run(self.service.queries, now)
+        told = [
+            {
+                "name": name,
+                "text": text,
+                "schema": _row_schema(output),
+                "kind": "relation" if output.lifetimes else "stream",
+            }
+            for name, (text, output) in found.items()
+        ]
+        return answer(request, orjson.dumps({"queries": told}), now)
+
+    async def query(
+        self,
+        request: Request,
+        query: Name,
+        at: Annotated[
+            str | None, Query(max_length=64, description="A time; without one, the latest that is final.")
+        ] = None,
+        lifetimes: Annotated[
+            bool, Query(description="Add `valid_from` and `valid_to` (null as long as it is not known) to the rows.")
+        ] = False,
+        after: Annotated[str | None, Query(max_length=200, description="The `next` of the page before.")] = None,
+        limit: Limit = 1000,
+    ) -> Response:
+        """The rows that are valid at a time. The cost follows how many those are, not how many there were before."""
+        now = self.service.moment()
+        if after is not None and at is not None:
+            raise Problem(422, "the page behind another one is of the same time; send only `after`")
+        cursor = None if after is None else Cursor.from_text(after)
+        limit = min(limit, self.desk.limits.page)
+        body = await self.desk.run(self._query, query, at, cursor, limit, lifetimes, now)
+        return answer(request, body, now, query)
+
+    def _query(
+        self, name: str, at: str | None, after: Cursor | None, limit: int, lifetimes: bool, now: Moment
+    ) -> bytes:
+        results = self.service.query(name, now)
+        if at is not None:
+            instant_of(at, results.log.declaration.time_scale)  # a problem if it is none
+        page = results.page(None if at is None else time_of(at), after=after, limit=limit, with_lifetimes=lifetimes)
+        return json_text({
+            "query": name,
+            "at": page.at,
+            "rows": plain_rows(page.rows),
+            "next": None if page.next is None else str(page.next),
+            "cursor": str(page.changes),
+        })  # fmt: skip
+
+    async def changes(
+        self,
+        request: Request,
+        query: Name,
+        since: Annotated[
+            str | None,
+            Query(
+                alias="from",
+                max_length=200,
+                description="The `cursor` of a snapshot, the id of an event, `start` or `now` (which is meant).",
+            ),
+        ] = None,
+        wait: Annotated[
+            float | None,
+            Query(ge=0, le=86_400, description="End after so many seconds; with 0, after what there is now."),
+        ] = None,
+        last_event_id: Annotated[
+            str | None, Header(max_length=200, description="The id of the last event heard; goes before `from`.")
+        ] = None,
+    ) -> Response:
+        """Changes of a query as server-sent events, for as long as you listen.
+
+        An event `change` tells of a row that appears (`+`) or goes (`-`), in the order of event time, once that is final;
+        at one time rows go before others appear. Of a query that gives a stream, records come in the order of its log. The id of
+        an event is a cursor: a reader that comes back with it, as browsers do, misses nothing and hears nothing twice. An
+        event `gone` ends the stream when the cursor leads nowhere any more.
+        """
+        now = self.service.moment()
+        if self.desk.figures.listening >= self.desk.limits.listeners:
+            raise busy(f"{self.desk.limits.listeners} listen already, which is the limit; try again later")
+        changes = await self.desk.run(self._changes, query, last_event_id or since, now)
+        return StreamingResponse(
+            self._events(changes, wait), media_type="text/event-stream",
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state},
+        )  # fmt: skip
+
+    def _changes(self, name: str, since: str | None, now: Moment) -> Changes:
+        results = self.service.query(name, now)
+        if since == "start":
+            return results.changes_from_start()
+        return results.changes_from(None if since in (None, "now") else Cursor.from_text(since))
+
+    async def _events(self, changes: Changes, wait: float | None) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        began = spoken = loop.time()
+        self.desk.figures.listening += 1
+        try:
+            yield b"retry: 1000\n\n"
+            if self.desk.figures.listening > self.desk.limits.listeners:  # many came at once
+                return
+            while not self.desk.stopping.is_set():
+                try:
+                    text = await self.desk.run(_next_events, changes)
+                except Exception as error:
+                    problem = problem_of(error)
+                    yield b"event: gone\ndata: " + problem.body + b"\n\n"
+                    return
+                if text:
+                    yield text
+                    spoken = loop.time()
+                    continue
+                if wait is not None and loop.time() >= began + wait:
+                    return
+                if loop.time() >= spoken + self.desk.limits.heartbeat:
+                    yield b": still here\n\n"
+                    spoken = loop.time()
+                await self._pause()
+        finally:
+            self.desk.figures.listening -= 1
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self.desk.limits.poll):
+                await self.desk.stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def _next_events(changes: Changes) -> bytes:
+    cursors, rows = changes.read(_EVENTS)
+    if not cursors:
+        return b""
+    times = changes.times(rows)
+    signs = rows.column("__appears").to_pylist()
+    plain = plain_rows(rows.select(rows.column_names[3:]))
+    return b"".join(
+        b"id: %s\nevent: change\ndata: %s\n\n"
+        % (str(cursor).encode(), json_text({"time": time, "change": "+" if sign else "-", "row": row}))
+        for cursor, time, sign, row in zip(cursors, times, signs, plain)
+    )
+
+
+def _row_schema(output: StreamDeclaration) -> str:
+    return ddl(pa.schema([output.arrow_schema.field(name) for name in own_columns(output)]))

@@ -1,0 +1,220 @@
+"""The server: uvicorn in a thread of the pipeline's process, from which it takes neither signals nor the terminal.
+
+    with serving(home, "127.0.0.1:8421", tables=tables, status=status) as server:
+        ...  # run the pipeline; tell status.set("running"), status.committed(manifest)
+
+Only this machine is served unless there is a token. What goes wrong is written to `logs/serving.log` in the home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from hayase.core.clock import now_us
+from hayase.core.errors import EnvironmentUnfit, HayaseError
+from hayase.engine.home import Home
+from hayase.serving.app import create_app
+from hayase.serving.connections import MOST_HEAD, connection_kind
+from hayase.serving.desk import Desk
+from hayase.serving.guard import Limits, host_name
+from hayase.serving.service import Service, Status, TablesOfHome
+
+__all__ = ["Address", "Server", "serving"]
+
+LEAST_TOKEN = 16
+"""Characters of a token, at least."""
+_GRACE = 5
+"""Seconds that requests have to end when the server stops."""
+_CONNECTIONS = 1000
+"""At once; further ones are turned away."""
+_LOGGERS = ("hayase.serving", "uvicorn", "uvicorn.error")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens.
+
+    >>> Address.from_text("127.0.0.1:8421"), str(Address.from_text("[::1]:8421"))
+    (Address(host='127.0.0.1', port=8421), '[::1]:8421')
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Address:
+        """An address as people write it; port 0 takes any that is free."""
+        host, _, port = text.rpartition(":")
+        name = host_name(text)
+        if not host or name is None or not (port.isdigit() and int(port) < 65_536):
+            raise HayaseError(f'"{text}" is no address to serve at; write a host and a port, like 127.0.0.1:8421')
+        return cls(name, int(port))
+
+
+class Server:
+    """A server that runs; `url` is where."""
+
+    def __init__(self, address: Address, status: Status):
+        self.address, self.status = address, status
+
+    @property
+    def url(self) -> str:
+        """The root of all routes."""
+        return f"http://{self.address}"
+
+
+@contextlib.contextmanager
+def serving(
+    home: Home,
+    address: str = "127.0.0.1:8421",
+    *,
+    tables: TablesOfHome | None = None,
+    status: Status | None = None,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    clock: Callable[[], int] = now_us,
+    limits: Limits | None = None,
+) -> Iterator[Server]:
+    """Serve a home until the block is left; requests at hand are finished then, and streams of events ended.
+
+    `hosts` are further names under which the server is known. Until the status is "running", data are answered with 503.
+    """
+    wanted = Address.from_text(address)
+    status = status or Status()
+    _check_token(token)
+    with _listening(wanted, token) as listener, _logging(home):
+        found = Address(wanted.host, listener.getsockname()[1])
+        service = Service(home, clock, tables, status)
+        app = create_app(service, limits=limits, token=token, hosts=[wanted.host, *hosts])
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, lifespan="off", loop="asyncio", ws="none",
+            http=connection_kind(), h11_max_incomplete_event_size=MOST_HEAD, limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE, proxy_headers=False,
+        )  # fmt: skip
+        thread = _Thread(uvicorn.Server(config), listener, app.state.desk)
+        thread.begin()
+        try:
+            yield Server(found, status)
+        finally:
+            thread.end()
+
+
+class _Thread:
+    """The server's loop, in a thread of its own."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: Desk):
+        self._server, self._listener, self._desk = server, listener, desk
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._up = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
+
+    def begin(self) -> None:
+        """Start, and wait until requests are taken."""
+        self._thread.start()
+        self._up.wait()
+        if self._error is not None:
+            raise EnvironmentUnfit(f"the server could not start: {self._error}") from self._error
+
+    def end(self) -> None:
+        """Stop, and wait until all is quiet."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join()
+        self._desk.close()
+
+    def _stop(self) -> None:
+        self._desk.stop()
+        self._server.should_exit = True
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._up.set()
+
+    async def _serve(self) -> None:
+        running = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        while not self._server.started and not running.done():
+            await asyncio.sleep(0.001)
+        self._up.set()
+        await running
+
+
+@contextlib.contextmanager
+def _listening(address: Address, token: str | None) -> Iterator[socket.socket]:
+    """A socket at the address, or an error that says what to do."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise HayaseError(f'there is no machine "{address.host}" to serve at ({error}); use 127.0.0.1') from error
+    if token is None and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
+        raise HayaseError(
+            f"{address} can be reached from other machines, and there is no token; give one, or serve at 127.0.0.1"
+        )
+    with socket.socket(
+        family, kind, protocol
+    ) as listener:  # asyncio sends small answers at once if it knows the protocol
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            listener.bind(place)
+            listener.listen(1024)
+        except OSError as error:
+            raise EnvironmentUnfit(
+                f"{address} cannot be served at: {error.strerror}; choose another port, or stop what listens there"
+            ) from error
+        listener.setblocking(False)
+        yield listener
+
+
+def _check_token(token: str | None) -> None:
+    if token is not None and not (
+        len(token) >= LEAST_TOKEN and token.isascii() and token.isprintable() and " " not in token
+    ):
+        raise HayaseError(
+            f"a token has at least {LEAST_TOKEN} letters, digits and signs, and no spaces; make one with "
+            "`python -c 'import secrets; print(secrets.token_urlsafe())'`"
+        )
+
+
+@contextlib.contextmanager
+def _logging(home: Home) -> Iterator[None]:
+    """What the server and uvicorn have to say goes to a file, and nowhere else."""
+    directory = home.path / "logs"
+    directory.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(directory / "serving.log", encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [each.propagate for each in loggers]
+    for each in loggers:
+        each.propagate = False
+        each.addHandler(handler)
+    try:
+        yield
+    finally:
+        for each, propagate in zip(loggers, before):
+            each.removeHandler(handler)
+            each.propagate = propagate
+        handler.close()

@@ -1,0 +1,58 @@
+"""Tables declared in Python: columns are given as types, `Counter()`, and kept by the names of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.tables import TYPES, ColumnType
+
+__all__ = ["Column", "declared_table"]
+
+Column: TypeAlias = ColumnType[Any] | type[ColumnType[Any]] | str
+"""A column type: an object of it, the class, or its name."""
+
+
+def declared_table(
+    name: str, key: str | Sequence[str] | None, columns: Mapping[str, Column], fold_after: int, horizon: int
+) -> TableDeclaration:
+    """The declaration of a table; a DeclarationError has everything that is wrong with it.
+
+    >>> from hayase.tables import Counter
+    >>> declared_table("purchases", ["country", "user_id"], {"total": Counter()}, 0, 0).columns
+    (('total', 'Counter'),)
+    """
+    mistakes: list[Mistake] = []
+    types: list[tuple[str, str]] = []
+    for column, given in columns.items():
+        kind = _type_name(given)
+        if kind not in TYPES:
+            message = f'column "{column}" of table "{name}" has {_shown(given)}, which is no column type'
+            hint = nearest(kind, TYPES).removeprefix("; ") if kind else "give one like hy.Counter()"
+            mistakes.append(Mistake(message, hint))
+        types.append((column, kind))
+    parts = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+    try:
+        declared = TableDeclaration(name, parts, tuple(types), fold_after, horizon)
+    except DeclarationError as error:
+        raise DeclarationError([*mistakes, *error.mistakes]) from error
+    if mistakes:
+        raise DeclarationError(mistakes)
+    return declared
+
+
+def _type_name(given: object) -> str:
+    """The name of a type that is given in one of three ways; of anything else, nothing."""
+    if isinstance(given, str):
+        return given
+    kind = given if isinstance(given, type) else type(given)
+    return kind.__name__ if TYPES.get(kind.__name__) is kind else ""
+
+
+def _shown(given: object) -> str:
+    if isinstance(given, ColumnType):
+        return f"an object of another {type(given).__name__}"
+    text = given.__name__ if isinstance(given, type) else repr(given)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,218 @@
+"""Entries: how an event's updates of one row lie in a table's store, as bytes whose order is key, then version.
+
+An entry holds all that one event of one source does to one key:
+
+    entry = bytes of the key + version (event time, event id, number of the source)
+    value = length of the key's bytes (two bytes, big-endian), then for every operation:
+            place of the column (one byte), number of the operation (as in versions), length of the delta (base 128), delta
+
+The bytes of a key are those of its parts one after the other (`payloads.value_bytes`), each of which shows where it ends:
+so no key's bytes begin with another's, and the first parts of a key are a prefix. The number of the source is its place
+among the streams that feed the table, and always one byte. The version that a column type sees is (time, id, operation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.tables.payloads import (
+    DamagedPayload,
+    Json,
+    UnfitParameter,
+    kind_of,
+    many_text_bytes,
+    value_bytes,
+    values_from,
+    varint,
+)
+from hayase.tables.versions import operation_bytes
+
+__all__ = [
+    "ENTRIES",
+    "LONGEST_KEY",
+    "MOST_SOURCES",
+    "Key",
+    "OperationColumn",
+    "behind",
+    "key_bytes",
+    "key_from",
+    "many_key_bytes",
+    "operations_of",
+    "pack",
+    "pack_columns",
+    "split",
+]
+
+Key: TypeAlias = tuple[Json, ...]
+"""The parts of a key: texts, numbers, booleans."""
+
+ENTRIES = pa.schema([("entry", pa.large_binary()), ("value", pa.large_binary())])
+"""What the map side of a table gives."""
+LONGEST_KEY = 1024
+"""Bytes of an encoded key."""
+MOST_SOURCES = 240
+"""Streams that may feed one table."""
+
+_LENGTHS = [length.to_bytes(2, "big") for length in range(LONGEST_KEY + 1)]
+
+
+class OperationColumn(NamedTuple):
+    """One operation on one column for many entries: a delta for each, or None where it has nothing to do."""
+
+    place: int
+    number: int
+    deltas: Sequence[bytes | None] | pa.Array
+
+
+# ---------------------------------------------------------------------------------------------------- keys
+
+
+def key_bytes(parts: Sequence[Json]) -> bytes:
+    """The bytes of a key.
+
+    >>> key_bytes(("jp", 7)) == key_bytes(("jp", 7.0)) and key_bytes(("jp", 7)).startswith(key_bytes(("jp",)))
+    True
+    """
+    for part in parts:
+        if isinstance(part, (list, dict)):
+            hint = "a part of a key must be a text, a number or a boolean"
+            raise UnfitParameter(f"the key has {kind_of(part)} in it", hint)
+    data = b"".join([value_bytes(part) for part in parts])
+    if len(data) > LONGEST_KEY:
+        raise UnfitParameter(f"the key takes {len(data):,} bytes", f"at most {LONGEST_KEY:,} fit")
+    return data
+
+
+def many_key_bytes(keys: Sequence[Key]) -> list[bytes | UnfitParameter]:
+    """The bytes of many keys; where one does not fit, the reason stands instead. Equal keys of texts are encoded once."""
+    if not all({str}.issuperset(map(type, column)) for column in zip(*keys)):
+        return [_key_or_reason(key) for key in keys]
+    unique = list(dict.fromkeys(keys))
+    encoded = many_text_bytes([key[0] for key in unique]) if unique and len(unique[0]) == 1 else None
+    if encoded is not None and max(map(len, encoded)) <= LONGEST_KEY:
+        known: dict[Key, bytes | UnfitParameter] = dict(zip(unique, encoded))
+    else:
+        known = {key: _key_or_reason(key) for key in unique}
+    return [known[key] for key in keys]
+
+
+def _key_or_reason(key: Key) -> bytes | UnfitParameter:
+    try:
+        return key_bytes(key)
+    except UnfitParameter as error:
+        return error
+
+
+def key_from(data: bytes) -> Key:
+    """The parts of a key."""
+    return tuple(values_from(data))
+
+
+def behind(prefix: bytes) -> bytes | None:
+    """The least bytes that are greater than all that begin with a prefix; None if there are none.
+
+    >>> behind(b"ab"), behind(b"a\\xff"), behind(b"\\xff")
+    (b'ac', b'b', None)
+    """
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+
+
+# ---------------------------------------------------------------------------------------------------- packing
+
+
+def pack(
+    keys: Sequence[bytes], versions: Sequence[bytes], operations: Sequence[Iterable[tuple[int, bytes, bytes]]]
+) -> pa.RecordBatch:
+    """Entries of keys, versions (with the number of the source) and operations: column place, operation bytes, delta."""
+    lengths = _LENGTHS
+    values = [
+        lengths[len(key)]
+        + b"".join([b"%c%b%b%b" % (place, op, varint(len(delta)), delta) for place, op, delta in each])
+        for key, each in zip(keys, operations, strict=True)
+    ]
+    entries = [key + version for key, version in zip(keys, versions, strict=True)]
+    return pa.record_batch([pa.array(entries, pa.large_binary()), pa.array(values, pa.large_binary())], schema=ENTRIES)
+
+
+def pack_columns(
+    keys: Sequence[bytes] | pa.Array, versions: Sequence[bytes] | pa.Array, columns: Sequence[OperationColumn]
+) -> pa.RecordBatch:
+    """The same, from a column of deltas for each operation, without a step per row.
+
+    >>> one = pack([b"k"], [b"v"], [[(0, b"\\0", b"abc"), (2, b"\\7", b"d")]])
+    >>> one.equals(pack_columns([b"k"], [b"v"], [OperationColumn(0, 0, [b"abc"]), OperationColumn(2, 7, [b"d"])]))
+    True
+    """
+    key_column, version_column = _binary(keys), _binary(versions)
+    nothing = pa.scalar(b"", pa.large_binary())
+    parts = [pa.array(_LENGTHS, pa.large_binary()).take(pc.binary_length(key_column))]
+    for place, number, deltas in columns:
+        column = _binary(deltas)
+        head = pa.scalar(bytes((place,)) + operation_bytes(number), pa.large_binary())
+        parts.append(pc.binary_join_element_wise(head, _varints(pc.binary_length(column)), column, nothing))
+    values = pc.binary_join_element_wise(*parts, nothing, null_handling="replace", null_replacement="")
+    entries = pc.binary_join_element_wise(key_column, version_column, nothing)
+    return pa.record_batch([entries, values], schema=ENTRIES)
+
+
+def _binary(values: Sequence[bytes | None] | pa.Array) -> pa.Array:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values if values.type == pa.large_binary() else values.cast(pa.large_binary())
+    return pa.array(values, pa.large_binary())
+
+
+def _varints(lengths: pa.Array) -> pa.Array:
+    """Numbers in base 128, null where they are."""
+    most = pc.max(lengths).as_py() or 0
+    if most < 2**14:
+        return pa.array([varint(each) for each in range(most + 1)], pa.large_binary()).take(lengths)
+    encoded = lengths.dictionary_encode()
+    words = pa.array([varint(each) for each in encoded.dictionary.to_pylist()], pa.large_binary())
+    return words.take(encoded.indices)
+
+
+# ---------------------------------------------------------------------------------------------------- opening
+
+
+def split(entry: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """The key's bytes and the version of an entry."""
+    length = int.from_bytes(value[:2], "big")
+    if len(value) < 2 or len(entry) < length + 10:
+        raise DamagedPayload(f"{entry[:64].hex()} is no entry of a table")
+    return entry[:length], entry[length:]
+
+
+def operations_of(value: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The operations in the value of an entry: column place, operation bytes, delta.
+
+    >>> operations_of(pack([b"k"], [b"v"], [[(3, b"\\0", b"abc")]])["value"][0].as_py())
+    [(3, b'\\x00', b'abc')]
+    """
+    found: list[tuple[int, bytes, bytes]] = []
+    at, end = 2, len(value)
+    try:
+        while at < end:
+            start = at + 1
+            at = start + (1 if value[start] < 240 else 5)
+            number = value[start:at]
+            length = value[at]
+            at += 1
+            if length >= 128:
+                length, shift = length & 127, 7
+                while value[at] >= 128:
+                    length |= (value[at] & 127) << shift
+                    at, shift = at + 1, shift + 7
+                length |= value[at] << shift
+                at += 1
+            found.append((value[start - 1], number, value[at : at + length]))
+            at += length
+    except IndexError:
+        at = -1
+    if at != end:
+        raise DamagedPayload("an entry of a table is cut off")
+    return found

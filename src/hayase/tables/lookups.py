@@ -1,0 +1,137 @@
+"""Tables in queries and exports: rows as Arrow columns, and the rows of keys that a query asks for.
+
+| type | Arrow | |
+|---|---|---|
+| Counter | double | the nearest; infinite beyond the range of a double |
+| Register, MinRegister, MaxRegister | string | a text as it is, null as null, anything else as JSON |
+| GSet, TwoPhaseSet, ORSet | list of string | the elements, likewise |
+| MapCounter, MapRegister, MapSet | map of string to double, string, list of string | likewise |
+| DistinctCount | int64 | |
+| Quantiles | string | JSON |
+
+A text and the JSON of another value may look the same there: the table itself tells them apart.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.declarations import TableDeclaration
+from hayase.tables.entries import many_key_bytes
+from hayase.tables.payloads import Json, UnfitParameter, json_bytes
+from hayase.tables.table import Row, Table, open_reader
+
+__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "reader_of"]
+
+
+def _text(value: Json) -> str | None:
+    return value if value is None or isinstance(value, str) else json_bytes(value).decode()
+
+
+def _texts(values: Sequence[Json]) -> list[str | None]:
+    return [_text(each) for each in values]
+
+
+def _entries(convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Json]], list[tuple[str, Any]]]:
+    return lambda value: [(key, convert(each)) for key, each in value.items()]
+
+
+_REGISTER, _SET = (pa.string(), _text), (pa.list_(pa.string()), _texts)
+_ARROW: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
+    "Counter": (pa.float64(), float),
+    "Register": _REGISTER,
+    "MinRegister": _REGISTER,
+    "MaxRegister": _REGISTER,
+    "GSet": _SET,
+    "TwoPhaseSet": _SET,
+    "ORSet": _SET,
+    "MapCounter": (pa.map_(pa.string(), pa.float64()), _entries(float)),
+    "MapRegister": (pa.map_(pa.string(), pa.string()), _entries(_text)),
+    "MapSet": (pa.map_(pa.string(), pa.list_(pa.string())), _entries(_texts)),
+    "DistinctCount": (pa.int64(), int),
+    "Quantiles": _REGISTER,
+}
+"""For each column type its Arrow type, and how a value is written."""
+
+
+def arrow_schema(declaration: TableDeclaration) -> pa.Schema:
+    """The columns of a table, without its key."""
+    return pa.schema([(name, _ARROW[kind][0]) for name, kind in declaration.columns])
+
+
+def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows of a table, with all its columns."""
+    columns = []
+    for name, kind in declaration.columns:
+        arrow, convert = _ARROW[kind]
+        columns.append(pa.array([convert(row[name]) for row in rows], arrow))
+    return pa.record_batch(columns, schema=arrow_schema(declaration))
+
+
+@dataclass(frozen=True)
+class TableLookup:
+    """A table as queries meet it. It can be sent to other processes; each opens the store once."""
+
+    table: TableDeclaration
+    path: Path
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, without its key."""
+        return arrow_schema(self.table)
+
+    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+        """Of keys, a row each with the parts in their order, the positions of those that the table has, ascending, and
+        their rows. A key with a null has none, nor has one that no table can have, such as NaN."""
+        sought = _keys(keys)
+        unique = list({key for key in sought if key is not None})
+        reader = reader_of(self.path, self.table)
+        reader.refresh()
+        known = dict(zip(unique, reader.get_encoded(unique)))
+        found = [None if key is None else known[key] for key in sought]
+        places = [at for at, row in enumerate(found) if row is not None]
+        return np.array(places, np.int64), arrow_rows(self.table, [row for row in found if row is not None])
+
+
+def _keys(keys: pa.RecordBatch) -> list[bytes | None]:
+    """The bytes of keys; None for one that no row has."""
+    for column in keys.columns:
+        if not any(fits(column.type) for fits in _KEY_TYPES):
+            raise UnfitParameter(f"a key of type {column.type} for a table", "it must be a text, a number or a boolean")
+    parts = list(zip(*(column.to_pylist() for column in keys.columns)))
+    nulls = np.zeros(len(keys), bool)
+    for column in keys.columns:
+        nulls |= column.is_null().to_numpy(zero_copy_only=False)
+    encoded = many_key_bytes(parts)
+    return [None if null or isinstance(key, UnfitParameter) else key for key, null in zip(encoded, nulls.tolist())]
+
+
+_KEY_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_null,
+)
+
+_readers: dict[tuple[int, Path, TableDeclaration], Table] = {}
+_readers_lock = threading.Lock()
+
+
+def reader_of(path: Path, declaration: TableDeclaration) -> Table:
+    """The table, opened once in this process: a process that was forked must open its own."""
+    place = (os.getpid(), path, declaration)
+    with _readers_lock:
+        if place not in _readers:
+            _readers[place] = open_reader(path, declaration)
+        return _readers[place]

@@ -1,0 +1,127 @@
+"""Rows: the columns of one key, made of its snapshot and of the entries since.
+
+The snapshot of a row begins with `T` and its format, and a checksum of the key and all that follows: the newest version in
+it, then the snapshot of every column, empty where there was no payload; empty ones at the end are left out. An entry whose
+version is above the newest cannot be in the snapshot; for one that is not, a mark in the store says so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import UnknownName
+from hayase.tables import TYPES
+from hayase.tables.entries import key_from, operations_of
+from hayase.tables.payloads import DamagedPayload, Json, pack, unpack
+from hayase.tables.types import ColumnType, Payload
+
+__all__ = ["Columns", "Entry", "RowSnapshot"]
+
+_HEAD = b"T\x10"
+_CHECKED = len(_HEAD) + 4
+
+Entry = tuple[bytes, bytes]
+"""A version, with the number of the source, and the value of the entry."""
+
+
+class RowSnapshot(NamedTuple):
+    """The newest version that a snapshot holds, and the snapshots of the columns."""
+
+    newest: bytes
+    columns: Sequence[bytes]
+
+
+_NONE = RowSnapshot(b"", ())
+
+
+class Columns:
+    """The columns of a table: how rows are read and folded."""
+
+    def __init__(self, declaration: TableDeclaration):
+        self._table = declaration.name
+        self._names = declaration.column_names
+        self.types: tuple[ColumnType[Any], ...] = tuple(TYPES[kind]() for _, kind in declaration.columns)
+
+    def places(self, names: Sequence[str] | None) -> Sequence[int]:
+        """The places of columns, of all if none are named."""
+        if names is None:
+            return range(len(self._names))
+        for name in names:
+            if name not in self._names:
+                raise UnknownName("column", name, self._names, f' of table "{self._table}"')
+        return [self._names.index(name) for name in names]
+
+    def opened(self, key: bytes, snapshot: bytes | None) -> RowSnapshot:
+        """A snapshot from its bytes."""
+        if snapshot is None:
+            return _NONE
+        if snapshot[:2] != _HEAD or snapshot[2:_CHECKED] != _checksum(key, snapshot[_CHECKED:]):
+            raise self.damaged(key, "the snapshot does not match its checksum")
+        try:
+            newest, *columns = unpack(snapshot[_CHECKED:])
+        except (IndexError, ValueError) as error:
+            raise self.damaged(key, f"the snapshot is damaged: {error}") from error
+        if len(columns) > len(self.types):
+            raise self.damaged(key, f"the snapshot has {len(columns)} columns, the table has {len(self.types)}")
+        return RowSnapshot(newest, columns)
+
+    def read(
+        self, key: bytes, snapshot: RowSnapshot, entries: Iterable[Entry], places: Sequence[int]
+    ) -> dict[str, Json]:
+        """The values of columns."""
+        payloads = self._payloads(key, entries)
+        row: dict[str, Json] = {}
+        for place in places:
+            before = snapshot.columns[place] if place < len(snapshot.columns) else b""
+            kind, since = self.types[place], payloads[place]
+            try:
+                row[self._names[place]] = (
+                    kind.value(before) if before and not since else kind.read(before or None, since)
+                )
+            except DamagedPayload as error:
+                raise self.damaged(key, str(error), place) from error
+        return row
+
+    def folded(self, key: bytes, snapshot: RowSnapshot, entries: Sequence[Entry]) -> bytes:
+        """The bytes of the snapshot that has these entries too; they are new to it and in the order of their versions."""
+        columns = [*snapshot.columns, *[b""] * (len(self.types) - len(snapshot.columns))]
+        for place, payloads in enumerate(self._payloads(key, entries)):
+            if payloads:
+                try:
+                    columns[place] = self.types[place].fold(columns[place] or None, payloads)
+                except DamagedPayload as error:
+                    raise self.damaged(key, str(error), place) from error
+        while columns and not columns[-1]:
+            columns.pop()
+        body = pack([max(snapshot.newest, entries[-1][0]), *columns])
+        return _HEAD + _checksum(key, body) + body
+
+    def _payloads(self, key: bytes, entries: Iterable[Entry]) -> list[list[Payload]]:
+        payloads: list[list[Payload]] = [[] for _ in self.types]
+        try:
+            for version, value in entries:
+                event = version[:-1]
+                for place, number, delta in operations_of(value):
+                    payloads[place].append((event + number, delta))
+        except IndexError as error:
+            reason = f"an entry is about column {place + 1}, the table has {len(self.types)}"
+            raise self.damaged(key, reason) from error
+        except DamagedPayload as error:
+            raise self.damaged(key, str(error)) from error
+        return payloads
+
+    def damaged(self, key: bytes, reason: str, place: int | None = None) -> DamagedPayload:
+        """An error that says which row it is."""
+        try:
+            shown = ", ".join(map(repr, key_from(key)))
+        except DamagedPayload:
+            shown = key.hex()
+        column = "" if place is None else f', column "{self._names[place]}"'
+        return DamagedPayload(f'table "{self._table}", key {shown}{column}: {reason}')
+
+
+def _checksum(key: bytes, body: bytes) -> bytes:
+    return zlib.crc32(body, zlib.crc32(key)).to_bytes(4, "big")

@@ -1,0 +1,251 @@
+"""Who gets in: token, Host, origin and limits; and that nothing leaves the process that should not."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Route
+
+from hayase.core.clock import now_us
+from hayase.engine.home import Home
+from hayase.serving import Limits, Service, Status, create_app
+from hayase.serving.server import Address
+from serving_shop import Shop, shop
+
+TOKEN = "Zp-q0Jm3vYx8kT2s"
+SMALL = Limits(body=1000, headers=2000, target=500, page=3, seconds=0.4, requests=3, listeners=1)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(tmp_path_factory.mktemp("shop"), token=TOKEN) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(tmp_path_factory.mktemp("shop"), limits=SMALL) as made:
+        yield made
+
+
+def problem(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    return str(answer.json()["detail"])
+
+
+# -- the token ------------------------------------------------------------------------------------------------------------
+def routes(secured: Shop) -> list[tuple[str, str]]:
+    """Every route that the application has, with every method, filled in."""
+    home = Home(secured.pipeline.home.path)
+    app = create_app(Service(home, now_us, None, Status()), token=TOKEN)
+    found = []
+    for route in app.routes:
+        assert isinstance(route, Route), "a route of another kind: see to it that it asks for the token"
+        path = re.sub(r"\{(\w+)(:path)?\}", "x", route.path)
+        found += [(method, path) for method in route.methods or {"GET"}]
+    return found
+
+
+def test_every_route_asks_for_the_token(secured: Shop) -> None:
+    found = routes(secured)
+    assert {path for _, path in found} >= {"/docs", "/openapi.json", "/health", "/metrics", "/tables/x/x"}
+    for method, path in [*found, ("GET", "/nothing"), ("OPTIONS", "/tables"), ("DELETE", "/docs")]:
+        for wrong in (
+            None,
+            "",
+            "Bearer",
+            f"Bearer {TOKEN}x",
+            f"Bearer {TOKEN[:-1]}",
+            f"Basic {TOKEN}",
+            TOKEN,
+        ):
+            headers = {} if wrong is None else {"Authorization": wrong}
+            answer = secured.http.request(method, path, headers=headers)
+            assert answer.status_code == 401, (method, path, wrong)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        answer = secured.http.request(method, path, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code != 401, (method, path)
+
+
+def test_with_the_token_all_is_as_without(secured: Shop) -> None:
+    headers = {"Authorization": f"bearer {TOKEN}"}
+    assert secured.get("/tables/purchases/taro", headers=headers).json()["row"]["total"] == 5.5
+    described = secured.get("/openapi.json", headers=headers).json()
+    assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert "asks for its token" in problem(secured.get("/tables/purchases/taro"), 401)
+
+
+# -- the Host -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8421", "LOCALHOST:9", "[::1]:80", "192.168.0.7"])
+def test_an_address_or_a_known_name(small: Shop, host: str) -> None:
+    assert small.get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8421", "localhost.evil.example", "127.0.0.1.evil.example",
+                                  "127.0.0.1:x", "::1", "a b", "", "2130706433.example"])  # fmt: skip
+def test_another_name_is_turned_away(small: Shop, host: str) -> None:
+    assert "no name of this server" in problem(small.get("/health", headers={"Host": host}), 421)
+
+
+def test_no_host_at_all(small: Shop) -> None:
+    with socket.create_connection((small.server.address.host, small.server.address.port)) as raw:
+        raw.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 421")
+
+
+# -- pages from elsewhere ---------------------------------------------------------------------------------------------------
+ORDER = {"time": "2026-01-01T00:00:09Z", "uuid": "n1"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+     {"Origin": "http://127.0.0.1:1"}],
+)  # fmt: skip
+def test_a_page_from_elsewhere_changes_nothing(small: Shop, headers: dict[str, str]) -> None:
+    assert "page from elsewhere" in problem(small.http.post("/streams/orders", json=ORDER, headers=headers), 403)
+    assert "page from elsewhere" in problem(small.http.options("/streams/orders", headers=headers), 403)
+    answer = small.get("/tables", headers=headers)
+    assert not [each for each in answer.headers if each.startswith("access-control")]
+
+
+def test_our_own_page_and_programs_may(small: Shop) -> None:
+    asked: dict[str, Any] = {"keys": ["taro"]}
+    own = {"Origin": small.server.url, "Sec-Fetch-Site": "same-origin"}
+    assert small.http.post("/tables/purchases", json=asked, headers=own).status_code == 200
+    assert small.http.post("/tables/purchases", json=asked).status_code == 200
+
+
+# -- limits ---------------------------------------------------------------------------------------------------------------
+def test_a_body_that_is_too_long(small: Shop) -> None:
+    assert "longer than 1,000 bytes" in problem(small.http.post("/streams/orders", json=["x" * 1000]), 413)
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 100
+
+    headers = {"content-type": "application/x-ndjson"}
+    try:
+        answer = small.http.post("/streams/orders", content=endless(), headers=headers)
+    except httpx.WriteError:  # the server hung up before all was sent
+        return
+    assert "longer than" in problem(answer, 413)
+
+
+def test_a_body_that_does_not_come(small: Shop) -> None:
+    address = small.server.address
+    connection = http.client.HTTPConnection(address.host, address.port)
+    connection.putrequest("POST", "/streams/orders")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders(b"{")
+    answer = connection.getresponse()
+    assert answer.status == 408
+    assert b"did not arrive" in answer.read()
+    connection.close()
+
+
+def test_headers_and_addresses_that_are_too_long(small: Shop) -> None:
+    assert "longer than 2,000 bytes" in problem(small.get("/health", headers={"X-Long": "x" * 2000}), 431)
+    assert "longer than 500 bytes" in problem(small.get("/tables/purchases/" + "x" * 500), 414)
+    assert "longer than 500 bytes" in problem(small.get("/health?" + "x" * 500), 414)
+
+
+def test_pages_are_no_longer_than_allowed(small: Shop) -> None:
+    assert len(small.get("/scan/purchases?limit=100").json()["rows"]) == 3
+    assert len(small.get("/queries/recent?limit=100").json()["rows"]) == 3
+    assert "3 fit into one request" in problem(small.http.post("/tables/purchases", json={"keys": ["a"] * 4}), 422)
+
+
+def test_a_request_that_takes_too_long(small: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    held = threading.Event()
+    monkeypatch.setattr(Service, "table_names", lambda self: held.wait(60) and [])
+    try:
+        answer = small.get("/tables")
+        assert "took longer than 0.4 seconds" in problem(answer, 503)
+        assert answer.headers["retry-after"] == "1"
+    finally:
+        held.set()
+
+
+def test_too_many_requests_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    held, begun = threading.Event(), threading.Semaphore(0)
+
+    def wait(self: Service) -> list[str]:
+        begun.release()
+        held.wait(60)
+        return []
+
+    monkeypatch.setattr(Service, "table_names", wait)
+    with shop(tmp_path, limits=Limits(requests=3)) as made:
+        threads = [threading.Thread(target=httpx.get, args=(f"{made.server.url}/tables",)) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for _ in threads:
+            begun.acquire()
+        answer = made.get("/health")
+        held.set()
+        for each in threads:
+            each.join()
+        assert "3 requests are being answered" in problem(answer, 503)
+        assert answer.headers["retry-after"] == "1"
+        assert made.get("/health").status_code == 200
+
+
+# -- faults ---------------------------------------------------------------------------------------------------------------
+def test_no_traceback_leaves_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    def fail(self: Service) -> list[str]:
+        raise ZeroDivisionError("secret thing in /root/place")
+
+    monkeypatch.setattr(Service, "table_names", fail)
+    with shop(tmp_path) as made:
+        answer = made.get("/tables")
+        detail = problem(answer, 500)
+        assert "secret" not in answer.text
+        assert "Traceback" not in answer.text
+        incident = answer.json()["incident"]
+        assert incident in detail
+        assert made.get("/tables/purchases/taro").status_code == 200
+    log = (tmp_path / "logs" / "serving.log").read_text()
+    assert incident in log
+    assert "ZeroDivisionError: secret thing" in log
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_damaged_table_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hayase.tables.payloads import DamagedPayload
+    from hayase.tables.table import Table
+
+    def damaged(*_: Any, **__: Any) -> None:
+        raise DamagedPayload("bytes of /home/secret")
+
+    with shop(tmp_path) as made:
+        monkeypatch.setattr(Table, "get", damaged)
+        assert "incident" in problem(made.get("/tables/purchases/taro"), 500)
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hayase.core.errors import StreamError
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StreamError("orders", "no room on disk; free some space")
+
+    with shop(tmp_path) as made:
+        monkeypatch.setattr("hayase.serving.service.append_conformed", full)
+        assert "free some space" in problem(made.http.post("/streams/orders", json=ORDER), 503)
+
+
+def test_addresses() -> None:
+    assert str(Address.from_text("[::1]:0")) == "[::1]:0"
