@@ -1,8 +1,9 @@
 """Tables: events a second into the table of paper 4, beside Redis; reads while writing; what payloads and keys cost.
 
 events/s      figure 8's three columns, from a stream to the readable table, through a lane on Spark with two cores: all
-              events appended first, then run, and from batch to batch while there is always more; beside the same updates
-              into Redis, in memory and with its log synced every second
+              events appended first, then run, and from batch to batch while there is always more, while nothing is old
+              enough to be folded, and while all but the last of ten days is; beside the same updates into Redis, in memory
+              and with its log synced every second
 reads         latency by HTTP, by wrk, while 10,000 events a second are written
 payloads      time of reading a key against the number of payloads since its snapshot, 0 to 100,000
 bytes         of an event in the log, of a payload in the table, and of a key after folding
@@ -88,7 +89,9 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         redis = _redis(Path(folder), sizes, left_out)
     session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     try:
-        rates, space = _throughput(session, sizes)
+        rates, _ = _throughput(session, sizes, DAY // 2)
+        folding, space = _throughput(session, sizes, DAYS * DAY)
+        rates["appended first, folded meanwhile"] = folding["appended first"]
         reads = _reads(session, sizes, left_out)
         batches = {keys: _batch_seconds(session, keys, sizes.rounds) for keys in sizes.keys}
     finally:
@@ -122,10 +125,10 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ events
 
 
-def purchases(first: int, count: int, users: int, days: int = DAYS, total: int | None = None) -> pa.Table:
-    """Events like figure 7 at places of a stream that covers `days` in `total` events, by users drawn at random."""
+def purchases(first: int, count: int, users: int, span: int = DAYS * DAY, total: int | None = None) -> pa.Table:
+    """Events like figure 7 at places of a stream that covers a span in `total` events, by users drawn at random."""
     draw = np.random.default_rng([SEED, first])
-    step = days * DAY // (total or count)
+    step = span // (total or count)
     times = BEGIN + (first + np.arange(count)) * step + draw.integers(0, max(step, 1), count)
     return pa.table(
         {
@@ -183,8 +186,11 @@ def _redis(directory: Path, sizes: Sizes, left_out: dict[str, str]) -> dict[str,
     return {kind: max(found) for kind, found in rates.items()}
 
 
-def _throughput(session: Any, sizes: Sizes) -> tuple[dict[str, float], dict[str, float]]:
-    """Events a second, appended first and then run, and from batch to batch; and what they take on disk."""
+def _throughput(session: Any, sizes: Sizes, span: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Events a second, appended first and then run, and from batch to batch; and what they take on disk.
+
+    Of a span of ten days all payloads but those of the last are folded meanwhile; of half a day none.
+    """
     seen = Batches()
     total = sizes.batch * (sizes.batches + 1)
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
@@ -192,11 +198,11 @@ def _throughput(session: Any, sizes: Sizes) -> tuple[dict[str, float], dict[str,
         p.apply()
         with running(p.home, session=session, on_commit=seen) as lane:
             gate = FileGate(p.home.gate(MAIN))
-            _append(p, purchases(0, sizes.batch, USERS, total=total))
+            _append(p, purchases(0, sizes.batch, USERS, span, total))
             until_idle(lane)  # everything is up and warm
             gate.set(Grants(open=False))
             for number in range(1, sizes.batches + 1):
-                _append(p, purchases(number * sizes.batch, sizes.batch, USERS, total=total))
+                _append(p, purchases(number * sizes.batch, sizes.batch, USERS, span, total))
             seen.moments.clear()
             began = time.perf_counter()
             gate.set(Grants(limit=sizes.batch))
@@ -341,7 +347,7 @@ def _loaded(keys: int) -> Iterator[hy.Pipeline]:
         own = runner.tables.own(p.declaration.table(TABLE))
         for number, first in enumerate(range(0, keys, 250_000)):
             count = min(250_000, keys - first)
-            events = purchases(first, count, keys, days=1, total=2 * keys)
+            events = purchases(first, count, keys, span=DAY, total=2 * keys)
             names = _names(np.arange(first, first + count))
             _ingest(own, p, events.set_column(4, "user_id", names), Path(home), number)
         runner.close()
@@ -354,7 +360,7 @@ def _batch_seconds(session: Any, keys: int, rounds: int) -> float:
     with _loaded(keys) as p, warm_lane(p, session) as lane:
         gc.collect()
         for number in range(rounds):
-            events = purchases(keys + number * 10_000, 10_000, keys, days=1, total=2 * keys + rounds * 10_000)
+            events = purchases(keys + number * 10_000, 10_000, keys, span=DAY, total=2 * keys + rounds * 10_000)
             began = time.perf_counter()
             _append(p, events)
             until_idle(lane)
@@ -433,7 +439,7 @@ def _served(p: hy.Pipeline, session: Any) -> Iterator[tuple[Any, str]]:
 
 def _everybody(users: int) -> pa.Table:
     """One event of each user."""
-    return purchases(0, users, users, days=1).set_column(4, "user_id", _names(np.arange(users)))
+    return purchases(0, users, users, span=DAY).set_column(4, "user_id", _names(np.arange(users)))
 
 
 def _write(home: str, users: int, seconds: float) -> None:

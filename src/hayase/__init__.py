@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from hayase.core.algebra import Aggregate
     from hayase.core.declarations import Retention
     from hayase.core.errors import DeclarationError, HayaseError
+    from hayase.jobs import to
     from hayase.pipeline import Accepted, Pipeline, Results
     from hayase.tables import (
         Counter,
@@ -46,6 +47,7 @@ __all__ = [
     "SharedWindows",
     "TableResults",
     "TwoPhaseSet",
+    "to",
 ]
 __version__ = "0.1.0"
 
@@ -71,6 +73,7 @@ _HOMES = {
     "SharedWindows": "hayase.windows.shared",
     "TableResults": "hayase.tables.results",
     "TwoPhaseSet": "hayase.tables",
+    "to": "hayase.jobs",
 }
 
 

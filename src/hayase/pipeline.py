@@ -48,6 +48,7 @@ from hayase.core.clock import now_us
 from hayase.core.declarations import (
     DAY,
     AggregateDeclaration,
+    JobDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
@@ -71,6 +72,7 @@ from hayase.streams.formats import format_of
 from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
+    from hayase.jobs.declaring import Job
     from hayase.tables.declaring import Column
     from hayase.tables.results import TableResults
 
@@ -205,8 +207,26 @@ class Pipeline:
         checking.check(declaration)
         self.declaration = declaration
 
+    def job(
+        self, name: str, reads: str | Sequence[str], every: Duration = "1 second", *, rounds: int | None = None
+    ) -> Job:
+        """Declare a job: what is returned takes its steps, as decorators of functions or as calls. Its last tuples are a
+        stream of its name.
+
+        It fires at multiples of `every` and takes all that is there. With `rounds`, tuples leave a loop after so many.
+        """
+        from hayase.jobs.declaring import Job
+
+        def changed(declared: JobDeclaration) -> None:
+            others = tuple(each for each in self.declaration.jobs if each.name != name)
+            self.declaration = replace(self.declaration, jobs=(*others, declared))
+
+        if any(each.name == name for each in self.declaration.jobs):
+            raise DeclarationError(f'the job "{name}" is declared twice', "name one of them differently")
+        return Job(name, reads, every, rounds=rounds, directory=str(Path.cwd()), changed=changed)
+
     def remove(self, name: str) -> None:
-        """Take a stream, a query, an aggregate, a table or rules back out of the declaration."""
+        """Take a stream, a query, an aggregate, a table, a job or rules back out of the declaration."""
         old = self.declaration
         left = replace(
             old,
@@ -215,10 +235,11 @@ class Pipeline:
             aggregates=tuple(each for each in old.aggregates if each.name != name),
             tables=tuple(each for each in old.tables if each.name != name),
             rules=tuple(each for each in old.rules if each.name != name),
+            jobs=tuple(each for each in old.jobs if each.name != name),
         )
         if left == old:
             others = [each.name for kind in (old.aggregates, old.tables, old.rules) for each in kind]
-            raise UnknownName("stream, query, aggregate, table or rules", name, [*self._names(), *others])
+            raise UnknownName("stream, query, aggregate, table, job or rules", name, [*self._names(), *others])
         self.declaration = left
 
     def check(self) -> None:
@@ -300,7 +321,8 @@ class Pipeline:
         return self.results(DEAD.name).rows()
 
     def _names(self) -> list[str]:
-        return [each.name for each in self.declaration.streams] + [each.name for each in self.declaration.queries]
+        declared = self.declaration
+        return [each.name for kind in (declared.streams, declared.queries, declared.jobs) for each in kind]
 
     # -- running --------------------------------------------------------------------------------------------------------
     def progress(self) -> Manifest:

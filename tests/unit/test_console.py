@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -15,7 +16,7 @@ from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
 from hayase.engine.manifests import Manifest
-from hayase.engine.positions import Offset, Position
+from hayase.engine.positions import Firing, Offset, Position
 from hayase.engine.reducing import Figures
 
 CLOCK = 1_767_603_770_000_000  # 2026-01-05 09:02:50
@@ -105,6 +106,13 @@ class TestLiveView:
             "totals: in 400/s, out 200/s, read 1000, lag events:500, waiting 0, dead 1, batch 500 ms, "
             "clock 2026-01-05 09:02:50"
         )
+
+    def test_firings_that_were_missed_are_shown(self) -> None:
+        late = manifest(5, 1_000)
+        late = replace(late, offset=replace(late.offset, firings={"totals": Firing(7, missed=2)}))
+        (line,) = plain_lines(frame(manifest(3, 200), late))
+        assert line.endswith(", firings missed 2")
+        assert "(2 missed)" in shown(live_view(frame(manifest(3, 200), late)))
 
     def test_the_summary_reconciles(self) -> None:
         text = shown(summary(manifest(1, 10), manifest(4, 1_010, dead=10, waiting=5), {"events": 1_010}, 4.0))

@@ -757,3 +757,50 @@ def test_rules_that_are_no_yaml_are_not_written():
     for text in ("{", "[" * 100_000, '"\\UFFFFFFFF"'):
         with pytest.raises(DeclarationError, match='the rules "x" are not YAML; correct them'):
             pipeline_text(PipelineDeclaration("p", rules=(RulesDeclaration("x", text),)))
+
+
+JOBS = """
+pipeline: site
+streams:
+  logs: {schema: "time timestamp, line string", time: time}
+jobs:
+  traffic:
+    reads: logs
+    every: 2 s
+    rounds: 3
+    steps:
+      - {map: access:parse, schema: "status int, size bigint", key: status, batches: true, attempts: 2}
+      - reduce: {hits: count(*), bytes: sum(size)}
+        window: 15 minutes
+        every: 6 minutes
+        writes: totals
+"""
+
+
+def test_jobs_are_read_and_written(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(JOBS)
+    (job,) = read_pipeline(tmp_path / "pipeline.yaml").declaration.jobs
+    first, second = job.steps
+    assert (job.reads, job.every, job.rounds) == (("logs",), 2_000_000, 3)
+    assert (first.function, first.directory, first.batches, first.attempts) == ("access:parse", str(tmp_path), True, 2)
+    assert (second.aggregates, second.window) == ((("hits", "count(*)"), ("bytes", "sum(size)")), 900_000_000)
+    again = tmp_path / "again.yaml"
+    again.write_text(pipeline_text(read_pipeline(tmp_path / "pipeline.yaml").declaration))
+    assert read_pipeline(again).declaration == read_pipeline(tmp_path / "pipeline.yaml").declaration
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("map: access:parse", "mop: access:parse", 'pipeline.yaml:11:9: step 1 of job "traffic": it is no step'),
+        ("window: 15 minutes", "windows: 15 minutes", 'pipeline.yaml:12:9: step 2 of job "traffic": a reduce has no "windows"'),
+        ("every: 2 s", "every: soon", 'pipeline.yaml:6:3: every of job "traffic"'),
+        ("reads: logs", "red: logs", 'pipeline.yaml:6:3: job "traffic" has no "red"'),
+        ("attempts: 2", "attempts: 0", 'pipeline.yaml:11:9: step 1 of job "traffic": 0 attempts'),
+    ],
+)  # fmt: skip
+def test_mistakes_in_jobs_have_their_place(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "pipeline.yaml").write_text(JOBS.replace(old, new, 1))
+    with pytest.raises(DeclarationError) as caught:
+        read_pipeline(tmp_path / "pipeline.yaml")
+    assert said in str(caught.value)

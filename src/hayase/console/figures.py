@@ -31,7 +31,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage, as it is shown: rates are records per second, `lag` is the records of each input not yet committed."""
+    """One stage, as it is shown: rates are records per second, `lag` is the records of each input not yet committed, and
+    `missed` the firings that it had to let pass, None if it does not fire."""
 
     name: str
     read_rate: float
@@ -44,6 +45,7 @@ class StageView:
     written: int
     batch_seconds: float | None
     clock: int
+    missed: int | None = None
 
     @property
     def behind(self) -> int:
@@ -82,6 +84,7 @@ def stage_views(
                 written=now.written,
                 batch_seconds=seconds / batches if batches > 0 else None,
                 clock=manifest.clocks.get(name, min((each.clock for each in inputs.values()), default=BEGINNING)),
+                missed=manifest.offset.firings[name].missed if name in manifest.offset.firings else None,
             )
         )
     return tuple(views)

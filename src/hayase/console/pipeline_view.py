@@ -69,7 +69,7 @@ def live_view(frame: Frame) -> RenderableType:
             _lag(each),
             Text(compact(each.waiting)),
             Text(compact(each.dead), style="yellow" if each.dead else ""),
-            Text(seconds_text(each.batch_seconds)),
+            Text(seconds_text(each.batch_seconds) + (f" ({each.missed} missed)" if each.missed else "")),
             Text(clock_text(each.clock, short=True), style="dim"),
         )
     return Group(_head(frame, stages), Text(), table, Text(), _foot(frame))
@@ -120,6 +120,7 @@ def plain_lines(frame: Frame) -> list[str]:
             f"{each.name}: in {each.read_rate:.0f}/s, out {each.written_rate:.0f}/s, read {each.read}, "
             f"lag {lag or '0'}, waiting {each.waiting}, dead {each.dead}, "
             f"batch {seconds_text(each.batch_seconds)}, clock {clock_text(each.clock)}"
+            + ("" if each.missed is None else f", firings missed {each.missed}")
         )
     return lines
 

@@ -26,6 +26,13 @@
         columns: {total: Counter, last_purchase_time: Register, by_day: MapCounter}
         fold_after: 1 day        # default 1 day
         horizon: 7 days          # default 7 days
+    jobs:
+      traffic:
+        reads: logs              # a stream, or a list of them
+        every: 2 seconds         # default 1 second
+        steps:                   # map, reduce, merge: module:function, found beside the file or installed, or aggregates
+          - {map: access:parse, schema: "status int, size bigint", key: status, batches: true}
+          - {reduce: {hits: count(*), bytes: sum(size)}}
     rules: rules.yaml            # what events do to tables: a file, relative to this one, or the rules themselves
                                  # (`hayase.tables.rule_text`), or a list of such
 
@@ -49,6 +56,7 @@ import yaml
 from hayase.core.declarations import (
     AggregateDeclaration,
     FieldMistake,
+    JobDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
@@ -60,6 +68,7 @@ from hayase.core.declarations import (
     clashes,
 )
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.job_data import declared_job
 from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
@@ -188,6 +197,7 @@ class _Reading:
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
         aggregates = self.aggregates(parts.get("aggregates"))
         tables = self.section(parts.get("tables"), "table", "tables", self.table)
+        jobs = self.section(parts.get("jobs"), "job", "jobs", self.job)
         rules = self.rules(parts.get("rules"))
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
@@ -202,11 +212,12 @@ class _Reading:
             tuple(aggregates),
             tuple(tables),
             rules,
+            tuple(jobs),
         )
         return declared, given.get("home", Path(declared.name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
-        """All streams, queries or tables that could be read."""
+        """All streams, queries, tables or jobs that could be read."""
         if node is None or _is_null(node):
             return []
         made = []
@@ -315,6 +326,25 @@ class _Reading:
         except DeclarationError as error:
             for each in error.mistakes:
                 self.wrong(parts["columns"], each.message, each.hint)
+        return None
+
+    def job(self, name: str, key: yaml.Node, node: yaml.Node) -> JobDeclaration | None:
+        self.places["job", name] = place_of(key, self.source)
+        if not isinstance(node, yaml.MappingNode):
+            self.wrong(
+                node, f'job "{name}" must be a mapping, not {_shown(node)}', 'write "reads: STREAM" and "steps:"'
+            )
+            return None
+        parts = {each.value: value for each, value in node.value if isinstance(each, yaml.ScalarNode)}
+        try:
+            return declared_job(name, _plain(node), self.directory)
+        except DeclarationError as error:
+            for each in error.mistakes:  # at the step it speaks of
+                number = re.match(r"step (\d+) ", each.message)
+                steps = parts.get("steps")
+                listed = steps.value if isinstance(steps, yaml.SequenceNode) else []
+                at = int(number[1]) - 1 if number else len(listed)
+                self.wrong(listed[at] if at < len(listed) else key, each.message, each.hint)
         return None
 
     def key_nodes(self, node: yaml.Node | None, where: str) -> list[yaml.Node]:
@@ -440,6 +470,18 @@ def _text(node: yaml.Node) -> str:
     return str(node.value)
 
 
+def _plain(node: yaml.Node, of: str = "") -> Any:
+    """A node as plain data: texts, but for what is a number or a yes."""
+    if isinstance(node, yaml.MappingNode):
+        return {each.value: _plain(value, str(each.value)) for each, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(each) for each in node.value]
+    text = str(node.value)
+    if of in ("attempts", "rounds") and text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    return text == "true" if of == "batches" and text in ("true", "false") else text
+
+
 def _query(node: yaml.Node) -> str:
     text = _text(node)
     if not text.strip():
@@ -491,7 +533,7 @@ _STREAM: dict[str, _Reader] = {
     "idle_after": _duration_or_none,
 }
 _RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(_text(node))}
-_SECTIONS = ("streams", "queries", "aggregates", "tables", "rules")
+_SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "rules")
 _AGES: dict[str, _Reader] = {"fold_after": _duration, "horizon": _duration}
 _TABLE = ("key", "columns", *_AGES)
 _NEEDED = {

@@ -8,6 +8,7 @@ import yaml
 
 from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
+from hayase.core.job_data import job_data
 from hayase.core.sizes import size_text
 from hayase.core.times import duration_text
 
@@ -58,6 +59,8 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["aggregates"] = {each.name: each.source for each in declaration.aggregates}
     if declaration.tables:
         data["tables"] = {each.name: _table_data(each) for each in declaration.tables}
+    if declaration.jobs:
+        data["jobs"] = {each.name: job_data(each) for each in declaration.jobs}
     if declaration.rules:
         data["rules"] = [node for each in declaration.rules for node in _rules_nodes(each)]
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)

@@ -15,6 +15,7 @@ from hayase.lifetimes.kernel import compile_ahead
 NEEDED = (
     "hayase.engine.lane",
     "hayase.engine.planning",
+    "hayase.jobs.planning",
     "hayase.tables.planning",
     "hayase.tables.lookups",
     "hayase.tables.rocks",

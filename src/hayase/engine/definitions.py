@@ -248,11 +248,12 @@ def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
-    """A stage without state may compute something else from the next record on, if its output keeps its shape. What is in
+    """A stage without state, which one that fires is too, may compute something else from the next record on, if its output keeps its shape. What is in
     a table must be what its rules make of the events."""
     if isinstance(new.output, TableDeclaration):
         from hayase.tables.planning import goes_on
 
         return goes_on(old, new)
     same_inputs = [each.stream for each in old.inputs] == [each.stream for each in new.inputs]
-    return old.kernel is None and new.kernel is None and same_inputs and old.output == new.output
+    stateless = all(each.kernel is None or each.every is not None for each in (old, new))
+    return stateless and same_inputs and old.output == new.output

@@ -18,10 +18,10 @@ import orjson
 
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
-from hayase.core.times import END
-from hayase.engine.definitions import load
+from hayase.core.times import BEGINNING, END
+from hayase.engine.definitions import Definition, load
 from hayase.engine.home import Home, writing
-from hayase.engine.positions import Offset, begun
+from hayase.engine.positions import Offset, Position, begun
 from hayase.engine.reducing import Figures, Part, Report, Run, marker_of
 from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.engine.tables import Tables
@@ -255,7 +255,7 @@ def _successor(home: Home, base: Manifest, epoch: str, batch: int, reports: Sequ
         parts=tuple(part for report in reports for part in report.parts),
         begun=begins,
         clocks={
-            stage: min(each.clock for each in inputs.values())
+            stage: _clock(definition, stage, inputs)
             for stage, inputs in planned.end.positions.items()
             if not isinstance(definition.record(stage).output, TableDeclaration)
         },
@@ -264,3 +264,14 @@ def _successor(home: Home, base: Manifest, epoch: str, batch: int, reports: Sequ
         committed_at=now,
         runs=tuple(run for report in reports for run in report.runs),
     )
+
+
+def _clock(definition: Definition, stage: str, inputs: Mapping[str, Position]) -> int:
+    """How far the output of a stage is complete: as far as its inputs are. What it reads of its own making, in a loop, does
+    not count, but as long as it may go round again there is no end."""
+    behind = definition.readers(stage) - {stage}
+    loops = {stream for stream in inputs if stream in behind or stream == stage}
+    clock = min((each.clock for stream, each in inputs.items() if stream not in loops), default=BEGINNING)
+    if loops and clock >= END:
+        return max(each.peak for each in inputs.values()) + 1
+    return clock

@@ -128,7 +128,7 @@ def advance(
         carried = _carried_over(start, definition, logs)
         kept = {stage: each for stage, each in start.firings.items() if stage in carried}
         return Offset(definition.version, carried, start.tick, kept)
-    firing = {each.name: now // each.every for each in definition.records if each.every is not None}
+    firing = {each.name: now // each.every for each in definition.records if each.every}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
     for stage, inputs in start.positions.items():

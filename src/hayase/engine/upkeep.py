@@ -27,7 +27,7 @@ __all__ = ["Housekeeping", "fold_tables", "keep_house", "needed_from"]
 
 PAUSE = 2.0
 """Seconds between two rounds."""
-FOLDS = 8
+FOLDS = 2
 """How often updates are looked at for folding while they grow old enough: each time costs what is not folded yet."""
 
 

@@ -32,6 +32,8 @@ def exposition(now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], ht
                  for stage, inputs in lags.items() for stream, count in inputs.items()]),
         _family("hayase_stage_clock_seconds", "gauge", "The event time up to which a stage has taken its inputs in.",
                 list(_clocks(now))),
+        _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage let pass because the lane was busy.",
+                [({"stage": stage}, each.missed) for stage, each in manifest.offset.firings.items()]),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
                 [({"method": method, "route": route, "status": status}, count)
                  for (method, route, status), count in sorted(http.answered.items())]),

@@ -40,10 +40,9 @@ class Register(ColumnType[Written]):
         return _NEVER
 
     def absorbed(self, state: Written, operations: Sequence[Operation]) -> Written:
-        for version, _, body in operations:
-            value_from(body)
-            state = max(state, (version, body))
-        return state
+        version, _, body = max(operations)
+        value_from(body)
+        return max(state, (version, body))
 
     def joined(self, one: Written, other: Written) -> Written:
         return max(one, other)

@@ -1,0 +1,30 @@
+"""Tuple groups on screen: the streams between jobs with what waits in them, and the stored tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+
+from hayase.console.figures import bytes_text
+from hayase.console.tables import plain_table
+
+__all__ = ["group_list"]
+
+
+def group_list(groups: Iterable[Mapping[str, Any]]) -> RenderableType:
+    """All groups of a pipeline. How many rows a table has is an estimate of its store."""
+    numbers = ("tuples", "size")
+    table = plain_table("group", "kind", *numbers, "waiting", "written by", "read by", right=numbers)
+    for each in groups:
+        if each["kind"] == "table":
+            tuples, waiting = f"about {each['rows_about']:,}", "—"
+        else:
+            tuples = f"{each['records']:,}"
+            waiting = (
+                "\n".join(f"{count:,} for {name}" for name, count in each["waiting"].items() if count) or "nothing"
+            )
+        jobs = ("\n".join(each[what]) or "—" for what in ("written_by", "read_by"))
+        table.add_row(each["name"], each["kind"], tuples, bytes_text(each["bytes"]), waiting, *jobs)
+    return table

@@ -1,0 +1,8 @@
+"""Jobs: continuous MapReduce over groups of tuples. A buffer group is a stream, a stored group is a table.
+
+A step's function emits tuples, plain (key, value) or typed by a schema; `to` sends one to a group by its name.
+"""
+
+from hayase.jobs.emitting import Emitted, to
+
+__all__ = ["Emitted", "to"]

@@ -1,0 +1,124 @@
+"""How the steps of a job hang together: which run in one stage, what each stage reads, and where its tuples go.
+
+Maps run in the stage of the reduce or merge behind them, as long as nobody else wants their tuples. Only names are looked
+at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from hayase.core.declarations import JobDeclaration, StepDeclaration
+from hayase.core.errors import Mistake, nearest
+
+__all__ = ["NEXT", "Flowing", "Run", "flowing"]
+
+NEXT = ""
+"""The target of tuples that go to the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps that run in one stage, by their numbers. `reads` are streams and groups, or the run before it if that is None.
+    `targets` are groups, the first being that of tuples that name none; `back` are those of them that begin a new round."""
+
+    number: int
+    steps: tuple[int, ...]
+    reads: tuple[str, ...] | None
+    targets: tuple[str, ...]
+    back: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Flowing:
+    """The runs of a job, the names that are groups between them, and the streams that others see, with who writes them."""
+
+    runs: tuple[Run, ...]
+    groups: frozenset[str]
+    public: dict[str, tuple[Run, ...]]
+
+    def writers(self, group: str) -> list[Run]:
+        """The runs that write to a group."""
+        return [run for run in self.runs if group in run.targets]
+
+    @property
+    def loops(self) -> bool:
+        """Whether any tuple can go round."""
+        return any(run.back for run in self.runs)
+
+
+def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[str]) -> tuple[Flowing, list[Mistake]]:
+    """The flow of a job's tuples, and what is wrong about the names in it."""
+    steps = job.steps
+    read = {name for step in steps for name in step.reads}
+    written = {name for step in steps for name in (step.writes, *step.also) if name is not None}
+    groups = frozenset(name for name in read & written if name not in streams and name not in tables) - {job.name}
+    mistakes = [*_unknown(job, streams, tables, groups), *_unwritable(job, streams)]
+    runs: list[Run] = []
+    for first, last in _fused(steps):
+        step = steps[last]
+        reads = steps[first].reads or (job.reads if first == 0 else None)
+        targets = list(dict.fromkeys([_default(job, last), *step.also]))
+        back = frozenset(name for name in targets if name in groups and _earliest(steps, name) <= last)
+        if back and job.rounds is not None and job.name not in targets:
+            targets.append(job.name)
+        runs.append(Run(len(runs) + 1, tuple(range(first, last + 1)), reads, tuple(targets), back))
+    public: dict[str, tuple[Run, ...]] = {}
+    for run in runs:
+        for name in run.targets:
+            if name != NEXT and name not in groups and name not in tables:
+                public[name] = (*public.get(name, ()), run)
+    return Flowing(tuple(runs), groups, public), mistakes
+
+
+def _fused(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
+    """The first and last step of each run."""
+    first = 0
+    for at, step in enumerate(steps):
+        alone = step.writes is not None or step.also
+        goes_on = at + 1 < len(steps) and not steps[at + 1].reads
+        if step.kind != "map" or alone or not goes_on:
+            yield first, at
+            first = at + 1
+
+
+def _default(job: JobDeclaration, at: int) -> str:
+    """Where a step's tuples go that name no group."""
+    step = job.steps[at]
+    if step.writes is not None:
+        return step.writes
+    return NEXT if at + 1 < len(job.steps) and not job.steps[at + 1].reads else job.name
+
+
+def _earliest(steps: tuple[StepDeclaration, ...], group: str) -> int:
+    return min(at for at, step in enumerate(steps) if group in step.reads)
+
+
+def _unknown(
+    job: JobDeclaration, streams: Collection[str], tables: Collection[str], groups: Collection[str]
+) -> Iterator[Mistake]:
+    known = [*streams, *groups]
+    for where, names in [("", job.reads), *((_step(job, at), step.reads) for at, step in enumerate(job.steps))]:
+        for name in names:
+            if name in known:
+                continue
+            if name in tables:
+                hint = "a merge meets a table: @job.merge"
+                yield Mistake(f'{where}"{name}" is a table, and cannot be read like a stream', hint)
+            else:
+                yield Mistake(
+                    f'{where}unknown stream or group "{name}"', nearest(name, known).removeprefix("; ") or None
+                )
+
+
+def _unwritable(job: JobDeclaration, streams: Collection[str]) -> Iterator[Mistake]:
+    for at, step in enumerate(job.steps):
+        for name in dict.fromkeys((step.writes, *step.also)):
+            if name is not None and name in streams:
+                hint = "name a group of the job's own, or a table"
+                yield Mistake(f'{_step(job, at)}"{name}" is a stream that others write', hint)
+
+
+def _step(job: JobDeclaration, at: int) -> str:
+    return f"step {at + 1} ({job.steps[at].title}): "

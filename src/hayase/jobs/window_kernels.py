@@ -1,0 +1,322 @@
+"""Sliding windows behind a reduce (paper 5): every so often, the reduce of what the last so long has brought, by event time.
+
+At every multiple B of the interval, keys that have tuples with `B - length < time <= B` give what their window comes to,
+with the time B. Windows are put together from sub-windows, as long as the greatest common divisor of length and interval
+(15 and 6 minutes: 3), each of them reduced once.
+
+Aggregates run on the kernels of `hayase.windows`. A user's function is called for each sub-window, and again for each
+window over the values that it gave there: it must take what it gives, as a sum does. An average gives sums and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.keys import values
+from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
+from hayase.jobs.aggregates import Aggregates
+from hayase.jobs.emitting import Emission
+from hayase.jobs.grouping import Groups, grouped
+from hayase.jobs.kernels import Reducing, aggregate_outcome
+from hayase.jobs.outlets import Outlet
+from hayase.jobs.tuples import KEY, Shape
+from hayase.lifetimes.kernel import KernelConfig, QueryKernel
+from hayase.lifetimes.plans import Call, Shared, SharedWindow, ToStream
+from hayase.windows.panes import pane_width
+
+__all__ = ["AggregateWindowKernel", "ReduceWindowKernel", "SlidingWindow"]
+
+MOST_TUPLES = 1 << 16
+"""Tuples that one record may bring to a bucket, so that each has a number of its own."""
+_OPEN, _VALUES = "open", "values"
+_PANE, _NUMBER = "__pane", "__number"
+_PER_VERSION = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """A window of a `length`, asked for at every multiple of `every`; both in microseconds."""
+
+    length: int
+    every: int
+
+    @property
+    def width(self) -> int:
+        """The length of a sub-window."""
+        return pane_width(self.length, self.every)
+
+    def pane(self, time: np.ndarray) -> np.ndarray:
+        """The number of the sub-window that a time is in: `((n - 1) * width, n * width]`."""
+        return -(-time // self.width)
+
+    def first(self, pane: np.ndarray) -> np.ndarray:
+        """The number of the first interval whose window has a sub-window in it."""
+        return -(-pane * self.width // self.every)
+
+    def last(self, pane: np.ndarray) -> np.ndarray:
+        """That of the last."""
+        return -(-(pane * self.width + self.length) // self.every) - 1
+
+
+def _together(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All inputs in the order of time."""
+    if len(inputs) == 1:
+        return inputs[0]
+    whole = pa.concat_batches(list(inputs))
+    return whole.take(pa.array(np.argsort(values(whole.column(TIME), np.int64), kind="stable")))
+
+
+class AggregateWindowKernel:
+    """The kernel of a sliding reduce by aggregates: shared windows, told at every interval."""
+
+    def __init__(
+        self, aggregates: Aggregates, outlet: Outlet, window: SlidingWindow, bucket: int = 0, buckets: int = 1
+    ) -> None:
+        self._aggregates, self._outlet = aggregates, outlet
+        shape = aggregates.shape
+        results = [pa.field(call.name, each.result) for call, each in zip(aggregates.calls, aggregates.liftings)]
+        schema = pa.schema([*(pa.field(name, shape.schema.field(name).type) for name in shape.key), *results])
+        calls = []
+        for each in aggregates.calls:
+            function = f"hayase.jobs.plain:{each.function}" if shape.plain and each.columns else each.function
+            argument, second = (*each.columns, None, None)[:2]
+            constant = None if shape.plain else each.constant
+            calls.append(Call(function, argument, text=each.text, second=second, constant=constant))
+        shared = Shared(0, (SharedWindow("range", window.length, window.every),), shape.key, tuple(calls), schema)
+        output = schema.append(pa.field("changed_at", pa.int64()))
+        plan = ToStream("rstream", shared, schema, window.every)
+        self._inner = QueryKernel(KernelConfig(plan, output), bucket, buckets)
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """Go on to the clock."""
+        numbered, refused = _numbered(inputs)
+        made = self._inner.process([_together(numbered)], since, clock, version)
+        width = len(self._aggregates.shape.key)
+        columns = [*made.rows.columns[:width], *self._aggregates.told(made.rows.columns[width:-1])]
+        time = values(made.rows.columns[-1], np.int64)
+        told = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
+        return replace(told, refused=refused, state=made.state, spoiled=[*made.spoiled, *told.spoiled])
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Hand on."""
+        self._inner.restore(section, rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Hand on."""
+        return self._inner.live(section, rows, version)
+
+    def size(self, section: str) -> int:
+        """Hand on."""
+        return self._inner.size(section)
+
+
+def _numbered(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Refusals]]:
+    """Inputs where each tuple has an offset of its own: of which input, of which record, the how many-th of that."""
+    made, refused = [], []
+    for number, batch in enumerate(inputs):
+        offsets = values(batch.column(OFFSET), np.int64)
+        order = np.argsort(offsets, kind="stable")
+        new = np.flatnonzero(np.diff(offsets[order], prepend=-1))
+        counts = np.diff(np.append(new, len(offsets)))
+        within = np.empty(len(offsets), np.int64)
+        within[order] = np.arange(len(offsets)) - np.repeat(new, counts)
+        too_many = np.flatnonzero(within >= MOST_TUPLES)
+        own = (offsets * len(inputs) + number) * MOST_TUPLES + within
+        rows = batch.set_column(batch.schema.get_field_index(OFFSET), OFFSET, pa.array(own))
+        if len(too_many):
+            rows = rows.take(pa.array(np.delete(np.arange(len(offsets)), too_many)))
+        reason = f"the record brings more than {MOST_TUPLES:,} tuples to a window"
+        refused.append(Refusals(too_many, [reason] * len(too_many)))
+        made.append(rows)
+    return made, refused if any(map(len, refused)) else []
+
+
+class ReduceWindowKernel:
+    """The kernel of a sliding reduce with a function.
+
+    State: the tuples of sub-windows that are not over, and the values of those that are, while a window needs them.
+    """
+
+    def __init__(self, reducing: Reducing, window: SlidingWindow, bucket: int = 0, buckets: int = 1) -> None:
+        self._reducing, self._window = reducing, window
+        shape, given = reducing.shape, reducing.step.shape
+        self._tuples = pa.schema([*_nullable(shape.schema), pa.field(TIME, pa.int64()), pa.field(_NUMBER, pa.int64())])
+        self._key_names = [f"__key_{at}" for at in range(len(shape.key))]
+        keys = [pa.field(new, shape.schema.field(old).type) for new, old in zip(self._key_names, shape.key)]
+        self._kept = pa.schema(
+            [*keys, *_nullable(given.schema), pa.field(_PANE, pa.int64()), pa.field(_NUMBER, pa.int64())]
+        )
+        self._open = [_empty(self._tuples)]
+        self._values = [_empty(self._kept)]
+        self._seen = {_OPEN: -1, _VALUES: -1}
+        self._version, self._given = -1, 0
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """Reduce the sub-windows that are over at the clock, then the windows up to it."""
+        window = self._window
+        waiting, kept = self._settled(since)
+        came = self._taken(_together(inputs), version)
+        whole = pa.concat_batches([waiting, came])
+        pane = window.pane(values(whole.column(TIME), np.int64))
+        over = pane * window.width < clock
+        still = _chosen(whole, ~over)
+        made, spoiled = self._sub_windows(_chosen(whole, over), pane[over], version)
+        kept = pa.concat_batches([kept, made])
+        rows, lost = self._windows(kept, since, clock)
+        new = _chosen(came, ~over[waiting.num_rows :])
+        state = [*self._written(_OPEN, new), *self._written(_VALUES, made)]
+        alive = window.last(values(kept.column(_PANE), np.int64)) * window.every >= clock
+        self._open, self._values = [still], [_chosen(kept, alive)]
+        return Outcome(rows, (), state, [*spoiled, *lost])
+
+    def _taken(self, batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """New tuples, with their numbers."""
+        columns = [batch.column(name) for name in (*self._reducing.shape.schema.names, TIME)]
+        numbers = self._numbers(_OPEN, batch.num_rows, version)
+        return pa.RecordBatch.from_arrays([*columns, pa.array(numbers)], schema=self._tuples)
+
+    def _numbers(self, section: str, count: int, version: int) -> np.ndarray:
+        """Numbers that nobody else has given: they only grow, as versions do."""
+        if version != self._version:
+            self._version, self._given = version, 0
+        first = version * _PER_VERSION + self._given
+        self._given += count
+        self._seen[section] = max(self._seen[section], first + count - 1)
+        return np.arange(first, first + count)
+
+    def _settled(self, since: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """What is kept, without what others have been done with before this step."""
+        window = self._window
+        waiting, kept = pa.concat_batches(self._open), pa.concat_batches(self._values)
+        pane = window.pane(values(waiting.column(TIME), np.int64))
+        waiting = _chosen(waiting, pane * window.width >= since)
+        last = window.last(values(kept.column(_PANE), np.int64))
+        return waiting, _chosen(kept, last * window.every >= since)
+
+    def _sub_windows(
+        self, rows: pa.RecordBatch, pane: np.ndarray, version: int
+    ) -> tuple[pa.RecordBatch, list[Spoiled]]:
+        """The values of sub-windows that are over, by key, and the tuples of those that the function failed on."""
+        reducing, shape = self._reducing, self._reducing.shape
+        keys = [rows.column(name) for name in shape.key]
+        groups = grouped([pa.array(pane), *keys], rows.num_rows)
+        emission = reducing.emission(rows, groups, reducing.keys(rows, groups))
+        emission = self._of_own_key(emission, rows, groups)
+        first = pa.array(groups.firsts[emission.call])
+        columns = [each.take(first) for each in keys]
+        numbers = self._numbers(_VALUES, len(emission.call), version)
+        made = pa.RecordBatch.from_arrays(
+            [*columns, *emission.columns, pa.array(pane).take(first), pa.array(numbers)], schema=self._kept
+        )
+        spoiled = []
+        for group, reason in emission.failed.items():
+            lost = rows.take(pa.array(groups.rows(group))).select(shape.schema.names)
+            short = f"of the same key and sub-window as another: {reason.partition(chr(10))[0]}"
+            spoiled.append(Spoiled(lost, [reason, *[short] * (lost.num_rows - 1)]))
+        return made, spoiled
+
+    def _of_own_key(self, emission: Emission, rows: pa.RecordBatch, groups: Groups) -> Emission:
+        """What the function gave for a sub-window is a value of its key: it cannot give another one."""
+        given, shape = self._reducing.step.shape, self._reducing.shape
+        first = pa.array(groups.firsts[emission.call])
+        wrong = np.zeros(len(emission.call), np.bool_)
+        for name in (KEY,) if given.plain else [each for each in shape.key if each in given.schema.names]:
+            emitted = emission.columns[given.schema.get_field_index(name)]
+            own = rows.column(name).take(first)
+            if emitted.type == own.type:
+                same = pc.fill_null(pc.equal(emitted, own), False)
+                both_null = pc.and_(emitted.is_null(), own.is_null())
+                wrong |= ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+        if not wrong.any():
+            return emission
+        attribute = self._reducing.step.source.attribute
+        reason = f"{attribute}: it gave a tuple of another key for a sub-window; a sliding reduce keeps its key"
+        failed = {**dict.fromkeys(emission.call[wrong].tolist(), reason), **emission.failed}
+        left = np.flatnonzero(~np.isin(emission.call, list(failed)))
+        columns = [each.take(pa.array(left)) for each in emission.columns]
+        return Emission(columns, emission.call[left], emission.target[left], dict(sorted(failed.items())))
+
+    def _windows(self, kept: pa.RecordBatch, since: int, clock: int) -> tuple[pa.RecordBatch, list[Spoiled]]:
+        """What the windows of the step come to, in the order of time."""
+        window, reducing = self._window, self._reducing
+        pane = values(kept.column(_PANE), np.int64)
+        first = np.maximum(window.first(pane), -(-since // window.every))
+        last = np.minimum(window.last(pane), -(-clock // window.every) - 1)
+        counts = np.maximum(last - first + 1, 0)
+        entry = np.repeat(np.arange(len(pane)), counts)
+        number = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts) + first[entry]
+        rows = kept.take(pa.array(entry))
+        keys = [rows.column(name) for name in self._key_names]
+        groups = grouped([pa.array(number), *keys], len(entry))
+        again = replace(reducing, shape=self._given_shape())
+        given = self._as_given(rows)
+        emission = again.emission(given, groups, again.keys(given, groups))
+        ends = number[groups.firsts] * window.every
+        written = reducing.outlet.in_time_order(emission.columns, emission.target, ends[emission.call])
+        spoiled = []
+        if emission.failed:
+            lost = rows.take(pa.array(groups.firsts[list(emission.failed)])).select(self._key_names)
+            named = lost.rename_columns(list(reducing.shape.key))
+            spoiled.append(Spoiled(named, list(emission.failed.values())))
+        return written, spoiled
+
+    def _given_shape(self) -> Shape:
+        """The values that the function gave, under the keys that it was called for."""
+        given, shape = self._reducing.step.shape, self._reducing.shape
+        if given.plain:
+            return given
+        fields = [pa.field(name, shape.schema.field(name).type) for name in shape.key]
+        fields += [each for each in given.schema if each.name not in shape.key]
+        return Shape(pa.schema(fields), shape.key)
+
+    def _as_given(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        shape = self._given_shape()
+        own = dict(zip(self._reducing.shape.key, self._key_names))
+        columns = [rows.column(own.get(name, name)) for name in shape.schema.names]
+        return pa.RecordBatch.from_arrays(columns, names=shape.schema.names)
+
+    # ------------------------------------------------------------------------------------------ state
+
+    def _written(self, section: str, rows: pa.RecordBatch) -> list[Tuples]:
+        if not rows.num_rows:
+            return []
+        window = self._window
+        if section == _OPEN:
+            until = int(window.pane(values(rows.column(TIME), np.int64)).max()) * window.width
+        else:
+            until = int(window.last(values(rows.column(_PANE), np.int64)).max()) * window.every
+        return [Tuples(section, rows, until)]
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples or values that were not known yet."""
+        numbers = values(rows.column(_NUMBER), np.int64)
+        new = _chosen(rows, numbers > self._seen[section])
+        (self._open if section == _OPEN else self._values).append(new)
+        self._seen[section] = max(self._seen[section], int(numbers.max(initial=-1)))
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Those that are kept; segments end by themselves."""
+        held = self._open if section == _OPEN else self._values
+        known = np.concatenate([values(each.column(_NUMBER), np.int64) for each in held])
+        return _chosen(rows, np.isin(values(rows.column(_NUMBER), np.int64), known))
+
+    def size(self, section: str) -> int:
+        """How many are kept."""
+        return sum(each.num_rows for each in (self._open if section == _OPEN else self._values))
+
+
+def _nullable(schema: pa.Schema) -> list[pa.Field]:
+    return [pa.field(each.name, each.type) for each in schema]
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+
+
+def _chosen(rows: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
+    return rows if which.all() else rows.filter(pa.array(which))
