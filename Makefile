@@ -51,7 +51,7 @@ fmt: setup  ## format the code
 	@$(BIN)/ruff format .
 
 bench: setup java  ## run every benchmark (an hour); results go to bench-results/
-	@for name in streams lanes latency lifetimes windows peers tables; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
+	@for name in streams lanes latency lifetimes windows peers tables mapreduce governor; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
 
 lock: setup  ## pin the newest versions that pyproject.toml allows
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; \

@@ -205,6 +205,8 @@ class Stage:
     """Called with the bucket and the number of buckets."""
     company: Company | None = None
     every: int | None = None
+    meets: tuple[str, ...] = ()
+    """Tables that its kernel reads: it does not go on while what it caused in them is on its way."""
 
     @property
     def stream(self) -> StreamDeclaration:

@@ -44,6 +44,7 @@ class StageRecord:
     inputs: tuple[str, ...]
     output: StreamDeclaration | TableDeclaration
     every: int | None = None
+    meets: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -97,7 +98,8 @@ def load(home: Home, version: int) -> Definition:
 
 def _record_from(data: Mapping[str, Any]) -> StageRecord:
     kind = TableDeclaration if "columns" in data["output"] else StreamDeclaration
-    return StageRecord(**{**data, "inputs": tuple(data["inputs"]), "output": kind.from_json(data["output"])})
+    lists = {"inputs": tuple(data["inputs"]), "meets": tuple(data.get("meets", ()))}
+    return StageRecord(**{**data, **lists, "output": kind.from_json(data["output"])})
 
 
 def latest_version(home: Home) -> int:
@@ -244,7 +246,7 @@ def _records(
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
     inputs = tuple(dict.fromkeys(each.stream for each in stage.inputs))
-    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every)
+    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.meets)
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:

@@ -11,7 +11,7 @@ from hayase.core.clock import now_us
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HomeInUse, StageChanged
 from hayase.engine.definitions import latest_version, load
-from hayase.engine.home import MAIN, Home
+from hayase.engine.home import MAIN, Home, writing
 from hayase.engine.inprocess import begin
 from hayase.engine.manifests import Commits
 
@@ -38,6 +38,7 @@ def owning(path: Path, declaration: TableDeclaration) -> Iterator[OwnTable]:
         if latest_version(home):
             manifest = begin(commits, manifest, now_us())
         _check(home, manifest.offset.definition, declaration)
+        held.enter_context(writing(f'table "{name}"'))
         yield commits.tables.own(declaration)
 
 

@@ -136,6 +136,9 @@ def advance(
         if stage in firing and fired is not None and firing[stage] <= fired.number and not grants.at_once:
             positions[stage] = inputs
             continue
+        if _is_awaited(definition.record(stage), definition, start, logs):
+            positions[stage] = inputs
+            continue
         limit = grants.rows(stage)
         moved = {}
         for stream, position in inputs.items():
@@ -158,6 +161,19 @@ def advance(
         if positions[stage] != start.positions[stage]
     }
     return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now})
+
+
+def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs: Mapping[str, StreamLog]) -> bool:
+    """Whether a stage meets a table that has yet to take in what the stage itself has caused."""
+    following = definition.readers(record.name) if record.meets else frozenset()
+    for table in record.meets:
+        for each in following - {record.name}:
+            if table in definition.readers(each) and any(
+                stream in following and position.at < logs[stream].index().next
+                for stream, position in start.positions.get(each, {}).items()
+            ):
+                return True
+    return False
 
 
 def _fired(

@@ -193,11 +193,20 @@ class _Staging:
         ]
         if draft.last.side != "left":
             inputs += [Input(each.stream.name, Latest(each), pa.schema([]), broadcast=True) for each in readings]
+        meets = (draft.last.table,) if draft.last.table is not None else ()
         every: int | None = None
         if draft.last.window is None:  # what reads its own job's tuples need not wait: they came at a firing
             own = [name == NEXT or name in self.flow.groups for name in draft.run.reads or (NEXT,)]
             every = 0 if all(own) else self.job.every
-        return Stage(draft.name, tuple(inputs), draft.stream, self._fingerprint(draft, readings), kernel, every=every)
+        return Stage(
+            draft.name,
+            tuple(inputs),
+            draft.stream,
+            self._fingerprint(draft, readings),
+            kernel,
+            every=every,
+            meets=meets,
+        )
 
     def _function(self, step: StepDeclaration, shape: Shape, draft: Draft) -> Step:
         assert step.function is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
@@ -22,7 +22,7 @@ from hayase.tables.payloads import (
 )
 from hayase.tables.types import ColumnType, Operation
 
-__all__ = ["Counter", "checked_amount"]
+__all__ = ["Counter", "checked_amount", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,7 @@ class Counter(ColumnType[Amount]):
         return 0, 0
 
     def absorbed(self, state: Amount, operations: Sequence[Operation]) -> Amount:
-        by_scale: dict[int, int] = {}
-        for _, _, body in operations:
-            shape, at = varint_from(body, 0)  # `amount_from` without the calls
-            if len(body) - at != shape & 1023 or len(body) == at:
-                raise ValueError("an amount is cut off")
-            scale = shape >> 10
-            by_scale[scale] = by_scale.get(scale, 0) + int.from_bytes(body[at:], "big", signed=True)
-        for scale, n in by_scale.items():
-            state = added(state, (n, scale))
-        return state
+        return summed(state, [body for _, _, body in operations])
 
     def joined(self, one: Amount, other: Amount) -> Amount:
         return added(one, other)
@@ -69,6 +60,22 @@ class Counter(ColumnType[Amount]):
 
     def shown(self, state: Amount) -> Json:
         return number(state)
+
+
+def summed(amount: Amount, bodies: Iterable[bytes]) -> Amount:
+    """An amount and those that some bytes are, added up; bytes that are none are an error."""
+    by_scale: dict[int, int] = {}
+    for body in bodies:
+        shape, at = body[0], 1  # `amount_from` without the calls
+        if shape >= 128:
+            shape, at = varint_from(body, 0)
+        if len(body) - at != shape & 1023 or len(body) == at:
+            raise ValueError("an amount is cut off")
+        scale = shape >> 10
+        by_scale[scale] = by_scale.get(scale, 0) + int.from_bytes(body[at:], "big", signed=True)
+    for scale, n in by_scale.items():
+        amount = added(amount, (n, scale))
+    return amount
 
 
 def checked_amount(parameter: Json) -> Amount:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from hayase.tables.counters import checked_amount
+from hayase.tables.counters import checked_amount, summed
 from hayase.tables.payloads import (
     LARGEST,
     Amount,
@@ -142,6 +142,25 @@ class MapCounter(_Map[Amount]):
         if max(map(len, named.values())) > LARGEST // 2:
             return None
         return [named[key] + varint(len(change)) + change for key, change in zip(keys, changes, strict=True)]
+
+    def absorbed(self, state: dict[bytes, Amount], operations: Sequence[Operation]) -> dict[bytes, Amount]:
+        found: dict[bytes, list[bytes]] = {}
+        for _, _, body in operations:
+            if body[0] != 1:  # all but a few have a single entry
+                return _Map.absorbed(self, state, operations)
+            end = body.index(b"\0", 1) + 1
+            if body[end] != len(body) - end - 1:
+                return _Map.absorbed(self, state, operations)
+            key, change = body[1:end], body[end + 1 :]
+            if key in found:
+                found[key].append(change)
+            else:
+                found[key] = [change]
+        for key, changes in found.items():
+            if key not in state:
+                text_from(key)
+            state[key] = summed(state.get(key, (0, 0)), changes)
+        return state
 
     def change(self, parameter: Json) -> bytes:
         return amount_bytes(checked_amount(parameter))
