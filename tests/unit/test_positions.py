@@ -252,6 +252,18 @@ def test_firings_that_were_missed_are_counted(tmp_path: Path) -> None:
     assert firings.look(500) == (4, Firing(5, missed=2))
 
 
+def test_a_firing_that_does_not_fit_a_batch_goes_on_at_once(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    for at in (10, 11, 12):
+        firings.append(at)
+    firings.offset = firings.next(firings.offset, 20, Grants(limit=2))
+    assert firings.offset.firings["spend"] == Firing(0, rest=True)
+    firings.append(21)
+    assert firings.look(22) == (4, Firing(0))
+    firings.append(23)
+    assert firings.look(24) == (4, Firing(0))
+
+
 def test_a_run_until_idle_does_not_wait(tmp_path: Path) -> None:
     firings = Firings(tmp_path)
     firings.append(10)

@@ -39,10 +39,11 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Firing:
     """The last time that a stage fired, as a multiple of its interval, and how often it had to let one pass so far:
-    records were there, and the lane was still busy."""
+    records were there, and the lane was still busy. With a `rest` the batch could not hold it all: it goes on at once."""
 
     number: int
     missed: int = 0
+    rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Offset:
         return {
             "definition": self.definition,
             "tick": self.tick,
-            "firings": {stage: [each.number, each.missed] for stage, each in self.firings.items()},
+            "firings": {stage: [each.number, each.missed, each.rest] for stage, each in self.firings.items()},
             "positions": {
                 stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
                 for stage, inputs in self.positions.items()
@@ -131,12 +132,11 @@ def advance(
     firing = {each.name: now // each.every for each in definition.records if each.every}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
+    cut: set[str] = set()
     for stage, inputs in start.positions.items():
         fired = start.firings.get(stage)
-        if stage in firing and fired is not None and firing[stage] <= fired.number and not grants.at_once:
-            positions[stage] = inputs
-            continue
-        if _is_awaited(definition.record(stage), definition, start, logs):
+        early = stage in firing and fired is not None and firing[stage] <= fired.number and not fired.rest
+        if (early and not grants.at_once) or _is_awaited(definition.record(stage), definition, start, logs):
             positions[stage] = inputs
             continue
         limit = grants.rows(stage)
@@ -145,6 +145,8 @@ def advance(
             log = logs[stream]
             index = log.index()
             at = max(position.at, log.within(position.at, limit, BATCH_BYTES))
+            if at < index.next:
+                cut.add(stage)
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
@@ -154,8 +156,9 @@ def advance(
         positions[stage] = moved
     positions = _with_company(positions, start, definition)
     fired_now = {
-        stage: _fired(
-            number, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1
+        stage: replace(
+            _fired(number, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1),
+            rest=stage in cut,
         )
         for stage, number in firing.items()
         if positions[stage] != start.positions[stage]

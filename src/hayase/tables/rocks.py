@@ -37,11 +37,12 @@ def _options() -> rocksdict.Options:
 
     LZ4 halves the files for next to nothing; Zstandard would take another fifth off them, but for half as much time
     again to write a run, and slower reads. Bloom filters (10 bits) spare most files when a key is looked up that has no
-    snapshot, or a mark that is not there. Ingested runs overlap one another, so they land in level 0. Runs are merged with others
-    of about their size ("universal"), eight at once, so that a small batch does not move a large table: over 2,000,000 keys a
-    batch of 10,000 took 34 ms of CPU with all its merging, with levels 80, and a scan 0.14 ms instead of 0.53. (To
-    merge as soon as a file is full of deletions, as each fold leaves one, would double the work of merging after folds, to read a quarter faster.) Writes are slowed down at 64 files in level 0. The blocks of all tables of a
-    process share one cache. RocksDB's own log is kept small.
+    snapshot, or a mark that is not there. Ingested runs overlap one another, so they land in level 0. Runs are merged with
+    others of about their size ("universal"), eight at once, so that a small batch does not move a large table: over
+    2,000,000 keys a batch of 10,000 took 34 ms of CPU with all its merging, with levels 80, and a scan 0.14 ms instead of
+    0.53. (To merge as soon as a file is full of deletions, as each fold leaves one, would double the work of merging after
+    folds, to read a quarter faster.) Writes are slowed down at 64 files in level 0. The blocks of all tables of a process
+    share one cache. RocksDB's own log is kept small.
     """
     global _cache
     with _cache_lock:
