@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from hayase.tables import TYPES, DistinctCount, Quantiles, versions
 from hayase.tables import payloads as bytes_of
+from hayase.tables.entries import many_key_bytes, text_keys
 from hayase.tables.types import ColumnType
 
 Done = tuple[versions.Version, str, Any]
@@ -338,3 +339,7 @@ def test_many_deltas_are_what_each_would_be(parameters: list[Any]) -> None:
     for kind in (TYPES[name]() for name in ("Counter", "Register", "MapCounter")):
         many = [each if isinstance(each, bytes) else str(each) for each in kind.payloads(None, parameters)]
         assert many == [alone(kind, parameter) for parameter in parameters]
+        column = kind.column(None, parameters)
+        assert column is None or column.to_pylist() == many
+    keys = text_keys(parameters)
+    assert keys is None or keys.to_pylist() == many_key_bytes([(each,) for each in parameters])

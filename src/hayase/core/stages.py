@@ -193,8 +193,8 @@ class Stage:
     Without a kernel the output is what the map side gives, in the order of the input's log. With one, each bucket's
     kernel sees its inputs in (time, stream, offset) order, and records later than the slack allows are refused. A stage
     that fires (`every`, microseconds) takes all that is there at multiples of it, with 0 whenever something is there: its
-    kernel gets that at once, in the order of the logs, and nothing is late. The output is a stream, or a table: then the map sides give its entries
-    (`hayase.tables.entries`).
+    kernel gets that at once, in the order of the logs, and nothing is late. The output is a stream, or a table: then the
+    map sides give its entries (`hayase.tables.entries`).
     """
 
     name: str

@@ -250,8 +250,8 @@ def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
-    """A stage without state, which one that fires is too, may compute something else from the next record on, if its output keeps its shape. What is in
-    a table must be what its rules make of the events."""
+    """A stage without state, which one that fires is too, may compute something else from the next record on, if its
+    output keeps its shape. What is in a table must be what its rules make of the events."""
     if isinstance(new.output, TableDeclaration):
         from hayase.tables.planning import goes_on
 

@@ -25,6 +25,7 @@ from hayase.tables.payloads import (
     UnfitParameter,
     kind_of,
     many_text_bytes,
+    text_column,
     value_bytes,
     values_from,
     varint,
@@ -45,6 +46,7 @@ __all__ = [
     "pack",
     "pack_columns",
     "split",
+    "text_keys",
 ]
 
 Key: TypeAlias = tuple[Json, ...]
@@ -98,6 +100,16 @@ def many_key_bytes(keys: Sequence[Key]) -> list[bytes | UnfitParameter]:
     else:
         known = {key: _key_or_reason(key) for key in unique}
     return [known[key] for key in keys]
+
+
+def text_keys(texts: Sequence[Json]) -> pa.Array | None:
+    """The bytes of keys of one part, if all are plain texts that fit.
+
+    >>> text_keys(["taro", "hana"]).to_pylist() == [key_bytes(("taro",)), key_bytes(("hana",))]
+    True
+    """
+    encoded = text_column(texts)
+    return None if encoded is None or (pc.max(pc.binary_length(encoded)).as_py() or 0) > LONGEST_KEY else encoded
 
 
 def _key_or_reason(key: Key) -> bytes | UnfitParameter:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from hayase.core.times import instant_text
 from hayase.streams.columns import python_values
 from hayase.tables.jq import Events
 
 __all__ = ["events_of"]
+
+_DAY = 86_400_000_000
+_EPOCH = date(1970, 1, 1)
 
 
 def events_of(batch: pa.RecordBatch) -> Events:
@@ -42,21 +46,33 @@ def _documents(column: pa.Array) -> Sequence[Any]:
 
 
 def _instants(column: pa.Array) -> Sequence[str | None]:
-    """ISO texts of many times; one past the calendar is the text of its microseconds."""
+    """ISO texts of many times: days are few and the seconds of a day are known, so both are looked up."""
+    if column.null_count or not len(column):
+        texts = iter(_instants(column.drop_null()) if len(column) > column.null_count else ())
+        return [next(texts) if valid else None for valid in column.is_valid().to_pylist()]
     zone = "Z" if column.type.tz else ""
+    micros = column.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
+    days, of_day = np.divmod(micros, _DAY)
+    seconds, parts = np.divmod(of_day, 1_000_000)
+    known, which = np.unique(days, return_inverse=True)
     try:
-        micros = column.cast(pa.timestamp("us"))
-        seconds = pc.floor_temporal(micros, unit="second")
-        texts = pc.strftime(seconds.cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%S").to_pylist()
-        if pc.all(pc.equal(seconds, micros)).as_py() in (True, None):
-            return [None if text is None else text + zone for text in texts]
-        parts = pc.subtract(micros.cast(pa.int64()), seconds.cast(pa.int64())).to_pylist()
-    except pa.ArrowException:
-        return [None if each is None else str(_plain(each)) for each in python_values(column)]
+        dates = [(_EPOCH + timedelta(days=day)).isoformat() for day in known.tolist()]
+    except OverflowError:  # past the calendar
+        return [instant_text(each) for each in micros.tolist()]
+    clock = _clock(zone)
+    if not parts.any():
+        return [dates[day] + clock[second] for day, second in zip(which.tolist(), seconds.tolist())]
+    plain = _clock("")
     return [
-        None if text is None else f"{text}.{part:06d}{zone}" if part else text + zone
-        for text, part in zip(texts, parts, strict=True)
+        dates[day] + (f"{plain[second]}.{part:06d}{zone}" if part else clock[second])
+        for day, second, part in zip(which.tolist(), seconds.tolist(), parts.tolist())
     ]
+
+
+@lru_cache(maxsize=2)
+def _clock(zone: str) -> Sequence[str]:
+    """The text of every second of a day."""
+    return tuple(f"T{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}{zone}" for at in range(86_400))
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ from hayase.tables.entries import OperationColumn
 from hayase.tables.events import events_of
 from hayase.tables.jq import Jq
 from hayase.tables.payloads import UnfitParameter
-from hayase.tables.rule_payloads import Updates, payloads
+from hayase.tables.rule_payloads import Keys, Updates, payloads
 from hayase.tables.rules import RuleSet
 
 __all__ = ["Pass", "RulesMapSide", "Target"]
@@ -67,7 +67,7 @@ class _Alike:
     """Operations of rules that concern the same events and keys, one each: columns of deltas beside one another."""
 
     events: Sequence[int]
-    keys: list[bytes]
+    keys: Sequence[bytes] | pa.Array
     columns: list[OperationColumn]
 
 
@@ -98,15 +98,23 @@ class Pass:
         for each in updates:
             operation = each.operation
             place, within = self.targets[operation.number]
-            deltas = self.types[place].payloads(operation.method, each.parameters)
-            if UnfitParameter in set(map(type, deltas)) or set(each.numbers) != {operation.number}:
+            if set(each.numbers) != {operation.number}:
                 return None
+            deltas: Any = self.types[place].column(operation.method, each.parameters)
+            if deltas is None:
+                deltas = self.types[place].payloads(operation.method, each.parameters)
+                if UnfitParameter in set(map(type, deltas)):
+                    return None
             group = groups.get((id(each.events), operation.key))
             if group is None:
-                keys = entries.many_key_bytes(each.keys)
-                if UnfitParameter in set(map(type, keys)):
-                    return None
-                group = groups[id(each.events), operation.key] = _Alike(each.events, keys, [])  # type: ignore[arg-type]
+                keys: Any = None
+                if isinstance(each.keys, Keys) and len(each.keys.columns) == 1:
+                    keys = entries.text_keys(each.keys.columns[0])
+                if keys is None:
+                    keys = entries.many_key_bytes(list(each.keys))
+                    if UnfitParameter in set(map(type, keys)):
+                        return None
+                group = groups[id(each.events), operation.key] = _Alike(each.events, keys, [])
             group.columns.append(OperationColumn(place, within, deltas))
         count = sum(len(each.events) for each in groups.values())
         if len(groups) > 1 and len({event for each in groups.values() for event in each.events}) < count:
@@ -128,7 +136,7 @@ class Pass:
             rule = f"operation {operation.number + 1} ({update.table}.{operation.column})"
             place, within = self.targets[operation.number]
             deltas = self.types[place].payloads(operation.method, update.parameters)
-            keys = entries.many_key_bytes(update.keys)
+            keys = entries.many_key_bytes(list(update.keys))
             for event, key, number, delta in zip(update.events, keys, update.numbers, deltas, strict=True):
                 wrong = next((each for each in (key, delta) if isinstance(each, UnfitParameter)), None)
                 wrong = wrong or self.versions.mistake(event)

@@ -30,6 +30,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState, HayaseError
 
@@ -51,6 +53,7 @@ __all__ = [
     "pack",
     "reduced",
     "text_bytes",
+    "text_column",
     "text_from",
     "unpack",
     "value_bytes",
@@ -353,6 +356,27 @@ def many_text_bytes(values: Sequence[Json]) -> list[bytes] | None:
         return None
     made = [b"\xf1%b\0" % each for each in raw.split(b"\0")] if values else []
     return made if max(map(len, made), default=0) <= LARGEST else None
+
+
+def text_column(values: Sequence[Json], head: bytes = b"") -> pa.Array | None:
+    """`value_bytes` of many plain texts as a column, each behind a head; None if some are anything else.
+
+    >>> text_column(["a", "b"], b"-").to_pylist() == [b"-" + value_bytes("a"), b"-" + value_bytes("b")]
+    True
+    """
+    if not {str}.issuperset(map(type, values)):
+        return None
+    try:
+        texts = pa.array(values, pa.large_string())
+    except (pa.ArrowException, UnicodeError):  # half a character
+        return None
+    body = texts.buffers()[2]
+    raw = b"" if body is None else body.to_pybytes()
+    if b"\0" in raw or b"\1" in raw:
+        return None
+    heads, ends = pa.scalar(head + b"\xf1", pa.large_binary()), pa.scalar(b"\0", pa.large_binary())
+    nothing = pa.scalar(b"", pa.large_binary())
+    return pc.binary_join_element_wise(heads, texts.cast(pa.large_binary()), ends, nothing)
 
 
 def value_from(data: bytes) -> Json:

@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hayase.tables.payloads import Json, UnfitParameter, many_text_bytes, pack, unpack, value_bytes, value_from
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.tables.payloads import (
+    LARGEST,
+    Json,
+    UnfitParameter,
+    many_text_bytes,
+    pack,
+    text_column,
+    unpack,
+    value_bytes,
+    value_from,
+)
 from hayase.tables.types import ColumnType, Operation
 
 __all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
@@ -35,6 +48,10 @@ class Register(ColumnType[Written]):
 
     def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
         return many_text_bytes(parameters)
+
+    def delta_column(self, head: bytes, method: str, parameters: Sequence[Json]) -> pa.Array | None:
+        made = text_column(parameters, head)
+        return made if made is not None and (pc.max(pc.binary_length(made)).as_py() or 0) <= LARGEST else None
 
     def empty(self) -> Written:
         return _NEVER

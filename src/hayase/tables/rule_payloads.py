@@ -13,7 +13,7 @@ An event that breaks one rule is refused for that rule only. In detail:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from hayase.tables.jq import Events, Jq, Refused, Several
 from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleSet
 
-__all__ = ["Outcome", "Payload", "Refusal", "Updates", "payloads"]
+__all__ = ["Keys", "Outcome", "Payload", "Refusal", "Updates", "payloads"]
 
 Key: TypeAlias = tuple[str | bool | int | float | Decimal, ...]
 _KEYS = {str, bool, int, float, Decimal}
@@ -98,7 +98,7 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
             continue
         taken = events if len(concerned) == len(events) else events.take(concerned)
         known: dict[str, Sequence[Any]] = {}
-        keys: dict[tuple[str, ...], Sequence[Key] | None] = {}
+        keys: dict[tuple[str, ...], Keys | None] = {}
         for table in branch.tables:
             for operation in table.operations:
                 for program in (*operation.key, operation.value):
@@ -129,10 +129,27 @@ def _concerned(position: int, branch: Branch, events: Events, jq: Jq, outcome: O
     return concerned
 
 
-def _plain_keys(columns: Sequence[Sequence[Any]]) -> Sequence[Key] | None:
+class Keys(Sequence[Key]):
+    """Keys of which the parts are known as columns."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[Sequence[Any]]):
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Key]:
+        return zip(*self.columns, strict=True)
+
+    def __getitem__(self, at: Any) -> Any:
+        return list(self)[at] if isinstance(at, slice) else tuple(column[at] for column in self.columns)
+
+
+def _plain_keys(columns: Sequence[Sequence[Any]]) -> Keys | None:
     """The keys, if every event has one."""
-    fit = all(set(map(type, column)) <= _KEYS for column in columns)
-    return list(zip(*columns, strict=True)) if fit else None
+    return Keys(columns) if all(set(map(type, column)) <= _KEYS for column in columns) else None
 
 
 def _updates(
@@ -140,7 +157,7 @@ def _updates(
     operation: Operation,
     concerned: Sequence[int],
     known: dict[str, Sequence[Any]],
-    keys: Sequence[Key] | None,
+    keys: Keys | None,
     outcome: Outcome,
 ) -> Updates:
     values = known[operation.value]

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from hayase.core.errors import UnknownName
 from hayase.tables.payloads import LARGEST, DamagedPayload, Json, UnfitParameter
 
@@ -80,6 +82,15 @@ class ColumnType(ABC, Generic[State]):
             else:
                 made.append(head + body)
         return made
+
+    def column(self, method: str | None, parameters: Sequence[Json]) -> pa.Array | None:
+        """`payloads` as a column, where a type can make one at once and every parameter fits; None otherwise."""
+        named = self.method(method)
+        return self.delta_column(self._head(self.methods.index(named) + 1), named, parameters)
+
+    def delta_column(self, head: bytes, method: str, parameters: Sequence[Json]) -> pa.Array | None:
+        """The deltas, each behind the head."""
+        return None
 
     def method(self, name: str | None) -> str:
         """The method of that name, or the one that is meant when none is named."""
