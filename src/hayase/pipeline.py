@@ -174,6 +174,7 @@ class Pipeline:
         else here, like `key`, stands in `columns`. Updates older than `fold_after` are folded, which is as far back as the
         table can be read; a repeated event is recognised within the `horizon`, and an older one is refused.
         """
+        from hayase.engine.owning import owning
         from hayase.tables.declaring import declared_table
         from hayase.tables.results import TableResults
 
@@ -184,7 +185,7 @@ class Pipeline:
                 name, key, {**(columns or {}), **more_columns}, duration(fold_after), duration(horizon)
             )
             self.declaration = replace(self.declaration, tables=(*self.declaration.tables, declared))
-        return TableResults(self.home.table(name), declared)
+        return TableResults(self.home.table(name), declared, owning)
 
     def rules(self, path: str | Path | None = None, *, text: str | None = None) -> None:
         """Add rules that say what events do to tables, from a YAML file or as its text; they are checked at once.

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from hayase import __version__
-from hayase.cli import append, explain, machine, project, query, rules, run, streams, tables
+from hayase.cli import append, explain, groups, machine, project, query, rules, run, streams, tables
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.core.errors import HayaseError
 
@@ -55,6 +55,7 @@ app.command("doctor", rich_help_panel="Begin")(machine.doctor)
 app.command("run", rich_help_panel="Work")(run.run)
 app.command("append", rich_help_panel="Work")(append.append)
 app.add_typer(streams.app, name="streams", rich_help_panel="Work")
+app.add_typer(groups.app, name="groups", rich_help_panel="Work")
 app.add_typer(tables.app, name="tables", rich_help_panel="Ask")
 app.add_typer(rules.app, name="rules", rich_help_panel="Ask")
 app.command("query", rich_help_panel="Ask")(query.query)

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import HayaseError
 from hayase.core.times import instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hayase.tables.load_sources import Rows
+    from hayase.tables.loading import Loaded
     from hayase.tables.payloads import Json
-    from hayase.tables.table import Page, Row, Table, TableInfo
+    from hayase.tables.table import OwnTable, Page, Row, Table, TableInfo
 
 __all__ = ["TableResults", "Time"]
 
 Time = datetime | str | int
 """An event time: a datetime, ISO text, or microseconds."""
+Owning: TypeAlias = "Callable[[Path, TableDeclaration], AbstractContextManager[OwnTable]]"
+"""Gives a table of a home to be written, to one at a time."""
 _PAGE = 1000
 
 
@@ -37,8 +43,9 @@ class TableResults:
     different ones. Any number of threads may read.
     """
 
-    def __init__(self, path: Path, declaration: TableDeclaration):
+    def __init__(self, path: Path, declaration: TableDeclaration, owning: Owning | None = None):
         self.path, self.declaration = path, declaration
+        self._owning = owning
         self._reader: Table | None = None
         self._lock = threading.Lock()
 
@@ -97,6 +104,37 @@ class TableResults:
 
         found = list(self.batches(as_of=as_of, columns=columns))
         return pa.Table.from_batches(found or [self._batch(None, _names(columns))])
+
+    # -- rows in --------------------------------------------------------------------------------------------------------
+    def load(
+        self,
+        rows: Rows,
+        *,
+        key: Mapping[str, str] | None = None,
+        time: str | None = None,
+        ignore_others: bool = False,
+        format: str | None = None,
+        schema: str | None = None,
+        progress: Callable[[int, int], None] = lambda read, written: None,
+    ) -> Loaded:
+        """Load rows, all or none: a file (CSV, NDJSON, Parquet), Arrow data, a frame, or dicts. The pipeline must not run.
+
+        Columns are called like the parts of the key and the columns of the table; `key={"user": "user_id"}` says that a part
+        is called otherwise. A value is the parameter of the column's first operation, null means none. Events override
+        loaded registers, unless `time` names a column of event times; whole numbers are microseconds. `schema` says what
+        columns of CSV are ("user_id string"), instead of what they look like. `progress` is told how many rows have been
+        read and written.
+        """
+        from hayase.tables.loading import load
+
+        if self._owning is None:
+            raise HayaseError(f'table "{self.declaration.name}" is open for reading only; load it by p.table(...).load')
+        home = self.path.parent.parent
+        with self._owning(home, self.declaration) as table:
+            return load(
+                table, home, rows,
+                key=key, time=time, ignore_others=ignore_others, form=format, schema=schema, progress=progress,
+            )  # fmt: skip
 
     # -- about it -------------------------------------------------------------------------------------------------------
     def info(self) -> TableInfo:

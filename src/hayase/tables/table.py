@@ -23,7 +23,7 @@ from hayase.tables.folding import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
 from hayase.tables.reading import behind_all, uncounted
 from hayase.tables.rows import Columns, Entry
-from hayase.tables.stores import EVERYTHING, PAYLOAD, ROW, Store, View, open_secondary, open_store
+from hayase.tables.stores import EVERYTHING, PAYLOAD, ROW, Result, Store, View, open_secondary, open_store
 from hayase.tables.versions import since
 
 __all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader"]
@@ -218,12 +218,14 @@ class OwnTable(Table):
                 self._folding = Folding(self._store, self._columns)
 
     def begin(self, generation: str) -> None:
-        """Empty the table, unless it is of this generation already."""
+        """Empty the table, unless it is of this generation already. What was loaded before it had any stays."""
         with self._fold_lock, self._writing:
-            if self._store.read(reading.generation) == generation:
+            known = self._store.read(reading.generation)
+            if known == generation:
                 return
             self._folding.restart()
-            self._store.write([(reading.GENERATION, generation.encode())], ranges=[EVERYTHING])
+            ranges = [] if known is None else [EVERYTHING]
+            self._store.write([(reading.GENERATION, generation.encode())], ranges=ranges)
 
     def ingest(self, files: Sequence[Path], marker: bytes) -> None:
         """Take in the runs of a batch, once: if it is in, what is left of the files is removed."""
@@ -240,6 +242,16 @@ class OwnTable(Table):
                 raise DamagedState(f'a run of table "{self.declaration.name}" is missing: {missing}')
             for file in there:
                 durable.remove(file)
+
+    def look(self, work: Callable[[View], Result]) -> Result:
+        """What some work makes of the store as it is now; it must change nothing, and may be done again."""
+        return self._store.read(work)
+
+    def load(self, files: Sequence[Path]) -> None:
+        """Take in files that hold rows and facts too, all at once, while nobody folds."""
+        with self._fold_lock, self._writing:
+            self._folding.restart()
+            self._store.ingest(files)
 
     def fold(self, before: int, keep_from: int, stop: Callable[[], bool] = lambda: False) -> int:
         """Fold payloads with an event time < before into snapshots; returns how many have gone.

@@ -1,0 +1,327 @@
+"""The commands `hayase groups`: list, load, get, export. A group of tuples is a stream, which jobs consume, or a table, which
+is stored. All but `load` work whether or not the pipeline runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hayase.cli import streams, tables
+from hayase.cli.append import FileFormat
+from hayase.cli.places import index_of, locate, log_of, names_of, reading, table_of, tables_of
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.core.errors import HayaseError, UnknownName
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from hayase.pipeline import Pipeline
+    from hayase.streams import StreamLog
+    from hayase.tables.load_sources import Rows
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Tuple groups, streams and stored tables: list, load, get, export.", no_args_is_help=True)
+
+LOOKED_AT = 1_000_000
+"""Records of a stream among which `get` looks for a key, the newest ones."""
+TOGETHER = 50_000
+"""Records that are looked at at once."""
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="A stream or a table.")]
+
+
+@app.command("list")
+def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
+    """List all groups of a pipeline: streams with what waits for each of their readers, tables with what they hold.
+
+    Example: [cyan]hayase groups list[/]
+    """
+    found = locate(pipeline, home)
+    about = [*_streams(found), *_tables(found)]
+    if json or not sys.stdout.isatty():
+        import orjson
+
+        sys.stdout.write("".join(orjson.dumps(each).decode() + "\n" for each in about))
+        sys.stdout.flush()
+    else:
+        from hayase.console.groups_view import group_list
+
+        output().print(group_list(about))
+
+
+@app.command()
+def load(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as it is declared.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A file: .csv, .ndjson or .parquet.", show_default=False),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Load the rows that are valid now in the results of this query.", show_default=False
+        ),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART=COLUMN", help="The column that is a part of the key.", show_default=False),
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of event times.", show_default=False)
+    ] = None,
+    ignore_others: Annotated[
+        bool, typer.Option("--ignore-others", help="Leave out columns that the table does not have.")
+    ] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMNS", help='What columns of CSV are, like "user_id string".', show_default=False),
+    ] = None,
+    format: Annotated[
+        FileFormat | None, typer.Option(help="The format, if the name does not say it.", show_default=False)
+    ] = None,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Load rows into a table, all of them or none, while the pipeline does not run.
+
+    Columns are called like the parts of the key and the columns of the table. A value is what the first operation of its
+    column takes; none means that nothing is done. Events override what was loaded, unless --time says when rows were so.
+    A row that does not fit goes to the dead letters, alone, with its reason.
+
+    Example: [cyan]hayase groups load blocklist blocked.csv --key ip=address[/]
+
+    From a query: [cyan]hayase groups load last_week --query rates[/]
+    """
+    if (file is None) == (query is None):
+        raise typer.BadParameter("give a file or --query NAME, one of them", param_hint="FILE")
+    if query is not None and (schema is not None or format is not None):
+        raise typer.BadParameter("they are for files", param_hint="--schema, --format")
+    parts = dict(_part(each) for each in key or ())
+    found = locate(pipeline, home)
+    table = table_of(found, name)
+    rows: Rows = file if file is not None else _valid(found, query or "")
+    from hayase.engine.owning import owning
+    from hayase.tables.load_sources import count_of
+    from hayase.tables.results import TableResults
+
+    with _progress() as progress:
+        total = count_of(rows)
+        reads, writes = (progress.add_task(f"{what} {name}", total=total) for what in ("rows for", "into"))
+
+        def show(read: int, written: int) -> None:
+            if written:
+                progress.update(reads, total=read)
+            progress.update(reads, completed=read)
+            progress.update(writes, completed=written, total=read if written else total)
+
+        results = TableResults(found.home.table(name), table, owning)
+        kind = None if format is None else format.value
+        done = results.load(
+            rows, key=parts, time=time, ignore_others=ignore_others, format=kind, schema=schema, progress=show
+        )
+    noun = "row" if done.rows == 1 else "rows"
+    refused = f" ({done.refused:,} refused: see `hayase streams tail _dead`)" if done.refused else ""
+    typer.echo(f"loaded {done.rows:,} {noun} into {name}{refused}")
+
+
+@app.command()
+def get(
+    name: Group,
+    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key: its parts in their order.")],
+    count: Annotated[int, typer.Option("-n", metavar="N", help="How many tuples of a stream.", min=1)] = 10,
+    json_key: tables.JsonKey = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Print what a group has for a key: the row of a table, or the newest tuples of a stream, the last one last.
+
+    Without any the exit code is 1. A stream is looked at from its end, the last million records of it.
+
+    Example: [cyan]hayase groups get blocklist 10.0.0.7[/]
+    """
+    found = locate(pipeline, home)
+    if _is_table(found, name):
+        tables.get(name, key, json_key=json_key, pipeline=pipeline, home=home, json=json)
+        return
+    log = _log_of(found, name)
+    if not {"key", "value"} <= set(log.declaration.arrow_schema.names):
+        hint = f"`hayase streams tail {name}` shows them"
+        raise HayaseError(f'the records of "{name}" have no key and value, so they are not kept by a key; {hint}')
+    made = all(each.name != name for each in found.declaration.streams)
+    text = _key_text(key, json_key) if made or json_key else " ".join(key)
+    tuples = _newest(log, text, count)
+    if not tuples:
+        index = index_of(log)
+        looked = min(LOOKED_AT, index.next - index.start)
+        raise HayaseError(f'no tuple of "{name}" has the key {text}, of the last {looked:,}; check the key')
+    from hayase.streams.record_text import record_text
+
+    for each in tuples:
+        sys.stdout.write(record_text(_opened(each) if made else each) + "\n")
+    sys.stdout.flush()
+
+
+@app.command()
+def export(
+    name: Group,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file ending in .parquet, .csv or .ndjson.")],
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Write all tuples of a group to a file, in bounded memory: the rows of a table, or the records of a stream.
+
+    Example: [cyan]hayase groups export last_week last_week.parquet[/]
+    """
+    found = locate(pipeline, home)
+    if _is_table(found, name):
+        tables.export(name, file, pipeline=pipeline, home=home)
+    else:
+        _log_of(found, name)
+        streams.export(name, file, pipeline=pipeline, home=home)
+
+
+# ---------------------------------------------------------------------------------------------------- which groups
+
+
+def _is_table(pipeline: Pipeline, name: str) -> bool:
+    return any(each.name == name for each in tables_of(pipeline))
+
+
+def _log_of(pipeline: Pipeline, name: str) -> StreamLog:
+    """The log of a stream; the error for a name that stands for nothing speaks of tables, too."""
+    try:
+        return log_of(pipeline, name)
+    except UnknownName:
+        known = [*_stream_names(pipeline), *(each.name for each in tables_of(pipeline))]
+        raise UnknownName("group", name, known) from None
+
+
+def _stream_names(pipeline: Pipeline) -> list[str]:
+    """All streams but those that Hayase keeps for itself; groups of jobs also before the first run."""
+    stored = {each.name for each in tables_of(pipeline)}
+    written = [name for job in pipeline.declaration.jobs for name in _jobs_part(job)[1]]
+    names = dict.fromkeys([*names_of(pipeline), *written])
+    return [name for name in names if not name.startswith("_") and name not in stored]
+
+
+def _jobs_part(job: Any) -> tuple[list[str], list[str]]:
+    """The groups that a job reads, and those that it writes."""
+    read = [*job.reads, *(name for step in job.steps for name in (*step.reads, step.table))]
+    written = [job.name, *(name for step in job.steps for name in (step.writes, *step.also))]
+    return [name for name in read if name], [name for name in written if name]
+
+
+def _by_jobs(pipeline: Pipeline, name: str) -> dict[str, list[str]]:
+    parts = {job.name: _jobs_part(job) for job in pipeline.declaration.jobs}
+    return {
+        what: [job for job, groups in parts.items() if name in groups[side]]
+        for side, what in ((1, "written_by"), (0, "read_by"))
+    }
+
+
+def _streams(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    from hayase.streams import StreamLog
+
+    positions = pipeline.progress().offset.positions
+    for name in _stream_names(pipeline):
+        records = size = end = 0
+        if (pipeline.home.path / "streams" / name / "stream.json").exists():
+            log = StreamLog.open(pipeline.home.path, name)
+            index = log.index()
+            records, end = index.next - index.start, index.next
+            size = sum(path.stat().st_size for each in index.entries if (path := log.path / each.name).exists())
+        waiting = {stage: max(0, end - inputs[name].at) for stage, inputs in positions.items() if name in inputs}
+        about = {"name": name, "kind": "stream", "records": records, "bytes": size, "waiting": waiting}
+        yield {**about, **_by_jobs(pipeline, name)}
+
+
+def _tables(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
+    for table in tables_of(pipeline):
+        with reading(pipeline, table) as reader:
+            info = reader.info()
+        about = {"name": table.name, "kind": "table", "rows_about": info.keys, "bytes": info.bytes}
+        yield {**about, **_by_jobs(pipeline, table.name)}
+
+
+# ---------------------------------------------------------------------------------------------------- loading
+
+
+def _part(given: str) -> tuple[str, str]:
+    part, is_, column = given.partition("=")
+    if not (is_ and part and column):
+        raise typer.BadParameter(f'"{given}" does not say which column it is; write PART=COLUMN', param_hint="--key")
+    return part, column
+
+
+def _valid(pipeline: Pipeline, query: str) -> Rows:
+    """The rows that are valid now in the results of a query."""
+    from hayase.engine.results import Results
+
+    known = [each.name for each in pipeline.declaration.queries]
+    if query not in known:
+        raise UnknownName("query", query, known)
+    return Results(log_of(pipeline, query)).at_table()
+
+
+def _progress() -> Progress:
+    """Bars on stderr, seen only on a terminal; of a file of text it is not known how many rows there will be."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = errors()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,} rows"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- tuples
+
+
+def _key_text(key: list[str], json_key: bool) -> str:
+    """The key of a plain tuple as it stands in its stream."""
+    import orjson
+
+    from hayase.jobs.tuples import Unfit, key_text
+
+    try:
+        parts = [orjson.loads(each) for each in key] if json_key else list(key)
+        return key_text(parts[0] if len(parts) == 1 else parts).decode()
+    except (orjson.JSONDecodeError, Unfit) as error:
+        raise HayaseError(
+            f"{' '.join(key)} is no key: {error}; write parts as JSON, or leave out --json-key"
+        ) from error
+
+
+def _newest(log: StreamLog, key: str, count: int) -> list[dict[str, Any]]:
+    """The newest records with a key, the last one last, among those that are looked at."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    index = index_of(log)
+    end, first = index.next, max(index.start, index.next - LOOKED_AT)
+    found: list[dict[str, Any]] = []
+    while end > first and len(found) < count:
+        start = max(first, end - TOGETHER)
+        rows = pa.Table.from_batches([piece.rows for piece in log.read(start, end)], log.declaration.arrow_schema)
+        same = rows.filter(pc.equal(rows.column("key").cast(pa.string()), key))
+        found = [*same.slice(max(0, same.num_rows - count)).to_pylist(), *found][-count:]
+        end = start
+    return found
+
+
+def _opened(record: dict[str, Any]) -> dict[str, Any]:
+    """A tuple whose key and value, kept as JSON, are what they say."""
+    import orjson
+
+    return {**record, "key": orjson.loads(record["key"]), "value": orjson.loads(record["value"])}

@@ -1,0 +1,329 @@
+"""Rows on their way into a table: from files, from Arrow data, from dicts, in lots that fit into memory.
+
+Only columns that the table takes are read. A column that it does not take is an error with its name, unless others are to be
+ignored. A line that cannot be read is refused alone, with its number.
+
+CSV has no types: what its columns are is found by looking at them, and can be said instead. NDJSON is read as JSON, value by
+value, so a register may hold now a number and now a text. Parquet is what Arrow says it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hayase.core.errors import HayaseError, nearest
+from hayase.core.schemas import arrow_schema
+from hayase.streams import delimited
+from hayase.streams.columns import fit_arrow, python_values
+from hayase.streams.formats import Format, format_of
+from hayase.streams.inference import schema_of
+from hayase.streams.record_text import line_text, record_text, shown
+from hayase.streams.records import row_texts
+from hayase.tables import jq_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Lot", "Rows", "Wanted", "count_of", "lots_of"]
+
+Rows: TypeAlias = (
+    "str | Path | pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | "
+    "Iterable[pa.RecordBatch] | Iterable[Mapping[str, Any]]"
+)
+"""What can be loaded: a file, Arrow data, a frame, or dicts."""
+
+_ROWS = 65_536
+_BLOCK = 8 << 20
+_LONGEST = 256 << 20
+"""A line longer than this is taken as a sign that the file is something else."""
+_BOM = b"\xef\xbb\xbf"
+_MANY_DIGITS = re.compile(rb"[0-9.]{17}|[0-9.][eE]")
+"""Where a double may not do for a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of a source that are taken: those that must be there, and those that may be."""
+
+    needed: tuple[str, ...]
+    others: tuple[str, ...]
+    table: str
+    ignore_others: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.needed, *(name for name in self.others if name not in self.needed))
+
+    def check(self, given: Iterable[str], *, whole: bool = True) -> None:
+        """Refuse a source that has a column too many, or, as a whole, misses one."""
+        found = list(given)
+        for name in found:
+            if name not in self.names and not self.ignore_others:
+                hint = nearest(str(name), self.names).removeprefix("; ")
+                more = "leave the column out, or ignore all others (--ignore-others, ignore_others=True)"
+                raise HayaseError(f'table "{self.table}" takes no column {shown(name)}; {hint}; {more}')
+            if found.count(name) > 1 and name in self.names:
+                raise HayaseError(f'column {shown(name)} for table "{self.table}" is there twice; rename one')
+        for name in self.needed:
+            if whole and name not in found:
+                hint = nearest(name, found).removeprefix("; ")
+                more = f"name the column that it is (--key {name}=COLUMN), or rename the column"
+                raise HayaseError(f'the rows for table "{self.table}" have no column "{name}"; {hint}; {more}')
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Some rows: columns by name, as Arrow has them or as plain values, and what is kept of rows that are refused.
+
+    `where` says where a row stands; `unreadable` has the reasons of those that are none, by position.
+    """
+
+    columns: Mapping[str, pa.Array | list[Any]]
+    count: int
+    texts: Callable[[list[int]], list[str]]
+    where: Callable[[int], str]
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+
+
+def count_of(rows: Rows) -> int | None:
+    """How many rows there are, if that is known without reading them."""
+    if isinstance(rows, (str, Path)):
+        if Path(rows).suffix.lower() in (".parquet", ".pq") and Path(rows).is_file():
+            try:
+                return int(pq.read_metadata(rows).num_rows)
+            except (OSError, pa.ArrowException):
+                return None
+        return None
+    return len(rows) if isinstance(rows, (pa.Table, pa.RecordBatch, list)) else None
+
+
+def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str | None = None) -> Iterator[Lot]:
+    """The rows of a source, lot by lot. `form` is the format of a file whose name does not say it; `schema` says what columns
+    of CSV are, instead of what they look like."""
+    if isinstance(rows, (str, Path)):
+        path = Path(rows)
+        if not path.is_file():
+            raise HayaseError(f'there is no file "{path}"; check the name')
+        yield from _file_lots(path, format_of(path.name, form), wanted, schema)
+        return
+    if "pandas" in sys.modules and isinstance(rows, sys.modules["pandas"].DataFrame):
+        rows = pa.Table.from_pandas(rows, preserve_index=False)
+    if isinstance(rows, pa.Table):
+        wanted.check(rows.column_names)
+        rows = rows.to_batches(max_chunksize=_ROWS)
+    elif isinstance(rows, pa.RecordBatch):
+        rows = [rows]
+    elif isinstance(rows, (Mapping, bytes)) or not isinstance(rows, Iterable):
+        what = shown(rows)
+        raise HayaseError(f"{what} are no rows; give a file, Arrow data, a frame, or dicts")
+    yield from _given_lots(iter(rows), wanted)
+
+
+def _given_lots(rows: Iterator[Any], wanted: Wanted) -> Iterator[Lot]:
+    """Batches, or dicts."""
+    behind = 0
+    for each in rows:
+        if isinstance(each, pa.RecordBatch):
+            yield from _batch_lots(each, wanted, behind)
+            behind += each.num_rows
+        else:
+            some = [each, *islice(rows, _ROWS - 1)]
+            yield _dict_lot(some, wanted, _row_number(behind), _of_dicts(some), first=not behind)
+            behind += len(some)
+
+
+def _of_dicts(rows: list[Any]) -> Callable[[list[int]], list[str]]:
+    return lambda at: [record_text(rows[each]) for each in at]
+
+
+def _row_number(before: int) -> Callable[[int], str]:
+    return lambda at: f"row {before + at + 1:,}: "
+
+
+def _batch_lots(batch: pa.RecordBatch, wanted: Wanted, behind: int) -> Iterator[Lot]:
+    wanted.check(batch.schema.names)
+    mine = batch.select([name for name in wanted.names if name in batch.schema.names])
+    for start in range(0, batch.num_rows, _ROWS):
+        part, whole = mine.slice(start, _ROWS), batch.slice(start, _ROWS)
+        columns = dict(zip(part.schema.names, map(_sound, part.columns)))
+        yield Lot(columns, part.num_rows, _of_batch(whole), _row_number(behind + start))
+
+
+def _of_batch(batch: pa.RecordBatch) -> Callable[[list[int]], list[str]]:
+    return lambda at: row_texts(pa.Table.from_batches([batch]).take(at))
+
+
+def _sound(column: pa.Array) -> pa.Array | list[Any]:
+    """A column that is what it says; if it is not, such as texts that are no UTF-8, its values one by one."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return python_values(column)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _dict_lot(
+    rows: list[Any],
+    wanted: Wanted,
+    where: Callable[[int], str],
+    texts: Callable[[list[int]], list[str]],
+    unreadable: Mapping[int, str] | None = None,
+    *,
+    first: bool,
+) -> Lot:
+    """A lot of objects. A column that none of the first has is missing; among later ones, only these rows miss it."""
+    strange = dict(unreadable or {})
+    if not {dict}.issuperset(map(type, rows)):
+        for at, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                strange.setdefault(at, f"a row is an object with columns as fields, not {shown(row)}")
+        rows = [row if isinstance(row, Mapping) else {} for row in rows]
+    found = dict.fromkeys(name for names in {tuple(row) for row in rows} for name in names)
+    wanted.check(found, whole=first and len(strange) < len(rows))
+    columns = {name: [row.get(name) for row in rows] for name in wanted.names if name in found}
+    return Lot(columns, len(rows), texts, where, strange)
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+def _file_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> Iterator[Lot]:
+    if schema is not None and form.name != "csv":
+        raise HayaseError(f'"{path}" says itself what its columns are; a schema is for CSV')
+    try:
+        if form.name == "parquet":
+            with pq.ParquetFile(path) as file:
+                wanted.check(file.schema_arrow.names)
+                yield from _given_lots(file.iter_batches(batch_size=_ROWS), wanted)
+        elif form.name == "csv":
+            yield from _csv_lots(path, form, wanted, schema)
+        else:
+            yield from _json_lots(path, form, wanted)
+    except (OSError, pa.ArrowException) as error:
+        raise HayaseError(f'"{path}" cannot be read as {form.name}: {error}') from error
+
+
+def _blocks(path: Path, form: Format) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, in blocks; an empty one is the end."""
+    with path.open("rb") as raw:
+        source: Any = (
+            raw if form.compression is None else pa.CompressedInputStream(pa.PythonFile(raw), form.compression)
+        )
+        first = True
+        while block := bytes(source.read(_BLOCK)):
+            yield block.removeprefix(_BOM) if first else block
+            first = False
+    yield b""
+
+
+def _joined(carry: bytes, block: bytes, lines: int, form: Format) -> bytes:
+    if len(carry) > _LONGEST:
+        size = f"{_LONGEST >> 20} MB"
+        raise HayaseError(f"line {lines + 1} is longer than {size}; is this a file of lines in {form.name}?")
+    return carry + block if carry else block
+
+
+def _json_lots(path: Path, form: Format, wanted: Wanted) -> Iterator[Lot]:
+    carry, behind = b"", 0
+    for piece in _blocks(path, form):
+        block = _joined(carry, piece, behind, form)
+        end = block.rfind(b"\n") + 1 if piece else len(block)
+        lines, carry = block[:end].split(b"\n"), block[end:]
+        if not lines[-1]:
+            lines.pop()
+        for start in range(0, len(lines), _ROWS):
+            yield _json_lot(lines[start : start + _ROWS], behind + start + 1, wanted)
+        behind += len(lines)
+
+
+def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
+    numbers: Sequence[int] = range(first, first + len(lines))
+    unreadable: dict[int, str] = {}
+    rows: list[Any] | None = None
+    if not any(map(_MANY_DIGITS.search, lines)):
+        with suppress(orjson.JSONDecodeError):  # a blank line, or one that is not JSON
+            rows = list(map(orjson.loads, lines))
+    if rows is None:
+        kept = [(number, line) for number, line in zip(numbers, lines) if line and not line.isspace()]
+        numbers, lines, rows = [number for number, _ in kept], [line for _, line in kept], []
+        for at, line in enumerate(lines):
+            try:
+                rows.append(jq_numbers.read(line))
+            except (ValueError, RecursionError) as error:
+                rows.append({})
+                unreadable[at] = f"not JSON: {error}"
+    found, places = lines, numbers
+    return _dict_lot(
+        rows,
+        wanted,
+        lambda at: f"line {places[at]}: ",
+        lambda at: [line_text(found[each]) for each in at],
+        unreadable,
+        first=first == 1,
+    )
+
+
+def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> Iterator[Lot]:
+    names: list[str] | None = None
+    carry, lines = b"", 0
+    fields: list[pa.Field] = []
+    for piece in _blocks(path, form):
+        block = _joined(carry, piece, lines, form)
+        while names is None and (b"\n" in block or (not piece and block)):
+            line, _, block = block.partition(b"\n")
+            lines += 1
+            if line := line.rstrip(b"\r"):
+                names = [line_text(each).strip() for each in delimited.fields(line)]
+                wanted.check(names)
+        if names is None or not block.strip(b"\r\n"):
+            carry = block
+            continue
+        fields = fields or _fields(path, names, schema)
+        found = delimited.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
+        carry = block[found.used :]
+        for start in range(0, found.count, _ROWS):
+            yield _csv_lot(found, start, min(start + _ROWS, found.count), lines + 1, fields, wanted)
+        lines += found.lines
+
+
+def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
+    """What the columns of a file of text are."""
+    told = arrow_schema(schema) if schema is not None else pa.schema([])
+    for name in told.names:
+        if name not in names:
+            raise HayaseError(f'"{path}" has no column "{name}", of which the schema speaks{nearest(name, names)}')
+    if set(names) <= set(told.names):
+        return [told.field(name) for name in names]
+    found = schema_of([path])
+    return [told.field(name) if name in told.names else pa.field(name, found.field(name).type) for name in names]
+
+
+def _csv_lot(found: delimited.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted) -> Lot:
+    columns: dict[str, pa.Array | list[Any]] = {}
+    reasons: dict[int, list[str]] = {}
+    for target, column in zip(fields, found.columns):
+        if target.name in wanted.names:
+            fitted = fit_arrow(column.slice(start, stop - start), target, parse=True)
+            columns[target.name] = fitted.column.combine_chunks()
+            for at, reason in fitted.reasons.items():
+                reasons.setdefault(at, []).append(reason)
+    unreadable = {at: "; ".join(each) for at, each in reasons.items()}
+    unreadable |= {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop}
+    return Lot(
+        columns,
+        stop - start,
+        lambda at: [line_text(each) for each in found.texts([start + each for each in at])],
+        lambda at: f"line {before + found.line(start + at)}: ",
+        unreadable,
+    )
