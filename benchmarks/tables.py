@@ -89,8 +89,8 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         redis = _redis(Path(folder), sizes, left_out)
     session = open_session(local_master(2), settings={"spark.driver.memory": "3g"})
     try:
-        rates, _ = _throughput(session, sizes, DAY // 2)
-        folding, space = _throughput(session, sizes, DAYS * DAY)
+        rates, _ = _throughput(session, sizes, DAY // 2, False)
+        folding, space = _throughput(session, sizes, DAYS * DAY, True)
         rates["appended first, folded meanwhile"] = folding["appended first"]
         reads = _reads(session, sizes, left_out)
         batches = {keys: _batch_seconds(session, keys, sizes.rounds) for keys in sizes.keys}
@@ -186,13 +186,13 @@ def _redis(directory: Path, sizes: Sizes, left_out: dict[str, str]) -> dict[str,
     return {kind: max(found) for kind, found in rates.items()}
 
 
-def _throughput(session: Any, sizes: Sizes, span: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Events a second, appended first and then run, and from batch to batch; and what they take on disk.
+def _throughput(session: Any, sizes: Sizes, span: int, measured: bool) -> tuple[dict[str, float], dict[str, float]]:
+    """Events a second, appended first and then run, and from batch to batch; and if `measured` what they take on disk.
 
     Of a span of ten days all payloads but those of the last are folded meanwhile; of half a day none.
     """
     seen = Batches()
-    total = sizes.batch * (sizes.batches + 1)
+    total = sizes.batch * (2 * sizes.batches + 1)
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
         p = pipeline_at(home)
         p.apply()
@@ -200,17 +200,20 @@ def _throughput(session: Any, sizes: Sizes, span: int) -> tuple[dict[str, float]
             gate = FileGate(p.home.gate(MAIN))
             _append(p, purchases(0, sizes.batch, USERS, span, total))
             until_idle(lane)  # everything is up and warm
-            gate.set(Grants(open=False))
-            for number in range(1, sizes.batches + 1):
-                _append(p, purchases(number * sizes.batch, sizes.batch, USERS, span, total))
-            seen.moments.clear()
-            began = time.perf_counter()
-            gate.set(Grants(limit=sizes.batch))
-            until_idle(lane)
-            whole = time.perf_counter() - began
-            steady = seen.median(skip=0)
+            seconds, steady = [], 0.0
+            for first, limit in ((1, Grants(limit=sizes.batch)), (1 + sizes.batches, Grants())):
+                gate.set(Grants(open=False))
+                for number in range(first, first + sizes.batches):
+                    _append(p, purchases(number * sizes.batch, sizes.batch, USERS, span, total))
+                seen.moments.clear()
+                began = time.perf_counter()
+                gate.set(limit)
+                until_idle(lane)
+                seconds.append(time.perf_counter() - began)
+                steady = steady or seen.median(skip=0)
+            whole = seconds[-1]
         _check(p, total)
-        space = _space(p, total)
+        space = _space(p, total) if measured else {}
     rates = {
         "appended first": sizes.batch * sizes.batches / whole,
         "from batch to batch": sizes.batch / steady,
