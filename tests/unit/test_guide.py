@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from command_line import answer
 from hayase.core.pipeline_file import read_pipeline
 from hayase.engine.checking import check_file
 from hayase.pipeline import Pipeline
@@ -103,3 +104,39 @@ def test_the_pipeline_file_of_jobs(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(head + declared)
     stages = check_file(read_pipeline(tmp_path / "pipeline.yaml"))
     assert [stage.name for stage in stages] == ["traffic"]
+
+
+README = GUIDE.parent / "README.md"
+FUNCTIONS = """
+def parse(record):
+    yield record["address"], 1
+
+
+def alert(key, new_values, stored):
+    yield key, stored is not None
+"""
+
+
+def test_the_readme_declares_what_can_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = README.read_text()
+    tables, jobs = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    events = {
+        "schema": "time timestamp, uuid string, type string, user_id string, amount double",
+        "time": "time",
+        "id": "uuid",
+    }
+    logs = {"schema": "time timestamp, address string", "time": "time"}
+    head = yaml.safe_dump({"pipeline": "shop", "streams": {"events": events, "logs": logs}})
+    blocklist = "tables:\n  blocklist: {key: address, columns: {since: Register}}\n"
+    (tmp_path / "access.py").write_text(FUNCTIONS)
+    (tmp_path / "pipeline.yaml").write_text(head + jobs + tables.replace("tables:\n", blocklist, 1))
+    stages = check_file(read_pipeline(tmp_path / "pipeline.yaml"))
+    assert [stage.name for stage in stages] == ["traffic", "purchases"]
+    (event,) = re.findall(r"hayase rules try pipeline.yaml --event '(.*?)'", text)
+    told = answer(
+        capsys, monkeypatch, "rules", "try", tmp_path / "pipeline.yaml", "--source", "events", "--event", event
+    )
+    assert told.code == 0
+    assert "2026-01-31" in told.out

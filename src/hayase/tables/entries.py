@@ -56,8 +56,8 @@ ENTRIES = pa.schema([("entry", pa.large_binary()), ("value", pa.large_binary())]
 """What the map side of a table gives."""
 LONGEST_KEY = 1024
 """Bytes of an encoded key."""
-MOST_SOURCES = 240
-"""Streams that may feed one table."""
+MOST_SOURCES = 200
+"""Streams that may feed one table; the numbers from there to 239 are for what comes by other ways, such as loads."""
 
 _LENGTHS = [length.to_bytes(2, "big") for length in range(LONGEST_KEY + 1)]
 

@@ -17,7 +17,7 @@ from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.stages import Input, Stage
 from hayase.tables import TYPES
 from hayase.tables.emitted import EmittedMapSide
-from hayase.tables.entries import ENTRIES
+from hayase.tables.entries import ENTRIES, MOST_SOURCES
 from hayase.tables.jq import Jq
 from hayase.tables.map_side import RulesMapSide, Target
 from hayase.tables.rule_text import RuleFile, rules_in
@@ -27,7 +27,6 @@ __all__ = ["PlannedTables", "goes_on", "plan_tables", "read_declared"]
 
 _MEANING = 1
 """Raised when the same rules come to mean something else, so that older tables no longer fit them."""
-MOST_SOURCES = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -109,9 +110,9 @@ class _Extreme(ColumnType[bytes]):
     def shown(self, state: bytes) -> Json:
         return value_from(state) if state else None
 
+    @abstractmethod
     def best(self, bodies: list[bytes]) -> bytes:
         """The one to be kept."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
