@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.measure import until_idle
 from hayase import Pipeline
+from hayase.core.stages import MAIN
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.home import MAIN
 from hayase.engine.lane import Lane
 from hayase.engine.manifests import Manifest
 from hayase.engine.running import running

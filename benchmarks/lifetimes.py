@@ -455,8 +455,8 @@ def _through_a_lane(quick: bool) -> dict[str, Any]:
 def _lane_rate(session: Any, query: Query, kind: Kind, size: int, tuples: int) -> float:
     """Fill the windows, then time a run over everything that waits."""
     from hayase import Pipeline
+    from hayase.core.stages import MAIN
     from hayase.engine.gate import FileGate, Grants
-    from hayase.engine.home import MAIN
     from hayase.engine.running import running
 
     streams = ["STRu"] if len(query.schemas) == 1 else ["STRb0", "STRb1"]

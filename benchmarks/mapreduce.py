@@ -47,8 +47,8 @@ from benchmarks.mapreduce_steps import (
 )
 from benchmarks.mapreduce_writer import writing
 from benchmarks.measure import draw_rates, until_idle
+from hayase.core.stages import MAIN
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.running import running
 from hayase.engine.session import local_master, open_session

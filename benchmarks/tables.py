@@ -35,8 +35,8 @@ import hayase as hy
 from benchmarks import redis_tables
 from benchmarks.lanes import Batches
 from benchmarks.measure import until_idle, warm_lane
+from hayase.core.stages import MAIN
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.running import opened, running
 from hayase.engine.session import local_master, open_session

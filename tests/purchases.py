@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import hayase as hy
+from hayase.core.stages import MAIN
 from hayase.engine import upkeep
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 
 DAY = 86_400_000_000

@@ -57,11 +57,12 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
+from hayase.core.stages import MAIN
 from hayase.core.times import duration
 from hayase.core.yaml_nodes import file_text
 from hayase.engine import checking, definitions
 from hayase.engine.definitions import Definition, Start
-from hayase.engine.home import MAIN, Home
+from hayase.engine.home import Home
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.results import Results

@@ -22,9 +22,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from hayase.core.stages import MAIN
 from hayase.core.times import duration, instant
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.home import MAIN
 from hayase.engine.manifests import Manifest
 from hayase.engine.reducing import Figures, forget_kernels
 from hayase.engine.results import Time

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shop
+from hayase.core.stages import MAIN
 from hayase.engine import inprocess, positions, reducing
 from hayase.engine.gate import Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.upkeep import keep_house
 from hayase.streams import StreamLog

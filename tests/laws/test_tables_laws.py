@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
+from hayase.core.stages import MAIN
 from hayase.engine import inprocess, positions
 from hayase.engine.definitions import latest
 from hayase.engine.gate import Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.upkeep import fold_tables, keep_house

@@ -20,7 +20,8 @@ import kill
 import psutil
 import pytest
 
-from hayase.engine.home import MAIN, Home
+from hayase.core.stages import MAIN
+from hayase.engine.home import Home
 from hayase.engine.manifests import Commits
 from shop import check, check_windowed, expected
 

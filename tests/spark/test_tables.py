@@ -25,9 +25,9 @@ import pytest
 from test_faults import KILLS, kill_tree, until, version
 
 import purchases
+from hayase.core.stages import MAIN
 from hayase.engine import upkeep
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.home import MAIN
 from hayase.engine.manifests import Manifest
 from hayase.engine.running import running
 from purchases import DAY, FIGURE_6, MERGEMAP, Answers, Purchase, answers_of, purchase_table

@@ -21,9 +21,9 @@ import hayase as hy
 import shop
 from hayase.core.declarations import PipelineDeclaration, Retention
 from hayase.core.errors import HayaseError
+from hayase.core.stages import MAIN
 from hayase.engine import reducing
 from hayase.engine.gate import Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import keep_house

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import hayase as hy
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import EnvironmentUnfit, HayaseError, HomeInUse, StageChanged, StreamError
+from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import fold_tables

@@ -9,8 +9,8 @@ import pytest
 import hayase as hy
 import shop
 from hayase.core.errors import DamagedState
+from hayase.core.stages import MAIN
 from hayase.core.times import END
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import KEPT, Commits, Manifest
 from hayase.engine.mapping import Batch

@@ -12,8 +12,8 @@ import pytest
 
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import DamagedSegment, HayaseError
+from hayase.core.stages import MAIN
 from hayase.engine import snapshots
-from hayase.engine.home import MAIN
 from hayase.engine.results import Results
 from hayase.engine.upkeep import keep_house
 from hayase.streams import StreamLog

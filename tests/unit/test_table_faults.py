@@ -29,9 +29,9 @@ import hayase as hy
 import purchases
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
+from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest
 from hayase.engine.gate import Grants
-from hayase.engine.home import MAIN
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import fold_tables

@@ -24,7 +24,9 @@ __all__ = [
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
     "FieldMistake",
+    "GovernorDeclaration",
     "JobDeclaration",
+    "OperationDeclaration",
     "PipelineDeclaration",
     "QueryDeclaration",
     "Retention",
@@ -43,6 +45,7 @@ with the same `row_id` closes it. `changed_at` is the event time: when the row a
 MOST_BUCKETS = 1024
 MOST_COLUMNS = 250
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9_*]{0,62}")
 
 
 def checked_name(kind: str, name: object) -> str:
@@ -437,6 +440,104 @@ class JobDeclaration:
         return cls(**{**data, "reads": tuple(data["reads"]), "steps": steps})
 
 
+@dataclass(frozen=True, slots=True)
+class OperationDeclaration:
+    """An operation: a function on windows of records, whose results are a stream of the operation's name.
+
+    `reads` are names of streams, or patterns such as `q*`; all of them have the same columns. A window has `window` records
+    or, `by_time`, lasts so many microseconds, and one begins every `slide`. Each stream has windows of its own, unless they
+    go `together`; with a `key` each of its values has, whichever stream a record comes from. `schema` is that of what the
+    function gives, None as long as nobody has tried it. The module lies in `directory`, until it is shipped: then the home
+    has it under the name `code`.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    function: str
+    directory: str | None = None
+    schema: str | None = None
+    window: int = 1
+    slide: int | None = None
+    by_time: bool = False
+    key: tuple[str, ...] = ()
+    together: bool = False
+    takes: str | None = None
+    attempts: int = 3
+    pause: int = 50_000
+    time_limit: int = 30_000_000
+    memory_limit: int = 1 << 30
+    concurrency: int = 16
+    code: str | None = None
+
+    def __post_init__(self) -> None:
+        checked_name("operation", self.name)
+        where = f' of operation "{self.name}"'
+        found: list[FieldMistake] = []
+        if not self.reads:
+            found.append(_mistake("reads", f'operation "{self.name}" reads nothing', "name a stream, several, or q*"))
+        found += [
+            _mistake("reads", f'"{each}" names no stream{where}', "use letters, digits, _ and *")
+            for each in self.reads
+            if not _PATTERN.fullmatch(each)
+        ]
+        place, _, attribute = self.function.rpartition(":")
+        if not place or not attribute.isidentifier():
+            found.append(_mistake("function", f'"{self.function}" names no function', "write it like module:function"))
+        if self.window < 1 or (self.slide is not None and self.slide < 1):
+            found.append(_mistake("window", f"a window{where} of nothing", "give a number of records or a duration"))
+        elif self.slide is not None and self.slide > self.window:
+            found.append(_mistake("slide", f"windows{where} leave records out", "slide by the window or less"))
+        if self.takes not in (None, "records", "batch"):
+            found.append(_mistake("takes", f'no function takes "{self.takes}"', "say records or batch"))
+        if not 1 <= self.attempts <= MOST_ATTEMPTS:
+            found.append(_mistake("attempts", f"{self.attempts} attempts{where}", f"give 1 to {MOST_ATTEMPTS}"))
+        if self.pause < 0:
+            found.append(_mistake("pause", f"the pause{where} is negative", "give a duration like 50 ms, or 0 s"))
+        for what, hint in (("time_limit", "30 s"), ("memory_limit", "1 GB"), ("concurrency", "16")):
+            if getattr(self, what) < 1:
+                found.append(_mistake(what, f"{what}{where} is not positive", f"give more, like {hint}"))
+        if self.schema is not None:
+            try:
+                arrow_schema(self.schema)
+            except DeclarationError as error:
+                found += [
+                    FieldMistake(each.message, each.hint, None, each.line, each.column, "schema")
+                    for each in error.mistakes
+                ]
+        if found:
+            raise DeclarationError(found)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperationDeclaration:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "reads": tuple(data["reads"]), "key": tuple(data["key"])})
+
+
+@dataclass(frozen=True, slots=True)
+class GovernorDeclaration:
+    """How the work is shared out: the policy by its name, with its options; `seconds` of work for each worker in a batch;
+    loads are taken over `window` seconds, and told when they have changed by more than a share of `threshold`."""
+
+    policy: str = "informed"
+    options: tuple[tuple[str, float], ...] = ()
+    seconds: float | None = None
+    window: float | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "window", "threshold"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise DeclarationError(
+                    [_mistake(name, f"{name} of the governor is not positive", "give a number above 0")]
+                )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> GovernorDeclaration:
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "options": tuple((name, value) for name, value in data["options"])})
+
+
 def clashes(names: Iterable[str]) -> list[FieldMistake]:
     """A mistake for every name that was there before, whatever its case: names are files, and SQL does not tell case.
 
@@ -469,6 +570,8 @@ class PipelineDeclaration:
     tables: tuple[TableDeclaration, ...] = ()
     rules: tuple[RulesDeclaration, ...] = ()
     jobs: tuple[JobDeclaration, ...] = ()
+    operations: tuple[OperationDeclaration, ...] = ()
+    governor: GovernorDeclaration | None = None
 
     def __post_init__(self) -> None:
         checked_name("pipeline", self.name)
@@ -477,9 +580,8 @@ class PipelineDeclaration:
         twice = [each.name for each in self.aggregates if [one.name for one in self.aggregates].count(each.name) > 1]
         if twice:
             raise DeclarationError(f'the aggregate "{twice[0]}" is declared twice', "name one of them differently")
-        mistakes = clashes(
-            [each.name for kind in (self.streams, self.queries, self.tables, self.jobs) for each in kind]
-        )
+        named = (self.streams, self.queries, self.tables, self.jobs, self.operations)
+        mistakes = clashes([each.name for kind in named for each in kind])
         if mistakes:
             raise DeclarationError(mistakes)
 
@@ -513,4 +615,6 @@ class PipelineDeclaration:
             tables=tuple(TableDeclaration.from_json(each) for each in data.get("tables", ())),
             rules=tuple(RulesDeclaration(**each) for each in data.get("rules", ())),
             jobs=tuple(JobDeclaration.from_json(each) for each in data.get("jobs", ())),
+            operations=tuple(OperationDeclaration.from_json(each) for each in data.get("operations", ())),
+            governor=GovernorDeclaration.from_json(data["governor"]) if data.get("governor") else None,
         )

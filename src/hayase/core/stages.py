@@ -16,7 +16,9 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 
 __all__ = [
+    "MAIN",
     "OFFSET",
+    "OPERATIONS",
     "TIME",
     "Company",
     "Input",
@@ -32,6 +34,10 @@ __all__ = [
     "Tuples",
 ]
 
+MAIN = "main"
+"""The lane that runs everything but operations."""
+OPERATIONS = "operations"
+"""The lane of operations, whose functions may be slow."""
 TIME = "__time"
 """Column of every mapped batch: event time, int64 microseconds."""
 OFFSET = "__offset"
@@ -40,10 +46,14 @@ OFFSET = "__offset"
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Rows that a stage cannot handle: their positions in the batch at hand, and for each the reason."""
+    """Rows that a stage cannot handle: their positions in the batch at hand, and for each the reason.
+
+    `attempts` says how often each was tried, if not once.
+    """
 
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     reasons: Sequence[str] = ()
+    attempts: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -83,11 +93,16 @@ class Spoiled:
     """Rows that came up inside a kernel and could not be gone on with, and for each the reason.
 
     `ids` are the names of the tuples, if the operator knows them: a tuple that is one record's is refused as that record.
+    Rows that are records, which came in an earlier batch, have their `streams` and `offsets`. `attempts` says how often each
+    was tried, if not once.
     """
 
     rows: pa.RecordBatch
     reasons: Sequence[str]
     ids: np.ndarray | None = None
+    streams: Sequence[str] = ()
+    offsets: Sequence[int] = ()
+    attempts: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +110,14 @@ class Outcome:
     """What a kernel made of its inputs: output rows in time order, what it could not take, the change of its state.
 
     `rows` has the columns of the stage's output stream. `refused[i]` speaks of input i's batch; `spoiled` are rows that
-    are no record's alone, such as a pair of a join.
+    are no record's alone, such as a pair of a join. `seconds` is how long the work for each input took, if that is known.
     """
 
     rows: pa.RecordBatch
     refused: Sequence[Refusals] = ()
     state: Sequence[Tuples] = ()
     spoiled: Sequence[Spoiled] = ()
+    seconds: Sequence[float] = ()
 
 
 class Kernel(Protocol):
@@ -131,7 +147,8 @@ class Input:
     bucket (also OFFSET, if any will do). A `broadcast` goes to every bucket, and its records do not count as read.
 
     With a `horizon` (microseconds), records that are older than the greatest event time before them in the log by more
-    than that are refused. A map side that wants the records `numbered` gets a column OFFSET too.
+    than that are refused. A map side that wants the records `numbered` gets a column OFFSET too. All records of an input
+    that has a `bucket` go there (modulo the number of buckets), whatever the key.
     """
 
     stream: str
@@ -141,6 +158,7 @@ class Input:
     broadcast: bool = False
     horizon: int | None = None
     numbered: bool = False
+    bucket: int | None = None
 
 
 class Lookup(Protocol):
@@ -207,6 +225,11 @@ class Stage:
     every: int | None = None
     meets: tuple[str, ...] = ()
     """Tables that its kernel reads: it does not go on while what it caused in them is on its way."""
+    lane: str = MAIN
+    """Where it runs: what may take long runs apart."""
+    remembers: str | None = None
+    """What its state depends on, if that is less than the fingerprint: a stage that remembers the same goes on with its state
+    when it has changed otherwise. Nothing ("") for one without state."""
 
     @property
     def stream(self) -> StreamDeclaration:

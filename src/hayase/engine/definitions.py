@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ import orjson
 
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
-from hayase.core.stages import Stage
+from hayase.core.stages import MAIN, OPERATIONS, Stage
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
 from hayase.streams.durable import write_atomic
@@ -45,6 +45,7 @@ class StageRecord:
     output: StreamDeclaration | TableDeclaration
     every: int | None = None
     meets: tuple[str, ...] = ()
+    lane: str = MAIN
 
     @property
     def identity(self) -> str:
@@ -54,7 +55,7 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One version of the pipeline. The number of buckets is fixed by the first one."""
+    """One version of the pipeline, or of what a lane runs of it. The number of buckets is fixed by the first one."""
 
     version: int
     declaration: PipelineDeclaration
@@ -67,6 +68,15 @@ class Definition:
             if each.name == stage:
                 return each
         raise UnknownName("stage", stage, [each.name for each in self.records])
+
+    def of_lane(self, lane: str) -> Definition:
+        """The same with the stages of a lane only."""
+        return replace(self, records=tuple(each for each in self.records if each.lane == lane))
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that there is something for; the main one in any case."""
+        return (MAIN, OPERATIONS) if any(each.lane == OPERATIONS for each in self.records) else (MAIN,)
 
     def readers(self, stage: str) -> frozenset[str]:
         """A stage, and the stages that read its output, directly or through others."""
@@ -246,16 +256,23 @@ def _records(
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
     inputs = tuple(dict.fromkeys(each.stream for each in stage.inputs))
-    return StageRecord(stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.meets)
+    return StageRecord(
+        stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.meets, stage.lane
+    )
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
-    """A stage without state, which one that fires is too, may compute something else from the next record on, if its
-    output keeps its shape. What is in a table must be what its rules make of the events."""
+    """A stage without state, which one that fires is too unless it says what it remembers, may compute something else from
+    the next record on, if its output keeps its shape; one that remembers the same goes on with that. What is in a table must
+    be what its rules make of the events."""
     if isinstance(new.output, TableDeclaration):
         from hayase.tables.planning import goes_on
 
         return goes_on(old, new)
+    if (old.output, old.lane) != (new.output, new.lane):
+        return False
+    if new.remembers == "" == old.remembers:
+        return True  # it may also read other streams
     same_inputs = [each.stream for each in old.inputs] == [each.stream for each in new.inputs]
     stateless = all(each.kernel is None or each.every is not None for each in (old, new))
-    return stateless and same_inputs and old.output == new.output
+    return same_inputs and (stateless if new.remembers is None else old.remembers == new.remembers)

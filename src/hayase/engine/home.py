@@ -11,10 +11,7 @@ from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
 
-__all__ = ["MAIN", "Home", "writing"]
-
-MAIN = "main"
-"""The lane that runs everything but operations."""
+__all__ = ["Home", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,10 @@ class Home:
     def exchange(self, lane: str) -> Path:
         """What the map side of the batch at hand gives to its reduce side."""
         return self.path / "exchange" / lane
+
+    def code(self, name: str) -> Path:
+        """Where the modules of an operation lie, as they were when it was declared."""
+        return self.definitions / "code" / name
 
     @property
     def tables(self) -> Path:

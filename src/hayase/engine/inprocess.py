@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest_version, load
 from hayase.engine.gate import FileGate, Gate
-from hayase.engine.home import MAIN, Home
+from hayase.engine.home import Home
 from hayase.engine.logs import Logs
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.mapping import blob_rows, header_rows, map_ranges

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from hayase.core.clock import now_us
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HomeInUse, StageChanged
+from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest_version, load
-from hayase.engine.home import MAIN, Home, writing
+from hayase.engine.home import Home, writing
 from hayase.engine.inprocess import begin
 from hayase.engine.manifests import Commits
 

@@ -257,11 +257,12 @@ def _carried_over(
     begun_anew = {each.name for each in begun(start, definition)}
     positions: dict[str, Mapping[str, Position]] = {}
     for record in definition.records:
-        if record.name not in begun_anew and record.name in start.positions:
-            positions[record.name] = start.positions[record.name]
-            continue
+        kept = {} if record.name in begun_anew else start.positions.get(record.name, {})
         begin = {}
         for stream in record.inputs:
+            if stream in kept:
+                begin[stream] = kept[stream]
+                continue
             if stream in begun_anew:
                 at = _end_before_it_is_emptied(logs[stream])
             else:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from hayase.engine.home import MAIN, Home
+from hayase.core.stages import MAIN
+from hayase.engine.home import Home
 from hayase.engine.lane import Lane
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.session import open_session, warm_up

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 
-__all__ = ["APPEND", "DEAD", "dead_table"]
+__all__ = ["APPEND", "DEAD", "SETTLED", "dead_table"]
 
 APPEND = "append"
 """The stage that stands in dead letters of records refused before they entered a stream."""
@@ -25,15 +25,24 @@ DEAD = StreamDeclaration(
 )
 """The declaration of the stream; `version` is null at an append, `offset` for a record that never had one."""
 
+SETTLED = StreamDeclaration(
+    name="_settled",
+    schema="time timestamp, letter bigint, stage string, stream string, offset bigint, record string",
+    time="time",
+    max_ahead=None,
+)
+"""What became of dead letters: `letter` is the offset in `DEAD` of one that was replayed, as the `record` that `stage` takes
+as if it came in `stream`; or dropped, if there is no record."""
+
 
 def dead_table(
     stage: str,
     version: str | None,
-    stream: str,
+    stream: str | Sequence[str],
     offsets: Sequence[int | None] | None,
     records: Sequence[str],
     reasons: Sequence[str],
-    attempts: int,
+    attempts: int | Sequence[int],
     now: int,
 ) -> pa.Table:
     """Dead letters of one stage, in the schema of `DEAD`.
@@ -45,7 +54,10 @@ def dead_table(
     schema = DEAD.arrow_schema
 
     def same(value: object, column: str) -> pa.Array:
-        return pa.repeat(pa.scalar(value, schema.field(column).type), count)
+        kind = schema.field(column).type
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return pa.array(value, kind)
+        return pa.repeat(pa.scalar(value, kind), count)
 
     columns = {
         "time": same(now, "time"),
