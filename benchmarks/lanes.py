@@ -26,7 +26,7 @@ from benchmarks.measure import until_idle
 from hayase import Pipeline
 from hayase.core.stages import MAIN
 from hayase.engine.gate import FileGate, Grants
-from hayase.engine.lane import Lane
+from hayase.engine.lanes import Lanes
 from hayase.engine.manifests import Manifest
 from hayase.engine.running import running
 from hayase.engine.session import local_master, open_session
@@ -83,7 +83,7 @@ class Batches:
 
 
 @contextmanager
-def _pipeline(session: Any, stages: int, limit: int, batches: Batches) -> Iterator[tuple[Pipeline, Lane]]:
+def _pipeline(session: Any, stages: int, limit: int, batches: Batches) -> Iterator[tuple[Pipeline, Lanes]]:
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
         p = Pipeline("bench", home=home)
         p.stream("numbers", "time bigint, k bigint, x double", time="time", time_unit="us")

@@ -430,9 +430,9 @@ def _served(p: hy.Pipeline, session: Any) -> Iterator[tuple[Any, str]]:
     p.apply()
     status = Status()
     with (
-        opened(p.home) as commits,
-        serving(p.home, "127.0.0.1:0", tables=commits.tables, status=status) as server,
-        running(p.home, commits=commits, session=session, awake=True, on_commit=status.committed) as lane,
+        opened(p.home) as ledger,
+        serving(p.home, "127.0.0.1:0", tables=ledger.tables, status=status) as server,
+        running(p.home, ledger=ledger, session=session, awake=True, on_commit=status.committed) as lane,
     ):
         if status.now.manifest.version < lane.manifest.version:
             status.committed(lane.manifest)  # what the lane began with

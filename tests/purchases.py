@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import hayase as hy
-from hayase.core.stages import MAIN
 from hayase.engine import upkeep
 from hayase.engine.inprocess import InProcess
 
@@ -555,7 +554,7 @@ def _plainly(pipeline: hy.Pipeline, chunks: int) -> None:
             for number in range(chunks):
                 append_chunk(pipeline, number)
                 runner.run_until_idle()
-                upkeep.keep_house(pipeline.home, MAIN, 0, runner.commits)
+                upkeep.keep_house(pipeline.home, 0, runner.commits)
 
 
 def main(home: Path, chunks: int, spark: bool) -> None:

@@ -57,14 +57,14 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
-from hayase.core.stages import MAIN
 from hayase.core.times import duration
 from hayase.core.yaml_nodes import file_text
 from hayase.engine import checking, definitions
 from hayase.engine.definitions import Definition, Start
 from hayase.engine.home import Home
 from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.ledger import Ledger, progress
+from hayase.engine.manifests import Manifest
 from hayase.engine.results import Results
 from hayase.streams import StreamLog
 from hayase.streams.appending import Accepted, append_conformed, append_source
@@ -329,7 +329,7 @@ class Pipeline:
     # -- running --------------------------------------------------------------------------------------------------------
     def progress(self) -> Manifest:
         """What was committed last: positions, clocks and figures of every stage."""
-        return Commits(self.home, MAIN).latest()
+        return progress(self.home)
 
     def run_until_idle(self, *, spark: bool = True, master: str | None = None) -> Manifest:
         """Process everything that is in the streams, then stop. Without Spark it runs in this process, for tests."""
@@ -359,20 +359,20 @@ class Pipeline:
 
         with self.home.lock():
             self.apply()
-            with opened(self.home) as commits, _served(commits, serve, token) as on_commit:
-                return run(self.home, commits=commits, master=master, stop=stop, on_commit=on_commit)
+            with opened(self.home) as ledger, _served(ledger, serve, token) as on_commit:
+                return run(self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit)
 
 
 @contextlib.contextmanager
-def _served(commits: Commits, address: str | None, token: str | None) -> Iterator[Callable[[Manifest], None] | None]:
+def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Callable[[Manifest], None] | None]:
     """What is committed, over HTTP; to be told of what is committed next."""
     if address is None:
         yield None
         return
     from hayase.serving import Status, serving
 
-    status = Status("running", commits.latest())
-    with serving(commits.home, address, tables=commits.tables, status=status, token=token):
+    status = Status("running", ledger.latest())
+    with serving(ledger.home, address, tables=ledger.tables, status=status, token=token):
         yield status.committed
         status.set("stopping")
 

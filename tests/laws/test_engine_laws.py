@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shop
-from hayase.core.stages import MAIN
 from hayase.engine import inprocess, positions, reducing
 from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
@@ -96,7 +95,7 @@ def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Momen
             if moment.compact:
                 for log in (StreamLog.open(pipeline.home.path, each.name) for each in pipeline.declaration.streams):
                     log.compact(at_least=2)
-                keep_house(pipeline.home, MAIN, now=0)
+                keep_house(pipeline.home, now=0)
             if moment.restart:
                 runner = InProcess(pipeline.home, lambda: 0, gate=gate, tasks=tasks)
         pipeline.append("events", [each.row() for each in given[at:]])

@@ -21,7 +21,6 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
-from hayase.core.stages import MAIN
 from hayase.engine import inprocess, positions
 from hayase.engine.definitions import latest
 from hayase.engine.gate import Grants
@@ -276,7 +275,7 @@ def test_folding_between_the_manifest_and_the_table_counts_nothing_twice(
         plain = Commits._take_in
 
         def after_upkeep(self: Commits, manifest: Manifest) -> None:
-            keep_house(pipeline.home, MAIN, 0, runner.commits)
+            keep_house(pipeline.home, 0, runner.commits)
             plain(self, manifest)
 
         with mock.patch.object(Commits, "_take_in", after_upkeep):

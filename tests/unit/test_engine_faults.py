@@ -97,7 +97,7 @@ def _compact(home: Path) -> None:
 
 
 def _keep_house(home: Path) -> None:
-    keep_house(_pipeline(home).home, MAIN, now=101)
+    keep_house(_pipeline(home).home, now=101)
 
 
 def _finish(home: Path) -> None:

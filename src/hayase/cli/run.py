@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hayase.engine.home import Home
-    from hayase.engine.manifests import Commits, Manifest
+    from hayase.engine.ledger import Ledger
+    from hayase.engine.manifests import Manifest
     from hayase.serving import Status
 
 __all__ = ["demo", "run"]
@@ -86,40 +87,40 @@ def run(
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
         from hayase.engine.running import log_file, opened, running
 
-        commits = stack.enter_context(opened(pipeline.home))
-        status = None if place is None else stack.enter_context(_served(console, commits, place, token))
+        ledger = stack.enter_context(opened(pipeline.home))
+        status = None if place is None else stack.enter_context(_served(console, ledger, place, token))
         if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
             log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stderr(log))
         with running(
             pipeline.home,
-            commits=commits,
+            ledger=ledger,
             master=master,
             awake=not until_idle,
             verbose=is_verbose(),
             on_commit=None if status is None else status.committed,
             on_phase=display.phase,
-        ) as lane:
+        ) as lanes:
             # not before: Spark takes Ctrl-C for itself when its session starts; until the lane is drained
             stack.enter_context(stopping.listening())
-            if status is not None and status.now.manifest.version < lane.manifest.version:
-                status.committed(lane.manifest)  # what the lane began with
+            if status is not None and status.now.manifest.version < lanes.manifest.version:
+                status.committed(lanes.manifest)  # what the lane began with
             display.phase("waiting for the first batch")
-            first, begins, shown = lane.manifest.version, True, float("-inf")
-            while not stopping and not (until_idle and lane.is_idle()):
-                lane.check()
-                if begins and lane.manifest.version > first:
+            first, begins, shown = lanes.manifest.version, True, float("-inf")
+            while not stopping and not (until_idle and lanes.is_idle()):
+                lanes.check()
+                if begins and lanes.manifest.version > first:
                     begins = False
                     display.phase(RUNNING)
                 moment = time.monotonic()
                 if moment >= shown + REDRAW:
-                    display.show(moment, lane.manifest, _ends(pipeline.home, lane.manifest))
+                    display.show(moment, lanes.manifest, _ends(pipeline.home, lanes.manifest))
                     shown = moment
                 stopping.wait(LOOK)
-            display.show(time.monotonic(), lane.manifest, _ends(pipeline.home, lane.manifest))
+            display.show(time.monotonic(), lanes.manifest, _ends(pipeline.home, lanes.manifest))
             if status is not None:
                 status.set("stopping")
-    console.print(summary(start, lane.manifest, _ends(pipeline.home, lane.manifest), time.monotonic() - begun))
+    console.print(summary(start, lanes.manifest, _ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
 
 
 def _token(file: Path | None) -> str | None:
@@ -136,12 +137,12 @@ def _token(file: Path | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _served(console: Console, commits: Commits, address: str, token: str | None) -> Iterator[Status]:
+def _served(console: Console, ledger: Ledger, address: str, token: str | None) -> Iterator[Status]:
     """What is committed, over HTTP; whoever runs the pipeline tells the status of what follows."""
     from hayase.serving import Status, serving
 
-    status = Status("running", commits.latest())
-    with serving(commits.home, address, tables=commits.tables, status=status, token=token) as server:
+    status = Status("running", ledger.latest())
+    with serving(ledger.home, address, tables=ledger.tables, status=status, token=token) as server:
         needed = " (requests need the token)" if token else ""
         console.print(f"serving at {server.url}{needed}", markup=False, soft_wrap=True)
         yield status
@@ -156,7 +157,7 @@ def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
     if not offset.definition:
         return {}
     logs = Logs(home, load(home, offset.definition))
-    return {stream: logs[stream].index().next for inputs in offset.positions.values() for stream in inputs}
+    return logs.ends(stream for inputs in offset.positions.values() for stream in inputs)
 
 
 def demo(

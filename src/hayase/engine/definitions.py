@@ -1,15 +1,20 @@
 """The definition is data: versions of the pipeline, as files under the home, taken up by lanes at a batch boundary.
 
 A stage's identity is its name and *generation*, the version in which it began anew. Its state lives as long as the
-identity does. What a new version may change without a new generation is decided here, and everything else is refused
-with the way out.
+identity does. What a new version may change without a new generation is decided here (`compare`), and everything else is
+refused with the way out.
+
+Operations are also changed by commands, one at a time, while the pipeline's file stays as it is. A definition keeps both
+(`Change`): what the file said of the operation then, and what it is now. When the file says something else about it later,
+that is the newer edit, and wins.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +22,7 @@ from typing import Any, Literal
 
 import orjson
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
+from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, Stage
 from hayase.engine.home import Home, writing
@@ -25,9 +30,27 @@ from hayase.streams import StreamLog
 from hayase.streams.durable import write_atomic
 from hayase.streams.evolution import kept_in
 
-__all__ = ["Definition", "StageRecord", "Start", "latest", "load", "propose", "stages_of"]
+__all__ = [
+    "Change",
+    "Definition",
+    "Fate",
+    "StageRecord",
+    "Start",
+    "amend",
+    "compare",
+    "latest",
+    "latest_version",
+    "load",
+    "path_of",
+    "planned",
+    "propose",
+    "stages_of",
+    "with_readers",
+]
 
 Start = Literal["earliest", "now"]
+Fate = Literal["kept", "changed", "anew", "refused", "added", "removed"]
+"""What becomes of a stage in a new version: `changed` ones go on with their state, those that must not are `refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +77,36 @@ class StageRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """An operation that was changed by a command: what the pipeline's file said of it then, shipped (None: nothing), and
+    what it is now (None: removed)."""
+
+    name: str
+    declared: OperationDeclaration | None
+    now: OperationDeclaration | None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Change:
+        """The inverse of `dataclasses.asdict`."""
+        sides = {
+            side: OperationDeclaration.from_json(data[side]) if data[side] else None for side in ("declared", "now")
+        }
+        return cls(data["name"], **sides)
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
-    """One version of the pipeline, or of what a lane runs of it. The number of buckets is fixed by the first one."""
+    """One version of the pipeline, or of what a `lane` runs of it: then the stages of the others stand beside. The number of
+    buckets is fixed by the first one."""
 
     version: int
     declaration: PipelineDeclaration
     records: tuple[StageRecord, ...]
     buckets: int
     home: Home
+    lane: str | None = None
+    beside: tuple[StageRecord, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     def record(self, stage: str) -> StageRecord:
         for each in self.records:
@@ -70,8 +115,9 @@ class Definition:
         raise UnknownName("stage", stage, [each.name for each in self.records])
 
     def of_lane(self, lane: str) -> Definition:
-        """The same with the stages of a lane only."""
-        return replace(self, records=tuple(each for each in self.records if each.lane == lane))
+        """What a lane runs of it."""
+        mine = tuple(each for each in self.records if each.lane == lane)
+        return replace(self, records=mine, lane=lane, beside=tuple(each for each in self.records if each.lane != lane))
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -92,7 +138,7 @@ class Definition:
 
 def load(home: Home, version: int) -> Definition:
     """The definition of a version, from its file."""
-    path = home.definitions / f"{version:010d}.json"
+    path = path_of(home, version)
     try:
         data: dict[str, Any] = orjson.loads(path.read_bytes())
         return Definition(
@@ -101,6 +147,7 @@ def load(home: Home, version: int) -> Definition:
             records=tuple(_record_from(each) for each in data["records"]),
             buckets=data["buckets"],
             home=home,
+            changes=tuple(Change.from_json(each) for each in data.get("changes", ())),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedState(f"the definition {path} cannot be read: {error}; restore it from a copy") from error
@@ -129,17 +176,18 @@ def latest(home: Home) -> Definition | None:
 
 def stages_of(definition: Definition) -> Mapping[str, Stage]:
     """The definition's stages, ready to run; planned once per process."""
-    return _planned(definition.declaration, definition.home)
+    return planned(definition.declaration, definition.home)
 
 
 @lru_cache(maxsize=16)
-def _planned(declaration: PipelineDeclaration, home: Home) -> Mapping[str, Stage]:
+def planned(declaration: PipelineDeclaration, home: Home) -> Mapping[str, Stage]:
+    """The stages of a declaration; DeclarationError tells what is wrong with it."""
     from hayase.engine.planning import plan  # takes its time to load, and who only plans batches does without
 
-    planned = plan(declaration, home.path)
-    if planned.mistakes:
-        raise DeclarationError([mistake for _, _, mistake in planned.mistakes])
-    return {stage.name: stage for stage in planned.stages}
+    made = plan(declaration, home.path)
+    if made.mistakes:
+        raise DeclarationError([mistake for _, _, mistake in made.mistakes])
+    return {stage.name: stage for stage in made.stages}
 
 
 def default_buckets() -> int:
@@ -150,37 +198,77 @@ def default_buckets() -> int:
 def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, Start] | None = None) -> Definition:
     """Make a declaration the newest version, unless it is that already; streams it names are created or reconciled.
 
+    The code of operations is shipped. What commands have changed stays so, unless the declaration has changed it since.
     `resets` gives stages a new generation; stages that read their output begin anew with them.
     """
-    home.definitions.mkdir(parents=True, exist_ok=True)
-    lock = os.open(home.definitions / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    with _only_writer(home):
+        current = latest(home)
+        changes: tuple[Change, ...] = ()
+        if declaration.operations or (current is not None and current.changes):
+            from hayase.engine.settling import settled  # which not every pipeline needs
+
+            declaration, changes = settled(home, current, declaration, frozenset(resets or ()))
+        return _made(home, current, declaration, changes, resets)
+
+
+def amend(
+    home: Home,
+    edit: Callable[[Definition], tuple[PipelineDeclaration, tuple[Change, ...]]],
+    resets: Mapping[str, Start] | None = None,
+) -> Definition:
+    """Make what `edit` makes of the newest definition the next one. Nobody else can come between."""
+    with _only_writer(home):
+        current = latest(home)
+        if current is None:
+            raise DeclarationError(
+                f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
+            )
+        declaration, changes = edit(current)
+        return _made(home, current, declaration, changes, resets)
+
+
+@contextlib.contextmanager
+def _only_writer(home: Home) -> Iterator[None]:
+    """Let nobody else write a definition meanwhile."""
+    with writing(f"the home {home.path}"):
+        home.definitions.mkdir(parents=True, exist_ok=True)
+        lock = os.open(home.definitions / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        current = latest(home)
-        buckets = _bucket_count(current, declaration)
-        stages = _planned(declaration, home)
-        anew = _with_readers(dict(resets or {}), stages)
-        version = (current.version if current else 0) + 1
-        records = _records(current, stages, anew, version)
-        kept = current and (current.declaration, current.records) == (declaration, records)
-        for each in declaration.streams:
-            StreamLog.ensure(home.path, each)
-        before = {each.name: each.output for each in current.records} if current else {}
-        for record in records:
-            if isinstance(record.output, TableDeclaration):
-                continue
-            if record.generation == version:  # it is laid out when its lane begins it
-                _check_free(home, record.output.name)
-            elif before[record.name] != record.output:
-                StreamLog.ensure(home.path, record.output)
-        if current and kept:
-            return current
-        made = Definition(version, declaration, records, buckets, home)
-        with writing(f"the definition {_path(home, version)}"):
-            write_atomic(_path(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
-        return made
+        yield
     finally:
         os.close(lock)
+
+
+def _made(
+    home: Home,
+    current: Definition | None,
+    declaration: PipelineDeclaration,
+    changes: tuple[Change, ...],
+    resets: Mapping[str, Start] | None,
+) -> Definition:
+    """The definition that follows the current one, written down; the current one itself if nothing is different."""
+    buckets = _bucket_count(current, declaration)
+    stages = planned(declaration, home)
+    anew = with_readers(dict(resets or {}), stages)
+    version = (current.version if current else 0) + 1
+    records = _records(current, stages, anew, version)
+    for each in declaration.streams:
+        StreamLog.ensure(home.path, each)
+    before = {each.name: each.output for each in current.records} if current else {}
+    for record in records:
+        if isinstance(record.output, TableDeclaration):
+            continue
+        if record.generation == version:  # it is laid out when its lane begins it
+            _check_free(home, record.output.name)
+        elif before[record.name] != record.output:
+            StreamLog.ensure(home.path, record.output)
+    if current and (current.declaration, current.records, current.changes) == (declaration, records, changes):
+        return current
+    made = Definition(version, declaration, records, buckets, home, changes=changes)
+    with writing(f"the definition {path_of(home, version)}"):
+        write_atomic(path_of(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
+    return made
 
 
 def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) -> int:
@@ -205,7 +293,8 @@ def _check_free(home: Home, name: str) -> None:
         )
 
 
-def _path(home: Home, version: int) -> Path:
+def path_of(home: Home, version: int) -> Path:
+    """The file of a version."""
     return home.definitions / f"{version:010d}.json"
 
 
@@ -215,10 +304,12 @@ def _as_json(definition: Definition) -> dict[str, Any]:
         "declaration": definition.declaration.as_json(),
         "records": [asdict(each) for each in definition.records],
         "buckets": definition.buckets,
+        "changes": [asdict(each) for each in definition.changes],
     }
 
 
-def _with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
+def with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
+    """The stages that begin anew when some do: these, and those that read their output."""
     names = {stage.query for stage in stages.values()}
     for name in resets:
         if name not in names:
@@ -234,24 +325,52 @@ def _with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict
     return resets
 
 
+def compare(
+    current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start] | None = None
+) -> dict[str, Fate]:
+    """What becomes of every stage when these follow the current ones, and those in `anew` begin anew."""
+    known = {each.name: each for each in current.records} if current else {}
+    fates: dict[str, Fate] = {}
+    for name, stage in stages.items():
+        if name not in known:
+            fates[name] = "added"
+        elif name in (anew or {}):
+            fates[name] = "anew"
+        elif known[name].fingerprint == stage.fingerprint:
+            fates[name] = "kept"
+        else:
+            assert current is not None
+            fates[name] = "changed" if _is_safe(stages_of(current)[name], stage) else "refused"
+    return fates | {name: "removed" for name in known if name not in stages}
+
+
 def _records(
     current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start], version: int
 ) -> tuple[StageRecord, ...]:
     known = {each.name: each for each in current.records} if current else {}
-    before = _planned(current.declaration, current.home) if current else {}
     records = []
-    for stage in stages.values():
-        record = known.get(stage.name)
-        if record is None or stage.name in anew:
-            records.append(_record(stage, version, anew.get(stage.name, "earliest")))
-        elif record.fingerprint == stage.fingerprint or _is_safe(before[stage.name], stage):
-            records.append(_record(stage, record.generation, record.start))
-        else:
-            raise StageChanged(
-                f'stage "{stage.query}" has changed, and what it remembers does not fit its new definition; put the old '
-                f"definition back, or begin anew with `hayase reset {stage.query} --from earliest` (or `--from now`)"
-            )
+    for name, fate in compare(current, stages, anew).items():
+        if fate in ("added", "anew"):
+            records.append(_record(stages[name], version, anew.get(name, "earliest")))
+        elif fate in ("kept", "changed"):
+            records.append(_record(stages[name], known[name].generation, known[name].start))
+        elif fate == "refused":
+            raise StageChanged(_way_out(known[name], stages[name]))
     return tuple(records)
+
+
+def _way_out(record: StageRecord, stage: Stage) -> str:
+    name, reset = stage.query, f"begin anew with `hayase reset {stage.query} --from earliest` (or `--from now`)"
+    if stage.lane == OPERATIONS and record.output != stage.output:
+        return (
+            f'operation "{name}" would write ({stage.stream.schema}), and what it has written is '
+            f"({record.output.schema if isinstance(record.output, StreamDeclaration) else 'a table'}); call what writes "
+            f"something else by another name, or {reset}"
+        )
+    return (
+        f'stage "{name}" has changed, and what it remembers does not fit its new definition; put the old '
+        f"definition back, or {reset}"
+    )
 
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:

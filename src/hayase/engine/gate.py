@@ -1,11 +1,14 @@
 """The gate: how much each stage may take in the next batch, asked where the source plans it.
 
-Spark plans batches in a process of its own, so the answer travels through a file that the pipeline's process replaces
-atomically. No file means: everything, up to the limit of a batch.
+Spark plans batches in a process of its own, so what it must know travels through two small files that the pipeline's
+process replaces atomically. One holds orders (`Grants`): no file means everything, up to the limit of a batch. The other
+holds what only the pipeline's process knows (`Told`): how many tasks can run at once, and what the work done so far took. It
+says nothing that is needed after a crash, and does not wait for the disk.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,27 +20,41 @@ from hayase.core.errors import DamagedState
 from hayase.engine.home import writing
 from hayase.streams.durable import write_atomic
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants", "Told", "Work", "write_volatile"]
 
 BATCH_ROWS = 4_000_000
 """Records that one stage may take from one stream in one batch, unless the gate says less."""
 BATCH_BYTES = 512 * 2**20
 """Bytes likewise: records may be large."""
 
+Work = Mapping[str, Mapping[str, tuple[int, float]]]
+"""Records done and the seconds that they took, by stage and stream: totals that grow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """What may be taken next. A closed gate plans no batch at all; `stages` narrows the rows of single stages. `at_once`
-    lets stages fire without waiting for their time."""
+    """What may be taken next. A closed gate plans no batch at all; `stages` narrows the rows of single stages, `queues` those
+    of each stream that a stage reads: where they are governed, what is not named there gets nothing. `at_once` lets
+    stages fire without waiting for their time."""
 
     open: bool = True
     limit: int = BATCH_ROWS
     stages: Mapping[str, int] = field(default_factory=dict)
     at_once: bool = False
+    queues: Mapping[str, Mapping[str, int]] | None = None
 
-    def rows(self, stage: str) -> int:
-        """How many records of each of its streams a stage may take."""
-        return min(self.limit, self.stages.get(stage, self.limit))
+    def rows(self, stage: str, stream: str) -> int:
+        """How many records of one of its streams a stage may take."""
+        granted = self.limit if self.queues is None else self.queues.get(stage, {}).get(stream, 0)
+        return min(self.limit, self.stages.get(stage, self.limit), granted)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the pipeline's process tells the one that plans: task slots, 0 if that is not known, and the work done."""
+
+    slots: int = 0
+    work: Work = field(default_factory=dict)
 
 
 class Gate(Protocol):
@@ -48,18 +65,18 @@ class Gate(Protocol):
 
 @dataclass(slots=True)
 class FileGate:
-    """Grants in a file: set by the pipeline's process, asked by the source's. Reads the file again only when it changed."""
+    """Orders and figures in files: written by the pipeline's process, read by the source's, again only when they changed."""
 
     path: Path
     _seen: tuple[int, int] | None = None
     _grants: Grants = field(default_factory=Grants)
+    _heard: tuple[int, int] | None = None
+    _told: Told = field(default_factory=Told)
 
     def grants(self) -> Grants:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
+        seen = _which(self.path)
+        if seen is None:
             return Grants()
-        seen = (status.st_mtime_ns, status.st_ino)  # every replacement is another file
         if seen != self._seen:
             try:
                 self._grants = Grants(**orjson.loads(self.path.read_bytes()))
@@ -73,3 +90,53 @@ class FileGate:
         with writing(f"the gate {self.path}"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.path, orjson.dumps(asdict(grants)))
+
+    def told(self) -> Told:
+        """What was told last; nothing is known if a loss of power left something that cannot be read."""
+        heard = _which(self._told_path)
+        if heard is None:
+            return Told()
+        if heard != self._heard:
+            try:
+                self._told = _told_from(self._told_path.read_bytes())
+            except (ValueError, TypeError, KeyError, AttributeError, FileNotFoundError):
+                self._told = Told()
+            self._heard = heard
+        return self._told
+
+    def tell(self, slots: int, work: Work) -> None:
+        """Tell how many tasks can run at once, and all the work that was done since each stage began."""
+        with writing(f"the gate {self._told_path}"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_volatile(self._told_path, orjson.dumps({"slots": slots, "work": work}))
+
+    @property
+    def _told_path(self) -> Path:
+        return self.path.with_suffix(".told.json")
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """What tells one replacement from another: every one is another file. None if there is no file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _told_from(text: bytes) -> Told:
+    data = orjson.loads(text)
+    return Told(
+        int(data["slots"]),
+        {
+            stage: {stream: (int(records), float(seconds)) for stream, (records, seconds) in streams.items()}
+            for stage, streams in data["work"].items()
+        },
+    )
+
+
+def write_volatile(path: Path, data: bytes) -> None:
+    """Replace a file that one thread writes, so that readers see the old bytes or the new ones; not durably."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_bytes(data)
+    os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)

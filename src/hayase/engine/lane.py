@@ -30,10 +30,11 @@ from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import Home
 from hayase.engine.inprocess import begin
 from hayase.engine.logs import Logs
-from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.manifests import Commits
 from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
+from hayase.engine.replaying import settled_end
 from hayase.engine.session import task_slots
 from hayase.engine.source import POLL, LaneSource, definition_of
 
@@ -53,12 +54,17 @@ class Reducer:
             return
         header = next(each["blob"] for each in rows if each["kind"] == "header")
         definition = definition_of(self.task.home, Batch.from_blob(header.as_py()).end.definition)
+        definition = definition.of_lane(self.task.lane)
         report = reduce_bucket(self.task, rows[0]["bucket"], definition, rows)
         yield pa.RecordBatch.from_pydict({"report": [report.as_json().decode()]})
 
 
 class Lane:
-    """One running lane. The caller holds the home's lock, and is the only one to commit."""
+    """One running lane. The caller holds the home's lock, and is the only one to commit.
+
+    `on_commit` is called when a batch is committed, `before_change` before one is that takes up another definition; by then
+    the lane has `arrived` there, and no task of it is at work under an older one.
+    """
 
     def __init__(
         self,
@@ -66,18 +72,22 @@ class Lane:
         home: Home,
         lane: str,
         *,
-        commits: Commits | None = None,
+        commits: Commits,
         awake: bool = False,
-        on_commit: Callable[[Manifest], None] | None = None,
+        on_commit: Callable[[], None] = lambda: None,
+        before_change: Callable[[int], None] = lambda version: None,
     ):
         self._session, self._home, self._lane = session, home, lane
         self._gate = FileGate(home.gate(lane))
         self._at_once = not awake
         self._gate.set(Grants(at_once=self._at_once))
-        self._commits = commits or Commits(home, lane)
-        self._on_commit = on_commit
+        self._commits = commits
+        self._on_commit, self._before_change = on_commit, before_change
         self.manifest = begin(self._commits, self._commits.recover(), now_us())
+        self.arrived = self.manifest.offset.definition
         exchange.clear(home.exchange(lane))
+        self._slots = task_slots(session)
+        self._tell_gate()
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
         self._query = self._start(awake)
@@ -91,7 +101,7 @@ class Lane:
             session.readStream.format("hayase_lane")
             .option("home", str(self._home.path))
             .option("lane", self._lane)
-            .option("slots", task_slots(session))
+            .option("slots", self._slots)
             .option("awake", str(awake).lower())
             .option("initial", orjson.dumps(self.manifest.offset.as_json()).decode())
             .load()
@@ -114,19 +124,42 @@ class Lane:
         rows = blobs.repartitionById(buckets, "bucket").mapInArrow(Reducer(task), "report string").collect()
         reports = [Report.from_json(row.report) for row in rows]
         took = time.perf_counter() - began
+        planned = reports[0].batch.end
+        if planned.definition != base.offset.definition:
+            self.arrived = planned.definition
+            self._before_change(planned.definition)
         self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
+        self._tell_gate()
         exchange.clear(self._home.exchange(self._lane))
         if self.manifest.version % 64 == 0:
             self._commits.sweep(self.manifest)
-        if self._on_commit is not None:
-            self._on_commit(self.manifest)
+        self._on_commit()
 
     def is_idle(self) -> bool:
         """Whether everything that is in the logs now has been committed."""
-        definition = definition_of(self._home, latest_version(self._home))
-        offset = self.manifest.offset
+        definition = definition_of(self._home, latest_version(self._home)).of_lane(self._lane)
+        offset, logs = self.manifest.offset, Logs(self._home, definition)
         # at the time of the start: a silent stream's clock goes on with the wall clock and would never be caught up with
-        return advance(offset, definition, Logs(self._home, definition), Grants(at_once=True), self._started) == offset
+        end = advance(
+            offset, definition, logs, Grants(at_once=True), self._started, settled_end=settled_end(self._home)
+        )
+        return end == offset
+
+    def _tell_gate(self) -> None:
+        """Tell the process that plans what the batches have cost so far, and how many tasks can run at once."""
+        self._gate.tell(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
+
+    def count_slots(self) -> None:
+        """See whether executors have come or gone."""
+        slots = task_slots(self._session)
+        if slots != self._slots:
+            self._slots = slots
+            self._tell_gate()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return bool(self._query.isActive)
 
     def check(self) -> None:
         """Raise what ended the query, if something did."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ __all__ = ["Logs", "declared_streams"]
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
     """Every stream of a definition: the declared ones and the outputs of stages."""
-    written = [each.output for each in definition.records]
+    written = [each.output for each in (*definition.records, *definition.beside)]
     outputs = {each.name: each for each in written if isinstance(each, StreamDeclaration)}
     return {each.name: each for each in definition.declaration.streams} | outputs
 
@@ -45,6 +45,13 @@ class Logs(Mapping[str, StreamLog]):
     def __len__(self) -> int:
         return len(self._declared)
 
-    def ends(self) -> dict[str, int]:
-        """Where every log ends now."""
-        return {name: log.index().next for name, log in self.items()}
+    def ends(self, streams: Iterable[str]) -> dict[str, int]:
+        """Where logs end now, of those that are there: one that another lane is about to lay out ends at nothing."""
+        return {name: self.end(name) for name in streams if name in self._declared}
+
+    def end(self, stream: str) -> int:
+        """Where a log ends now."""
+        try:
+            return self[stream].index().next
+        except UnknownName:
+            return 0

@@ -136,7 +136,9 @@ class Commits:
         self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int, seconds: float = 0.0
     ) -> Manifest:
         """Make the reports of all buckets the new truth; `seconds` is how long the batch took, for those who watch."""
-        manifest = replace(_successor(self.home, base, epoch, batch, reports, now), seconds=seconds)
+        planned = reports[0].batch
+        definition = load(self.home, planned.end.definition).of_lane(self.lane)
+        manifest = replace(_successor(definition, base, epoch, batch, reports, now), seconds=seconds)
         path = self.directory / f"{manifest.version:012d}.json"
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
@@ -221,14 +223,15 @@ class Commits:
             raise DamagedState(f"the manifest {path} cannot be read: {error}; restore it from a copy") from error
 
 
-def _successor(home: Home, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int) -> Manifest:
+def _successor(
+    definition: Definition, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int
+) -> Manifest:
     planned = reports[0].batch
     if planned.start != base.offset and base.version:
         raise DamagedState(
             f"batch {batch} begins where manifest {base.version} does not end; the checkpoint belongs to another time. "
-            f"Delete {home.path / 'checkpoints'}: the manifests say where to go on"
+            f"Delete {definition.home.path / 'checkpoints'}: the manifests say where to go on"
         )
-    definition = load(home, planned.end.definition)
     if planned.start.definition == definition.version and len(reports) != definition.buckets:
         raise DamagedState(
             f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets; this is a fault in Hayase"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -25,7 +25,10 @@ from hayase.streams import Piece, StreamLog, event_times
 from hayase.streams.dead import dead_table
 from hayase.streams.records import row_texts
 
-__all__ = ["BLOBS", "blob_rows", "from_blob", "header_rows", "map_ranges", "mapped_schema"]
+if TYPE_CHECKING:
+    from hayase.engine.replaying import Replayed
+
+__all__ = ["BLOBS", "blob_rows", "from_blob", "header_rows", "map_ranges", "map_task", "mapped_schema"]
 
 CHUNK_ROWS = 262_144
 """Rows that are mapped at once: enough to drown the cost of a call, few enough for a blob."""
@@ -35,7 +38,7 @@ CHUNK_BYTES = 64 * 2**20
 BLOBS = pa.schema(
     [
         ("bucket", pa.int32()),
-        ("kind", pa.string()),  # header | data | dead | figures
+        ("kind", pa.string()),  # header | data | replayed | dead | figures (of a stream, which stands in `stage`)
         ("stage", pa.string()),
         ("input", pa.int32()),
         ("first", pa.int64()),
@@ -52,6 +55,46 @@ def mapped_schema(schema: pa.Schema) -> pa.Schema:
 def header_rows(batch: Batch, buckets: int) -> pa.RecordBatch:
     """One row for every bucket, with or without data: the batch's offsets, and so every clock."""
     return _rows([(bucket, "header", "", 0, 0, batch.as_blob()) for bucket in range(buckets)])
+
+
+def map_task(
+    definition: Definition, logs: Mapping[str, StreamLog], batch: Batch, task: Iterable[Range], number: int, now: int
+) -> Iterator[pa.RecordBatch]:
+    """What one task of a batch gives to the reduce side. `number` tells the tasks apart: the first one also takes the dead
+    letters that are replayed."""
+    if number == 0 and batch.end.settled > batch.start.settled:
+        from hayase.engine.replaying import replayed  # seldom
+
+        for each in replayed(definition, batch, now):
+            yield from _map_replayed(definition, logs, batch, each, now)
+    yield from map_ranges(definition, logs, task, number, now)
+
+
+def _map_replayed(
+    definition: Definition, logs: Mapping[str, StreamLog], batch: Batch, letters: Replayed, now: int
+) -> Iterator[pa.RecordBatch]:
+    """Records that one stage gets once more, and nobody else: as if they came now, in the stream that they came in."""
+    refused = letters.refused(now)
+    dead = refused.num_rows
+    if dead:
+        yield _rows([(0, "dead", letters.stage, 0, 0, to_blob(_batch(refused)))])
+    figures = {"read": dead, "processed": 0, "dead": dead, "seconds": 0.0}
+    if letters.rows.num_rows:
+        stage, log = stages_of(definition)[letters.stage], logs[letters.stream]
+        place = batch.start.positions[letters.stage][letters.stream]
+        times = event_times(letters.rows, log.declaration)
+        chunk = _Chunk(letters.rows, letters.offsets, times, np.full(len(times), place.peak))
+        party = _Party((stage,), stage.inputs, place.clock)
+        began = time.perf_counter()
+        for made in _mapped(party, chunk, log, definition, 0, now):
+            figures["read"] += made.read
+            figures["dead"] += made.dead
+            figures["processed"] += made.read - made.dead - made.passed_on
+            if made.rows:
+                yield _rows([(each[0], _AGAIN.get(each[1], each[1]), *each[2:]) for each in made.rows])
+        figures["seconds"] += time.perf_counter() - began
+    if any(each.name == letters.stage for each in definition.records):
+        yield _rows([(0, "figures", letters.stream, 0, 0, orjson.dumps({letters.stage: figures}))])
 
 
 def map_ranges(
@@ -76,7 +119,7 @@ def map_ranges(
                         yield _rows(made.rows)
                 for name in party.names:
                     figures[name]["seconds"] += (time.perf_counter() - began) / len(party.names)
-        yield _rows([(bucket, "figures", "", 0, each.first, orjson.dumps(figures))])
+        yield _rows([(bucket, "figures", each.stream, 0, each.first, orjson.dumps(figures))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +155,16 @@ def _parties(stages: Mapping[str, Stage], passed: Mapping[str, int]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Consecutive records of a log, with their event times and the running maximum before each of them."""
+    """Records of a log, with their offsets, their event times and the running maximum before each of them."""
 
     rows: pa.RecordBatch
-    first: int
+    offsets: np.ndarray
     times: np.ndarray
     peaks: np.ndarray
+
+    @property
+    def first(self) -> int:
+        return int(self.offsets[0])
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -135,7 +182,8 @@ def _chunks(pieces: Iterable[Piece], log: StreamLog) -> Iterator[_Chunk]:
                 yield _joined(held)
                 held, count, size = [], 0, 0
             part = slice(at, at + rows.num_rows)
-            held.append(_Chunk(rows, piece.first + at, times[part], peaks[part]))
+            offsets = np.arange(piece.first + at, piece.first + at + rows.num_rows)
+            held.append(_Chunk(rows, offsets, times[part], peaks[part]))
             count, size = count + rows.num_rows, size + rows.nbytes
     if held:
         yield _joined(held)
@@ -164,13 +212,14 @@ def _joined(chunks: list[_Chunk]) -> _Chunk:
         return chunks[0]
     return _Chunk(
         pa.concat_batches([each.rows for each in chunks]),
-        chunks[0].first,
+        np.concatenate([each.offsets for each in chunks]),
         np.concatenate([each.times for each in chunks]),
         np.concatenate([each.peaks for each in chunks]),
     )
 
 
 _Row = tuple[int, str, str, int, int, bytes]
+_AGAIN = {"data": "replayed"}
 
 
 @dataclass(slots=True)
@@ -215,7 +264,7 @@ def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Defin
         timely = _within(timely, source.horizon)
     rows = timely.rows
     if source.numbered:
-        rows = rows.append_column(OFFSET, pa.array(timely.kept + chunk.first, pa.int64()))
+        rows = rows.append_column(OFFSET, pa.array(chunk.offsets[timely.kept], pa.int64()))
     mapped = source.map_side(rows)
     origin = timely.kept[mapped.origin]
     made = _Made([])
@@ -224,7 +273,7 @@ def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Defin
             made.rows.append((bucket, "data", party.blob_name, number, chunk.first, to_blob(mapped.rows)))
     else:
         whole = pa.RecordBatch.from_arrays(
-            [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(origin + chunk.first)],
+            [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(chunk.offsets[origin])],
             schema=mapped_schema(source.schema),
         )
         made.passed_on = whole.num_rows
@@ -241,7 +290,7 @@ def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Defin
                 stage=stage.name,
                 version=stage.fingerprint,
                 stream=source.stream,
-                offsets=(each.rows + chunk.first).tolist(),
+                offsets=chunk.offsets[each.rows].tolist(),
                 records=row_texts(pa.table(chunk.rows.take(pa.array(each.rows)))),
                 reasons=each.reasons,
                 attempts=1,
@@ -259,6 +308,8 @@ def _sent(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterator[tuple[i
     if source.broadcast:
         blob = to_blob(rows)
         yield from ((bucket, blob) for bucket in range(buckets))
+    elif source.bucket is not None:
+        yield source.bucket % buckets, to_blob(rows)
     else:
         yield from ((bucket, to_blob(part)) for bucket, part in keys.split(rows, source.key, buckets) if part.num_rows)
 

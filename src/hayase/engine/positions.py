@@ -21,8 +21,22 @@ from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, StageRecord
 from hayase.engine.gate import BATCH_BYTES, Grants
 from hayase.streams import Index, StreamLog
+from hayase.streams.evolution import kept_in
 
-__all__ = ["Batch", "Firing", "Offset", "Position", "Range", "advance", "begun", "horizon", "ranges"]
+__all__ = [
+    "Batch",
+    "Firing",
+    "Offset",
+    "Position",
+    "Range",
+    "advance",
+    "begun",
+    "end_of",
+    "horizon",
+    "index_of",
+    "ranges",
+    "waits_until",
+]
 
 IDLE_STEP = 1_000_000
 """A silent stream's clock follows the wall clock in steps of a second, so that silence does not cost a batch every poll."""
@@ -48,17 +62,20 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where a lane stands between two batches. `tick` changes only to keep the workers awake."""
+    """Where a lane stands between two batches. `tick` changes only to keep the workers awake; `settled` is how far it has read
+    what became of dead letters."""
 
     definition: int = 0
     positions: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
     tick: int = 0
     firings: Mapping[str, Firing] = field(default_factory=dict)
+    settled: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
             "definition": self.definition,
             "tick": self.tick,
+            "settled": self.settled,
             "firings": {stage: [each.number, each.missed, each.rest] for stage, each in self.firings.items()},
             "positions": {
                 stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
@@ -71,6 +88,7 @@ class Offset:
         return cls(
             definition=data["definition"],
             tick=data["tick"],
+            settled=data.get("settled", 0),
             firings={stage: Firing(*each) for stage, each in data.get("firings", {}).items()},
             positions={
                 stage: {stream: Position(*each) for stream, each in inputs.items()}
@@ -118,33 +136,36 @@ def advance(
     grants: Grants,
     now: int,
     tick: int = 0,
+    settled_end: int = 0,
 ) -> Offset:
     """The offset up to which the next batch goes; equal to `start` when there is nothing to do.
 
-    A new definition takes effect by a batch of its own that reads nothing.
+    A new definition takes effect by a batch of its own that reads nothing. `settled_end` is where the stream ends that says
+    what became of dead letters.
     """
     if not grants.open:
         return start
     if definition.version != start.definition:
         carried = _carried_over(start, definition, logs)
         kept = {stage: each for stage, each in start.firings.items() if stage in carried}
-        return Offset(definition.version, carried, start.tick, kept)
+        return Offset(definition.version, carried, start.tick, kept, start.settled)
     firing = {each.name: now // each.every for each in definition.records if each.every}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
     cut: set[str] = set()
+    halted = waits_until(start, definition, logs, grants.at_once, now)
     for stage, inputs in start.positions.items():
-        fired = start.firings.get(stage)
-        early = stage in firing and fired is not None and firing[stage] <= fired.number and not fired.rest
-        if (early and not grants.at_once) or _is_awaited(definition.record(stage), definition, start, logs):
+        if stage in halted:
             positions[stage] = inputs
             continue
-        limit = grants.rows(stage)
         moved = {}
         for stream, position in inputs.items():
             log = logs[stream]
-            index = log.index()
-            at = max(position.at, log.within(position.at, limit, BATCH_BYTES))
+            index = index_of(log)
+            if index is None:
+                moved[stream] = position
+                continue
+            at = max(position.at, log.within(position.at, grants.rows(stage, stream), BATCH_BYTES))
             if at < index.next:
                 cut.add(stage)
             if (stream, at) not in ends:
@@ -163,7 +184,43 @@ def advance(
         for stage, number in firing.items()
         if positions[stage] != start.positions[stage]
     }
-    return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now})
+    settled = max(start.settled, settled_end)
+    return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now}, settled)
+
+
+def index_of(log: StreamLog) -> Index | None:
+    """The index of a log; None if it is not laid out yet, which another lane is about to do: it is as good as empty."""
+    try:
+        return log.index()
+    except UnknownName:
+        return None
+
+
+def end_of(log: StreamLog) -> int:
+    """Where a log ends now; one that is not laid out yet, at its beginning."""
+    index = index_of(log)
+    return 0 if index is None else index.next
+
+
+def waits_until(
+    start: Offset, definition: Definition, logs: Mapping[str, StreamLog], at_once: bool, now: int
+) -> dict[str, int | None]:
+    """The stages that take nothing now, whatever is there, and the time at which they fire next; None where it is no
+    matter of time, since they meet a table that has yet to take in what they have caused."""
+    halted: dict[str, int | None] = {}
+    for stage in start.positions:
+        record, fired = definition.record(stage), start.firings.get(stage)
+        if (
+            record.every
+            and fired is not None
+            and not at_once
+            and not fired.rest
+            and now // record.every <= fired.number
+        ):
+            halted[stage] = (fired.number + 1) * record.every
+        elif _is_awaited(record, definition, start, logs):
+            halted[stage] = None
+    return halted
 
 
 def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs: Mapping[str, StreamLog]) -> bool:
@@ -172,7 +229,7 @@ def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs
     for table in record.meets:
         for each in following - {record.name}:
             if table in definition.readers(each) and any(
-                stream in following and position.at < logs[stream].index().next
+                stream in following and position.at < end_of(logs[stream])
                 for stream, position in start.positions.get(each, {}).items()
             ):
                 return True
@@ -186,9 +243,7 @@ def _fired(
     if last is None or number <= last.number + 1:
         return Firing(number, 0 if last is None else last.missed)
     waiting = [
-        logs[stream].written_at(each.at) // every
-        for stream, each in inputs.items()
-        if each.at < logs[stream].index().next
+        logs[stream].written_at(each.at) // every for stream, each in inputs.items() if each.at < end_of(logs[stream])
     ]
     since = max(last.number, min(waiting, default=number))
     return Firing(number, last.missed + max(0, number - since - 1))
@@ -255,6 +310,7 @@ def _carried_over(
 ) -> dict[str, Mapping[str, Position]]:
     """Positions under a new definition: kept by stages that live on, set to their beginning for stages that begin anew."""
     begun_anew = {each.name for each in begun(start, definition)}
+    elsewhere = {each.name: each for each in definition.beside}
     positions: dict[str, Mapping[str, Position]] = {}
     for record in definition.records:
         kept = {} if record.name in begun_anew else start.positions.get(record.name, {})
@@ -263,9 +319,10 @@ def _carried_over(
             if stream in kept:
                 begin[stream] = kept[stream]
                 continue
-            if stream in begun_anew:
-                at = _end_before_it_is_emptied(logs[stream])
-            else:
+            at = end_of(
+                logs[stream]
+            )  # before the question: where it goes on if it is to be emptied, as no offset is used twice
+            if stream not in begun_anew and (stream not in elsewhere or _is_laid_out(elsewhere[stream], logs[stream])):
                 index = logs[stream].index()
                 at = index.next if record.start == "now" else index.start
             begin[stream] = Position(at, first=at)
@@ -273,17 +330,15 @@ def _carried_over(
     return positions
 
 
+def _is_laid_out(maker: StageRecord, log: StreamLog) -> bool:
+    """Whether the lane of a stage has begun it, as it is now, and so emptied its output."""
+    kept = kept_in(log.path)
+    return kept is not None and kept.mark is not None and int(kept.mark) >= maker.generation
+
+
 def begun(start: Offset, definition: Definition) -> tuple[StageRecord, ...]:
     """The stages that begin anew when a lane goes on from an offset: also those of versions it never took up."""
     return tuple(each for each in definition.records if each.generation > start.definition)
-
-
-def _end_before_it_is_emptied(log: StreamLog) -> int:
-    """Where the output of a stage that begins anew will go on: offsets are not used twice."""
-    try:
-        return log.index().next
-    except UnknownName:  # laid out when the stage begins
-        return 0
 
 
 def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple[tuple[Range, ...], ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ __all__ = ["Figures", "Part", "Report", "Run", "Task", "forget_kernels", "marker
 class Figures:
     """What happened to records, countable: read = processed + dead + waiting.
 
-    `spoiled` are rows that came up inside the stage, such as a pair of a join, and went to the dead letters.
+    `spoiled` are rows that came up inside the stage, such as a pair of a join, and went to the dead letters. `work` has, for
+    each stream, how many records were read, and the seconds that this took.
     """
 
     read: int = 0
@@ -58,10 +59,22 @@ class Figures:
     written: int = 0
     seconds: float = 0.0
     spoiled: int = 0
+    work: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.work = {stream: (records, seconds) for stream, (records, seconds) in self.work.items()}  # JSON has lists
 
     def add(self, other: Figures) -> None:
         for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            if name != "work":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for stream, (records, seconds) in other.work.items():
+            self.worked(stream, records, seconds)
+
+    def worked(self, stream: str, records: int, seconds: float) -> None:
+        """Note work that was done for records of a stream."""
+        before = self.work.get(stream, (0, 0.0))
+        self.work[stream] = (before[0] + records, before[1] + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +162,8 @@ class _Held:
 STEP_ROWS = 131_072
 """Records that a kernel takes at once: what it makes of them stays in the caches, and in memory that is used again."""
 
-_held: dict[tuple[str, str, str, str, int], _Held] = {}
-"""Kernels of this process, by home, lane, epoch of the lane (one run of it), stage identity and bucket."""
+_held: dict[tuple[str, str, str, str, str, int], _Held] = {}
+"""Kernels of this process, by home, lane, epoch of the lane (one run of it), stage identity and fingerprint, and bucket."""
 
 
 @dataclass(slots=True)
@@ -162,6 +175,8 @@ class _Made:
     figures: dict[str, Figures] = field(default_factory=dict)
     letters: list[pa.Table] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    shares: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """For each stage, which share of its work is for which stream."""
 
 
 def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequence[Mapping[str, Any]]) -> Report:
@@ -175,18 +190,20 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     stages = stages_of(definition)
     _let_go(task, definition)
     directory = task.home.staged(task.lane)
-    made = _Made(figures={name: Figures() for name in stages})
+    made = _Made(figures={each.name: Figures() for each in definition.records})
+    made.letters += [pa.table(from_blob(each["blob"])) for each in rows if each["kind"] == "dead"]
     bundle = Bundle(task.home.state(task.lane), f"{task.version:012d}-{bucket}-{uuid.uuid4().hex}.state")
     for name, each in _figures(rows):
         made.figures[name].add(each)
-    for party in _parties(definition, stages, batch):
+    alone = {each["stage"] for each in rows if each["kind"] == "replayed"}
+    for party in _parties(definition, stages, batch, alone):
         began = time.perf_counter()
         steps: list[_Step] = []
         for record in party:
             stage = stages[record.name]
             mine = [each for each in rows if stage.name in each["stage"].split(",")]
-            made.letters += [pa.table(from_blob(each["blob"])) for each in mine if each["kind"] == "dead"]
-            data = [each for each in mine if each["kind"] == "data"]
+            data = [each for each in mine if each["kind"] in ("data", "replayed")]
+            made.shares[stage.name] = _shares(stage, data)
             if isinstance(stage.output, TableDeclaration):
                 _gather(task, stage, data, directory, made)
             elif stage.kernel is None:
@@ -196,7 +213,10 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
                 steps.append(_Step(task, stage, record.identity, bucket, definition.buckets, refs, batch, data))
         made.states |= _run(steps, directory, bundle, made)
         for record in party:
-            made.figures[record.name].seconds += (time.perf_counter() - began) / len(party)
+            seconds = (time.perf_counter() - began) / len(party)
+            made.figures[record.name].seconds += seconds
+            for stream, share in made.shares[record.name].items():
+                made.figures[record.name].worked(stream, 0, seconds * share)
     if made.letters:
         letters = pa.concat_tables(made.letters)
         made.parts.append(_part(task, directory, DEAD.name, letters, DEAD, order=bucket))
@@ -204,11 +224,24 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     return Report(bucket, batch, tuple(made.parts), made.states, made.figures, tuple(made.runs))
 
 
-def _parties(definition: Definition, stages: Mapping[str, Stage], batch: Batch) -> list[list[StageRecord]]:
-    """Stages that run together: one alone, or company that goes from the same place to the same place."""
+def _shares(stage: Stage, data: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Which share of what came is from which stream."""
+    sizes: dict[str, int] = {}
+    for each in data:
+        stream = stage.inputs[each["input"]].stream
+        sizes[stream] = sizes.get(stream, 0) + each["blob"].as_buffer().size
+    total = sum(sizes.values())
+    return {stream: size / total for stream, size in sizes.items()}
+
+
+def _parties(
+    definition: Definition, stages: Mapping[str, Stage], batch: Batch, alone: Collection[str]
+) -> list[list[StageRecord]]:
+    """Stages that run together: one alone, or company that goes from the same place to the same place. Those that get what
+    no other gets are `alone`."""
     found: dict[tuple[str, frozenset[tuple[str, Position]], frozenset[tuple[str, Position]]], list[StageRecord]] = {}
     for record in definition.records:
-        company = stages[record.name].company
+        company = None if record.name in alone else stages[record.name].company
         start, end = (frozenset(each.positions.get(record.name, {}).items()) for each in (batch.start, batch.end))
         found.setdefault((company.group if company else record.name, start, end), []).append(record)
     return list(found.values())
@@ -285,7 +318,7 @@ def _cuts(times: Sequence[np.ndarray], since: int, clock: int) -> list[int]:
 
 def _shifted(outcome: Outcome, first: np.ndarray) -> Outcome:
     """The same where the rows of its inputs stand behind others."""
-    refused = [Refusals(each.rows + at, each.reasons) for each, at in zip(outcome.refused, first)]
+    refused = [replace(each, rows=each.rows + at) for each, at in zip(outcome.refused, first)]
     return replace(outcome, refused=refused)
 
 
@@ -294,12 +327,14 @@ def _joined(outcomes: Sequence[Outcome]) -> _Result:
     refused = []
     for several in zip(*(each.refused for each in outcomes if each.refused)):
         rows = np.concatenate([each.rows for each in several])
-        refused.append(Refusals(rows, [reason for each in several for reason in each.reasons]))
+        attempts = [tried for each in several for tried in each.attempts or [1] * len(each)]
+        refused.append(Refusals(rows, [reason for each in several for reason in each.reasons], attempts))
     return _Result(
         pa.Table.from_batches([each.rows for each in outcomes]),
         refused,
         _needed([tuples for each in outcomes for tuples in each.state]),
         [lost for each in outcomes for lost in each.spoiled],
+        [sum(several) for several in zip(*(each.seconds for each in outcomes if each.seconds))],
     )
 
 
@@ -320,18 +355,20 @@ def _kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> tuple[Joint 
 
 def _let_go(task: Task, definition: Definition) -> None:
     """Forget the kernels of stages that the lane has left behind, and those of its earlier runs."""
-    lives = {each.identity for each in definition.records}
+    lives = {(each.identity, each.fingerprint) for each in definition.records}
     mine = [each for each in list(_held) if each[:2] == (str(task.home.path), task.lane)]
     for key in mine:
-        if key[2] != task.epoch or key[3] not in lives:
+        if key[2] != task.epoch or key[3:5] not in lives:
             _held.pop(key, None)  # another bucket's thread may have been faster
 
 
 def _figures(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Figures]]:
     for each in rows:
         if each["kind"] == "figures":
-            for name, figures in orjson.loads(each["blob"].as_py()).items():
-                yield name, Figures(**figures)
+            for name, told in orjson.loads(each["blob"].as_py()).items():
+                figures = Figures(**told)
+                figures.worked(each["stage"], figures.read, figures.seconds)
+                yield name, figures
 
 
 def _pass_on(task: Task, stage: Stage, data: list[Mapping[str, Any]], directory: Path, made: _Made) -> None:
@@ -380,6 +417,7 @@ class _Result:
     refused: Sequence[Refusals]
     state: Sequence[Tuples]
     spoiled: Sequence[Spoiled]
+    seconds: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,8 +449,9 @@ class _Step:
         return bool(self.data) or (self.stage.every is None and self.since != self.clock)
 
     @property
-    def key(self) -> tuple[str, str, str, str, int]:
-        return str(self.task.home.path), self.task.lane, self.task.epoch, self.identity, self.bucket
+    def key(self) -> tuple[str, str, str, str, str, int]:
+        identity = (self.identity, self.stage.fingerprint)
+        return str(self.task.home.path), self.task.lane, self.task.epoch, *identity, self.bucket
 
     def fits(self, held: _Held) -> bool:
         """Whether a kernel can be caught up with what the last manifest has."""
@@ -461,6 +500,8 @@ class _Step:
             output = self.stage.stream
             made.parts.append(_part(self.task, directory, output.name, outcome.rows, output, self.bucket))
         refused = self._letters(ready, outcome.refused, made)
+        if any(outcome.seconds):
+            made.shares[self.stage.name] = self._shares(outcome.seconds)
         read = zip(self.stage.inputs, ready)
         figures = made.figures[self.stage.name]
         figures.written += outcome.rows.num_rows
@@ -473,6 +514,13 @@ class _Step:
         refs = upkeep.forward(self.refs, [*begun.added, *outcome.state], held.kernel, rooms, self.clock)
         held.version = self.task.version
         return refs
+
+    def _shares(self, seconds: Sequence[float]) -> dict[str, float]:
+        """Which share of the work was for which stream, where the kernel knows."""
+        found: dict[str, float] = {}
+        for each, took in zip(self.stage.inputs, seconds):
+            found[each.stream] = found.get(each.stream, 0.0) + took / sum(seconds)
+        return found
 
     def _waiting(self, held: _Held) -> int:
         """How many records wait, of those that count as read."""
@@ -505,7 +553,7 @@ class _Step:
                         offsets=lost.column(OFFSET).to_pylist(),
                         records=row_texts(pa.table(lost).drop_columns([TIME, OFFSET])),
                         reasons=each.reasons,
-                        attempts=1,
+                        attempts=each.attempts or 1,
                         now=self.task.now,
                     )
                 )
@@ -513,17 +561,18 @@ class _Step:
         return count
 
     def _spoiled(self, spoiled: Sequence[Spoiled], made: _Made) -> int:
-        """Dead letters for rows that came up inside the kernel: they are of no stream but the stage's own making."""
+        """Dead letters for rows that came up inside the kernel: they are of no stream but the stage's own making, unless
+        they are records of an earlier batch."""
         for each in spoiled:
             made.letters.append(
                 dead_table(
                     stage=self.stage.name,
                     version=self.stage.fingerprint,
-                    stream=self.stage.output.name,
-                    offsets=None,
+                    stream=each.streams or self.stage.output.name,
+                    offsets=each.offsets or None,
                     records=row_texts(pa.table(each.rows)),
                     reasons=each.reasons,
-                    attempts=1,
+                    attempts=each.attempts or 1,
                     now=self.task.now,
                 )
             )

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from hayase.core.stages import MAIN
 from hayase.engine.home import Home
-from hayase.engine.lane import Lane
-from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.lanes import Lanes
+from hayase.engine.ledger import Ledger
+from hayase.engine.manifests import Manifest
 from hayase.engine.session import open_session, warm_up
 from hayase.engine.upkeep import Housekeeping
 
@@ -31,64 +32,63 @@ def start_session(home: Home, master: str | None = None, verbose: bool = False) 
 
 
 @contextlib.contextmanager
-def opened(home: Home) -> Iterator[Commits]:
+def opened(home: Home) -> Iterator[Ledger]:
     """What was committed last, carried out: streams and tables can be read. The tables are open until this is left."""
-    with contextlib.closing(Commits(home, MAIN)) as commits:
-        commits.recover()
-        yield commits
+    with contextlib.closing(Ledger(home)) as ledger:
+        ledger.recover()
+        yield ledger
 
 
 @contextlib.contextmanager
 def running(
     home: Home,
     *,
-    commits: Commits | None = None,
+    ledger: Ledger | None = None,
     master: str | None = None,
     session: SparkSession | None = None,
     awake: bool = False,
     verbose: bool = False,
     on_commit: Callable[[Manifest], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
-) -> Iterator[Lane]:
+) -> Iterator[Lanes]:
     """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for."""
-    if commits is None:
+    if ledger is None:
         with opened(home) as own, running(
-            home, commits=own, master=master, session=session, awake=awake, verbose=verbose,
+            home, ledger=own, master=master, session=session, awake=awake, verbose=verbose,
             on_commit=on_commit, on_phase=on_phase,
-        ) as lane:  # fmt: skip
-            yield lane
+        ) as lanes:  # fmt: skip
+            yield lanes
         return
     if session is None:
         on_phase("starting Spark")
         session = start_session(home, master, verbose)
-    on_phase("starting the lane")
-    lane = Lane(session, home, MAIN, commits=commits, awake=awake, on_commit=on_commit)
-    housekeeping = Housekeeping(home, MAIN, commits)
+    on_phase("starting the lanes")
+    lanes = Lanes(session, home, ledger, awake=awake, on_commit=on_commit)
     try:
-        with housekeeping:
-            yield lane
+        with Housekeeping(home, ledger.of(MAIN)):
+            yield lanes
         on_phase("stopping")
-        lane.drain()
+        lanes.drain()
     except BaseException:
         with contextlib.suppress(Exception):  # what went wrong first is what matters
-            lane.stop()
+            lanes.stop()
         raise
-    lane.check()
+    lanes.check()
 
 
 def run_until_idle(home: Home, *, master: str | None = None, session: SparkSession | None = None) -> Manifest:
     """Process everything that is there, then stop."""
-    with running(home, master=master, session=session) as lane:
-        while not lane.is_idle():
-            lane.check()
+    with running(home, master=master, session=session) as lanes:
+        while not lanes.is_idle():
+            lanes.check()
             time.sleep(WATCH)
-    return lane.manifest
+    return lanes.manifest
 
 
 def run(
     home: Home,
     *,
-    commits: Commits | None = None,
+    ledger: Ledger | None = None,
     master: str | None = None,
     stop: Callable[[], bool] | None = None,
     on_commit: Callable[[Manifest], None] | None = None,
@@ -96,13 +96,13 @@ def run(
 ) -> Manifest:
     """Process streams as they grow, until `stop()`; without one, until interrupted."""
     never = threading.Event()
-    lanes = running(home, commits=commits, master=master, awake=True, on_commit=on_commit, on_phase=on_phase)
-    with lanes as lane, contextlib.suppress(KeyboardInterrupt):
+    at_work = running(home, ledger=ledger, master=master, awake=True, on_commit=on_commit, on_phase=on_phase)
+    with at_work as lanes, contextlib.suppress(KeyboardInterrupt):
         on_phase("running")
         while not (stop or never.is_set)():
-            lane.check()
+            lanes.check()
             time.sleep(WATCH)
-    return lane.manifest
+    return lanes.manifest
 
 
 def log_file(home: Home) -> Path:

@@ -16,12 +16,13 @@ from hayase.core.declarations import TableDeclaration
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, latest
 from hayase.engine.home import Home
+from hayase.engine.ledger import together
 from hayase.engine.logs import declared_streams
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.snapshots import keep as keep_snapshots
 from hayase.engine.tables import Tables
 from hayase.streams import StreamLog
-from hayase.streams.dead import DEAD
+from hayase.streams.dead import DEAD, SETTLED
 
 __all__ = ["Housekeeping", "fold_tables", "keep_house", "needed_from"]
 
@@ -41,15 +42,16 @@ def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int 
     return min(positions, default=None)
 
 
-def keep_house(
-    home: Home, lane: str, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False
-) -> None:
-    """One round over all streams of the newest definition, and over the tables of the one who commits."""
+def keep_house(home: Home, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False) -> None:
+    """One round over all streams of the newest definition, and over the tables of the one who commits to the main lane."""
     definition = latest(home)
-    manifest = Commits(home, lane).latest()
-    if definition is None or manifest.offset.definition != definition.version:
+    if definition is None:
+        return
+    manifests = {lane: Commits(home, lane).latest() for lane in definition.lanes}
+    if any(each.offset.definition != definition.version for each in manifests.values()):
         return  # a stage that is about to begin may want everything there is
-    for name, declaration in {**declared_streams(definition), DEAD.name: DEAD}.items():
+    manifest = together(home, manifests)
+    for name, declaration in {**declared_streams(definition), DEAD.name: DEAD, SETTLED.name: SETTLED}.items():
         if not (home.path / "streams" / name).is_dir():
             continue
         log = StreamLog(home.path, declaration)
@@ -92,8 +94,8 @@ def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop
 class Housekeeping:
     """Keeps house in a thread of its own while a lane runs; an error there is raised when it is left."""
 
-    def __init__(self, home: Home, lane: str, commits: Commits):
-        self._home, self._lane, self._commits = home, lane, commits
+    def __init__(self, home: Home, commits: Commits):
+        self._home, self._commits = home, commits
         self._done = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._rounds, name="housekeeping", daemon=True)
@@ -113,7 +115,7 @@ class Housekeeping:
     def _rounds(self) -> None:
         while not self._done.wait(PAUSE):
             try:
-                keep_house(self._home, self._lane, now_us(), self._commits, self._done.is_set)
+                keep_house(self._home, now_us(), self._commits, self._done.is_set)
                 self._error = None
             except Exception as error:  # a full disk may have room again in the next round; the last one is raised
                 self._error = error

@@ -183,11 +183,9 @@ class Service:
         if not positions:
             return {}
         logs = Logs(self.home, self.definition(now))
-        ends = {
-            stream: logs[stream].index().next for stream in {each for inputs in positions.values() for each in inputs}
-        }
+        ends = logs.ends({each for inputs in positions.values() for each in inputs})
         return {
-            stage: {stream: max(0, ends[stream] - each.at) for stream, each in inputs.items()}
+            stage: {stream: max(0, ends.get(stream, 0) - each.at) for stream, each in inputs.items()}
             for stage, inputs in positions.items()
         }
 

@@ -1,0 +1,101 @@
+"""The lanes of a home at work together: one for everything, and one for operations when there are some."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from hayase.engine.definitions import latest_version
+from hayase.engine.home import Home
+from hayase.engine.lane import Lane
+from hayase.engine.ledger import Ledger, together
+from hayase.engine.manifests import Manifest
+from hayase.engine.source import definition_of
+
+__all__ = ["Lanes"]
+
+LOOK = 0.01
+"""Seconds between two looks at whether another lane has come so far."""
+COUNT = 1.0
+"""Seconds between two looks at how many tasks can run at once."""
+
+
+class Lanes:
+    """Starts the lanes that the newest definition needs, also while it runs. The caller holds the home's lock."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        home: Home,
+        ledger: Ledger,
+        *,
+        awake: bool = False,
+        on_commit: Callable[[Manifest], None] | None = None,
+    ):
+        self._session, self._home, self._ledger, self._awake = session, home, ledger, awake
+        self._listener = on_commit
+        self._telling = threading.Lock()
+        self._lanes: dict[str, Lane] = {}
+        self._stopped = False
+        self._counted = time.monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        for name in definition_of(self._home, latest_version(self._home)).lanes:
+            if name not in self._lanes:
+                self._lanes[name] = Lane(
+                    self._session,
+                    self._home,
+                    name,
+                    commits=self._ledger.of(name),
+                    awake=self._awake,
+                    on_commit=self._tell,
+                    before_change=self._await_others,
+                )
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was committed last, in all lanes."""
+        return together(self._home, {name: lane.manifest for name, lane in dict(self._lanes).items()})
+
+    def _tell(self) -> None:
+        if self._listener is not None:
+            with self._telling:  # each lane commits in a thread of its own
+                self._listener(self.manifest)
+
+    def _await_others(self, version: int) -> None:
+        """Wait until no lane is at work under an older definition: what begins anew empties its stream, and tasks of theirs
+        may be reading it."""
+        while not self._stopped and any(lane.arrived < version and lane.is_active for lane in list(self._lanes.values())):
+            time.sleep(LOOK)
+
+    def is_idle(self) -> bool:
+        """Whether everything that is in the logs now has been committed, also what one lane has caused in another."""
+        self._begin()
+        before = [lane.manifest for lane in self._lanes.values()]
+        idle = all(lane.is_idle() for lane in self._lanes.values())
+        return idle and all(lane.manifest is then for lane, then in zip(self._lanes.values(), before, strict=True))
+
+    def check(self) -> None:
+        """Raise what ended a lane, if something did; start a lane that has become needed."""
+        for lane in self._lanes.values():
+            lane.check()
+        self._begin()
+        if time.monotonic() >= self._counted + COUNT:
+            self._counted = time.monotonic()
+            for lane in self._lanes.values():
+                lane.count_slots()
+
+    def drain(self) -> None:
+        """Finish the batches that run, then stop."""
+        for lane in self._lanes.values():
+            lane.drain()
+
+    def stop(self) -> None:
+        """Stop now; what was not committed will be done again."""
+        self._stopped = True
+        for lane in self._lanes.values():
+            lane.stop()
