@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test check fmt bench test-kill lock java
+.PHONY: help setup demo test check fmt bench docs docs-serve test-kill lock java
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,7 +36,7 @@ demo: setup java  ## run the demo: a shop's events, live, for about a minute
 	@$(BIN)/hayase demo
 
 test: setup java  ## run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 test-kill: setup java  ## kill whole process trees, twenty times
 	@HAYASE_KILLS=20 $(BIN)/python -m pytest -m kill
@@ -50,9 +51,22 @@ fmt: setup  ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup java  ## run every benchmark (an hour); results go to bench-results/
-	@for name in streams lanes latency lifetimes windows peers tables mapreduce governor; do $(BIN)/hayase bench $$name --json bench-results/$$name.json || exit 1; done
+bench: setup java  ## run every benchmark (an hour or two) and write docs/measurements.md; results go to bench-results/
+	@$(BIN)/python -m benchmarks.measurements --measure
+
+docs: $(DOCS)  ## build the guide into site/, strictly
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "the guide is in site/index.html"
+
+docs-serve: $(DOCS)  ## show the guide at http://127.0.0.1:8000, and follow changes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+$(DOCS): $(STAMP) requirements-docs.lock
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
+	  $$uv pip install --quiet --requirement requirements-docs.lock
+	@touch $@
 
 lock: setup  ## pin the newest versions that pyproject.toml allows
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; \
-	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --group dev pyproject.toml -o requirements.lock
+	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --group dev pyproject.toml -o requirements.lock && \
+	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group docs \
+	  -o requirements-docs.lock

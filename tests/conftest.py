@@ -20,6 +20,14 @@ settings.register_profile(
 settings.load_profile("hayase")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, a file stays with one process, and all that needs a JVM with one too: it has a session."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group("spark" if folder in ("spark", "e2e") else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of a test run."""

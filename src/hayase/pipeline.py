@@ -57,6 +57,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, HayaseError, UnknownName
 from hayase.core.pipeline_file import read_pipeline
+from hayase.core.stages import Stage
 from hayase.core.times import duration
 from hayase.core.yaml_nodes import file_text
 from hayase.engine import checking, definitions
@@ -66,6 +67,7 @@ from hayase.engine.inprocess import InProcess
 from hayase.engine.ledger import Ledger, progress
 from hayase.engine.manifests import Manifest
 from hayase.engine.results import Results
+from hayase.engine.views import View, Views, added
 from hayase.streams import StreamLog
 from hayase.streams.appending import Accepted, append_conformed, append_source
 from hayase.streams.dead import DEAD
@@ -74,6 +76,7 @@ from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
     from hayase.jobs.declaring import Job
+    from hayase.operations.declaring import Extent
     from hayase.tables.declaring import Column
     from hayase.tables.results import TableResults
 
@@ -101,14 +104,15 @@ class Pipeline:
         # absolute: Spark's processes have working directories of their own
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or now_us
+        self._views: tuple[View, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, home: str | Path | None = None) -> Pipeline:
-        """The pipeline of a YAML file, checked whole: a DeclarationError lists every mistake."""
+        """The pipeline of a YAML file, checked whole: a DeclarationError lists every mistake. Functions of operations are not
+        called before it is applied."""
         file = read_pipeline(Path(path))
-        checking.check_file(file)
         pipeline = cls(file.declaration.name, home if home is not None else file.home)
-        pipeline.declaration = file.declaration
+        pipeline.declaration = checking.read_file(file, pipeline.home)
         return pipeline
 
     # -- declaring ----------------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ class Pipeline:
         if text is None:
             return self.results(name)
         declaration = replace(self.declaration, queries=(*self.declaration.queries, QueryDeclaration(name, text)))
-        stages = checking.check(declaration)
+        stages = self._checked(declaration, name)
         self.declaration = declaration
         return Results(StreamLog(self.home.path, next(each.stream for each in stages if each.name == name)))
 
@@ -206,7 +210,7 @@ class Pipeline:
         if name in known:
             raise DeclarationError(f'the rules "{name}" are declared twice', "each event would count twice; remove one")
         declaration = replace(self.declaration, rules=(*self.declaration.rules, RulesDeclaration(name, text)))
-        checking.check(declaration)
+        self._checked(declaration)
         self.declaration = declaration
 
     def job(
@@ -227,8 +231,85 @@ class Pipeline:
             raise DeclarationError(f'the job "{name}" is declared twice', "name one of them differently")
         return Job(name, reads, every, rounds=rounds, directory=str(Path.cwd()), changed=changed)
 
+    def operation(
+        self,
+        function: Any = None,
+        *,
+        reads: str | Sequence[str],
+        writes: str | None = None,
+        window: Extent = 1,
+        slide: Extent | None = None,
+        key: str | Sequence[str] | None = None,
+        together: bool = False,
+        schema: str | None = None,
+        takes: str | None = None,
+        attempts: int = 3,
+        pause: Duration = "50 ms",
+        time_limit: Duration = "30 s",
+        memory_limit: str | int = "1 GiB",
+        concurrency: int = 16,
+    ) -> Any:
+        """Declare an operation, as a decorator of a function or as a call with one or its name, "module:function". What the
+        function gives for a window of records is a stream called `writes`, or like the function.
+
+        It reads streams by their names, or by patterns such as "q*". A window has so many records, or lasts so long, and one
+        begins every `slide`; each stream has windows of its own, unless they go `together`, and each value of a `key` has. The
+        `schema` of what it gives can be found on a sample, if there are records. A window that fails, or takes more than
+        it may, is tried `attempts` times; then its records go to the dead letters.
+        """
+        from hayase.operations.declaring import operation_of
+
+        options = {
+            "reads": reads, "window": window, "slide": slide, "key": key, "together": together, "schema": schema,
+            "takes": takes, "attempts": attempts, "pause": pause, "time_limit": time_limit,
+            "memory_limit": memory_limit, "concurrency": concurrency,
+        }  # fmt: skip
+
+        def declared(given: Any) -> Any:
+            made = operation_of(given, writes, options, str(Path.cwd()))
+            self.declaration = replace(self.declaration, operations=(*self.declaration.operations, made))
+            return given
+
+        if function is None:
+            return declared
+        declared(function)
+        return None if isinstance(function, str) else function
+
+    def governor(
+        self,
+        policy: str = "informed",
+        *,
+        seconds: Duration | float | None = None,
+        window: Duration | float | None = None,
+        threshold: float | None = None,
+        **options: float,
+    ) -> None:
+        """Say how the work is shared out: by which policy, with which options of it, such as `u`. A batch has `seconds` of work
+        for each worker; loads are taken over a `window` of seconds, and told when they have changed by a share of `threshold`.
+        """
+        from hayase.core.operation_data import declared_governor
+
+        given = {"policy": policy, "seconds": seconds, "window": window, "threshold": threshold, **options}
+        declaration = replace(self.declaration, governor=declared_governor(given))
+        checking.check_governor(declaration)
+        self.declaration = declaration
+
+    def view(self, stream: str, function: Any = None) -> Any:
+        """Give the records of a stream, such as an operation's results, to a function of a list of dicts, in this process, as
+        they are committed: a decorator, or a call.
+
+        It gets them in the order of the log, each at least once, also over a restart. Those for which it raises go to the dead
+        letters.
+        """
+
+        def viewed(given: Any) -> Any:
+            self._views = added(self._views, View(stream, given))
+            return given
+
+        return viewed if function is None else viewed(function)
+
     def remove(self, name: str) -> None:
-        """Take a stream, a query, an aggregate, a table, a job or rules back out of the declaration."""
+        """Take a stream, a query, an aggregate, a table, a job, an operation or rules back out of the declaration."""
         old = self.declaration
         left = replace(
             old,
@@ -238,15 +319,25 @@ class Pipeline:
             tables=tuple(each for each in old.tables if each.name != name),
             rules=tuple(each for each in old.rules if each.name != name),
             jobs=tuple(each for each in old.jobs if each.name != name),
+            operations=tuple(each for each in old.operations if each.name != name),
         )
         if left == old:
             others = [each.name for kind in (old.aggregates, old.tables, old.rules) for each in kind]
-            raise UnknownName("stream, query, aggregate, table, job or rules", name, [*self._names(), *others])
+            raise UnknownName(
+                "stream, query, aggregate, table, job, operation or rules", name, [*self._names(), *others]
+            )
         self.declaration = left
 
     def check(self) -> None:
-        """Raise a DeclarationError with everything that is wrong."""
-        checking.check(self.declaration)
+        """Raise a DeclarationError with everything that is wrong. Operations are tried on the newest records there are."""
+        checking.check(checking.infer_operations(self.home, self.declaration))
+
+    def _checked(self, declaration: PipelineDeclaration, wanted: str | None = None) -> tuple[Stage, ...]:
+        """The stages of a declaration, all of which may have to be known for the one that is wanted."""
+        stages = checking.check(checking.with_known_schemas(self.home, declaration), pending=True)
+        if wanted is None or any(each.name == wanted for each in stages):
+            return stages
+        return checking.check(checking.infer_operations(self.home, declaration))
 
     def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
         """Make the declaration the newest version in the home; a pipeline that runs takes it up at its next batch."""
@@ -311,12 +402,22 @@ class Pipeline:
         for declared in self.declaration.streams:
             if declared.name == name:
                 return Results(StreamLog.ensure(self.home.path, declared))
-        for stage in checking.check(self.declaration):
+        if any(each.name == name for each in self.declaration.operations):
+            return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
+        for stage in self._checked(self.declaration, name if name in self._names() else None):
             if stage.output.name == name and isinstance(stage.output, StreamDeclaration):
                 return Results(StreamLog.ensure(self.home.path, stage.output))
         if any(each.name == name for each in self.declaration.tables):
             raise HayaseError(f'"{name}" is a table; ask for it by p.table("{name}")')
         raise UnknownName("stream or query", name, self._names())
+
+    def _operation_stream(self, name: str) -> StreamDeclaration:
+        """What an operation writes: as the home has it, which may have been changed there, else as it is declared."""
+        newest = definitions.latest(self.home)
+        for record in newest.records if newest is not None else ():
+            if record.name == name and isinstance(record.output, StreamDeclaration):
+                return record.output
+        return next(each.stream for each in self._checked(self.declaration, name) if each.name == name)
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """What the pipeline could not take, with the reasons."""
@@ -324,7 +425,8 @@ class Pipeline:
 
     def _names(self) -> list[str]:
         declared = self.declaration
-        return [each.name for kind in (declared.streams, declared.queries, declared.jobs) for each in kind]
+        kinds = (declared.streams, declared.queries, declared.jobs, declared.operations)
+        return [each.name for kind in kinds for each in kind]
 
     # -- running --------------------------------------------------------------------------------------------------------
     def progress(self) -> Manifest:
@@ -336,11 +438,14 @@ class Pipeline:
         with self.home.lock():
             self.apply()
             if not spark:
-                with contextlib.closing(InProcess(self.home, self._clock)) as runner:
-                    return runner.run_until_idle()
+                with contextlib.closing(InProcess(self.home, self._clock)) as runner, self._viewing() as views:
+                    while runner.step():
+                        views.committed()
+                    return runner.manifest
             from hayase.engine.running import run_until_idle
 
-            return run_until_idle(self.home, master=master)
+            with self._viewing():
+                return run_until_idle(self.home, master=master)
 
     def run(
         self,
@@ -359,8 +464,22 @@ class Pipeline:
 
         with self.home.lock():
             self.apply()
-            with opened(self.home) as ledger, _served(ledger, serve, token) as on_commit:
+            with opened(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as told:
+
+                def on_commit(manifest: Manifest) -> None:
+                    views.committed()
+                    if told is not None:
+                        told(manifest)
+
                 return run(self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit)
+
+    def _viewing(self) -> Views:
+        """The views, to be called while this is entered."""
+        known = self._names() if self._views else []
+        for each in self._views:
+            if each.stream not in known:
+                self.results(each.stream)  # a stream that a job names itself, or none
+        return Views(self.home, self._views, self._clock)
 
 
 @contextlib.contextmanager

@@ -13,16 +13,21 @@ import pytest
 @pytest.mark.spark
 def test_the_demo_ends_by_itself_and_adds_up(tmp_path: Path) -> None:
     hayase = str(Path(sys.executable).with_name("hayase"))
-    command = [hayase, "demo", "--seconds", "2", "--plain", "--home", str(tmp_path / "home")]
+    command = [hayase, "demo", "--fast", "--plain", "--home", str(tmp_path / "home")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "starting Spark" in done.stdout
+    assert f"hayase dead list --grouped --home {tmp_path / 'home'}" in done.stdout
     assert "everything adds up" in done.stdout
+    assert "✗" not in done.stdout
     (appended,) = re.findall(r"the shop's appends\s+([\d,]+)\s+([\d,]+)\s+([\d,]+)", done.stdout)
     sent, accepted, refused = (int(each.replace(",", "")) for each in appended)
     assert sent == accepted + refused
-    for stage in ("revenue", "activity"):
-        (figures,) = re.findall(rf"{stage}\s+([\d,]+)\s+([\d,]+)\s+([\d,]+)", done.stdout)
-        read, processed, dead = (int(each.replace(",", "")) for each in figures)
-        assert read == accepted == processed + dead
+    read = {}
+    for stage in ("spree", "revenue", "purchases", "traffic", "scores"):
+        (figures,) = re.findall(rf"{stage}\s+([\d,]+)\s+([\d,]+)\s+([\d,]+)\s+0\s+✓", done.stdout)
+        read[stage], processed, dead = (int(each.replace(",", "")) for each in figures)
+        assert read[stage] == processed + dead
         assert dead > 0
+    assert read["spree"] == read["revenue"] == read["purchases"] == read["scores"]
+    assert read["spree"] + read["traffic"] == accepted

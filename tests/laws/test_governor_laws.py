@@ -204,7 +204,7 @@ def test_a_lane_that_is_governed_drains(data: st.DataObject, count: int, workers
     policy = data.draw(policies)
     waiting = array(data.draw(st.lists(st.integers(0, 50), min_size=count, max_size=count)), np.int64)
     governor = Governor(policy, range(count), guess=0.1)
-    for turn in range(50 * count):
+    for turn in range(50 * 51 * count):  # a decision is a visit of each worker at least, and a round has 51
         if not waiting.any():
             break
         for queue, records in governor.decide(float(turn), workers, waiting).records.items():

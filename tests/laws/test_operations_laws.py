@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hayase.core.function_sources import FunctionSource
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
-from hayase.operations.attempts import Attempts, most_calls, try_windows
-from hayase.operations.functions import FunctionSource
+from hayase.operations.attempts import Attempts, Pace, Tried, most_calls, try_windows
+from hayase.operations.functions import OperationFunction
 from hayase.operations.kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes
 from hayase.operations.windows import QUEUE, Complete, Windows, WindowSpec, windows_of
@@ -36,7 +38,7 @@ class Model:
     def renew(self) -> None:
         self.spoiled = False
 
-    def __call__(self, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+    def __call__(self, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes:
         values: list[int] = []
         counts, failures = [], {}
         for at, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist())):
@@ -50,15 +52,46 @@ class Model:
             if bad or moody or self.spoiled:
                 failures[at] = Failure("raised", f"poison {bad}")
                 counts.append(0)
+                if careful:
+                    self.renew()
             else:
                 values += records
                 counts.append(len(records))
-        return Outcomes(pa.table({"value": pa.array(values, pa.int64())}), np.array(counts, np.int64), failures)
+        took = 10 * (stops - starts)
+        return Outcomes(pa.table({"value": pa.array(values, pa.int64())}), np.array(counts, np.int64), failures, took)
+
+
+class Hours:
+    """A clock that only a pause moves; or each look at it, too."""
+
+    def __init__(self, ticking: bool) -> None:
+        self.now, self.ticking = 0.0, ticking
+        self.pauses: list[float] = []
+
+    def __call__(self) -> float:
+        self.now += 0.01 * self.ticking
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        self.pauses.append(seconds)
+
+
+def tried(
+    model: Model, windows: tuple[np.ndarray, np.ndarray], attempts: int, divide: bool, data: st.DataObject
+) -> Tried:
+    """What comes of windows that are called in portions of any size."""
+    hours, pace = Hours(data.draw(st.booleans())), Pace(data.draw(st.sampled_from([64, 1, 2, 3])))
+    done = try_windows(model, *windows, Attempts(attempts), divide, hours.sleep, model.renew, pace=pace, clock=hours)
+    if not hours.ticking and pace.windows >= 64:
+        assert len(hours.pauses) <= (0 if attempts == 1 else 2 * (attempts - 1) + 5)  # 20 records are halved five times
+    return done
 
 
 @st.composite
 def tumbling(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    sizes = draw(st.lists(st.one_of(st.just(1), st.integers(1, 20)), max_size=12))
+    sizes = draw(st.lists(st.one_of(st.just(1), st.integers(1, 20)), min_size=1, max_size=12))
     stops = np.cumsum(np.array(sizes, np.int64))
     return stops - np.array(sizes, np.int64), stops
 
@@ -68,11 +101,10 @@ def test_a_good_record_comes_out_once_and_a_poison_one_is_refused_once(
     windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
 ) -> None:
     starts, stops = windows
-    total = int(stops[-1]) if len(stops) else 0
-    poison = data.draw(st.sets(st.integers(0, max(total - 1, 0)), max_size=8)) if total else set()
+    total = int(stops[-1])
+    poison = data.draw(st.sets(st.integers(0, total - 1), max_size=8))
     model = Model(poison, {})
-    pauses: list[float] = []
-    done = try_windows(model, starts, stops, Attempts(attempts), True, pauses.append)
+    done = tried(model, windows, attempts, True, data)
     assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in poison]
     assert [each.start for each in done.refusals] == sorted(poison)
     assert all(each.stop == each.start + 1 and each.attempts >= attempts for each in done.refusals)
@@ -86,17 +118,19 @@ def test_a_good_record_comes_out_once_and_a_poison_one_is_refused_once(
         ]
         assert inside == [each for each in range(start, stop) if each not in poison]
     assert done.calls <= allowed
-    assert len(pauses) <= (0 if attempts == 1 else 2 * (attempts - 1) + 5)  # 20 records are halved five times
+    took = np.zeros(len(starts), np.int64)
+    for start, stop in model.calls:
+        took[np.searchsorted(starts, start, side="right") - 1] += 10 * (stop - start)
+    assert done.nanoseconds.tolist() == took.tolist()
 
 
 @given(windows=tumbling(), attempts=st.integers(2, 4), data=st.data())
 def test_who_fails_less_often_than_is_tried_comes_through_whole(
     windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
 ) -> None:
-    starts, stops = windows
-    total = int(stops[-1]) if len(stops) else 0
-    moods = data.draw(st.dictionaries(st.integers(0, max(total - 1, 0)), st.integers(1, attempts - 1), max_size=8))
-    done = try_windows(Model(set(), dict(moods)), starts, stops, Attempts(attempts), True, lambda seconds: None)
+    total = int(windows[1][-1])
+    moods = data.draw(st.dictionaries(st.integers(0, total - 1), st.integers(1, attempts - 1), max_size=8))
+    done = tried(Model(set(), dict(moods)), windows, attempts, True, data)
     assert not done.refusals
     assert done.rows.column("value").to_pylist() == list(range(total))
 
@@ -105,25 +139,24 @@ def test_who_fails_less_often_than_is_tried_comes_through_whole(
 def test_what_a_record_spoils_for_the_others_is_made_good(
     windows: tuple[np.ndarray, np.ndarray], attempts: int, data: st.DataObject
 ) -> None:
-    starts, stops = windows
-    total = int(stops[-1]) if len(stops) else 0
-    places = st.integers(0, max(total - 1, 0))
-    spoilers = data.draw(st.sets(places, max_size=attempts - 1)) if total else set()
+    total = int(windows[1][-1])
+    places = st.integers(0, total - 1)
+    spoilers = data.draw(st.sets(places, max_size=attempts - 1))
     model = Model(set(spoilers), {}, spoilers)
     model.spoiled = data.draw(st.booleans()) and len(spoilers) < attempts - 1
-    done = try_windows(model, starts, stops, Attempts(attempts), True, lambda seconds: None, model.renew)
+    done = tried(model, windows, attempts, True, data)
     assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in spoilers]
     assert [each.start for each in done.refusals] == sorted(spoilers)
 
 
-@given(count=st.integers(0, 20), size=st.integers(1, 6), attempts=st.integers(1, 3), data=st.data())
+@given(count=st.integers(1, 20), size=st.integers(1, 6), attempts=st.integers(1, 3), data=st.data())
 def test_windows_that_may_not_be_divided_are_refused_whole(
     count: int, size: int, attempts: int, data: st.DataObject
 ) -> None:
     starts = np.arange(count, dtype=np.int64)
     poison = data.draw(st.sets(st.integers(0, count + size), max_size=4))
     model = Model(poison, {})
-    done = try_windows(model, starts, starts + size, Attempts(attempts), False, lambda seconds: None)
+    done = tried(model, (starts, starts + size), attempts, False, data)
     bad = [at for at in range(count) if poison & set(range(at, at + size))]
     assert [(each.window, each.start, each.stop, each.attempts) for each in done.refusals] == [
         (at, at, at + size, attempts) for at in bad
@@ -298,6 +331,70 @@ def test_windows_are_those_of_brute_force_however_the_steps_are_cut_and_whoever_
     assert found == brute_force(some, spec, steps[-1])
 
 
+@st.composite
+def logs(draw: st.DrawFn) -> list[list[Record]]:
+    """What some steps bring of a few queues, in the order of their logs, at any time. A record may come once more."""
+    values = st.tuples(st.integers(-30, 30), st.sampled_from(["a", "b", "", None]), st.sampled_from([0, 1, 9]))
+    steps: list[list[Record]] = [[] for _ in range(draw(st.integers(1, 8)))]
+    for queue in range(draw(st.integers(1, 3))):
+        mine = [(at, queue, offset, *rest) for offset, (at, *rest) in enumerate(draw(st.lists(values, max_size=25)))]
+        if mine and draw(st.booleans()):
+            mine.append(mine[draw(st.integers(0, len(mine) - 1))])
+        cuts = sorted(draw(st.lists(st.integers(0, len(mine)), min_size=len(steps) - 1, max_size=len(steps) - 1)))
+        for step, (start, stop) in zip(steps, pairwise([0, *cuts, len(mine)])):
+            step += mine[start:stop]
+    return steps
+
+
+@settings(max_examples=100)
+@given(steps=logs(), base=specs(), data=st.data())
+def test_windows_by_arrival_are_those_of_the_logs_however_they_are_cut_and_whoever_takes_them(
+    steps: list[list[Record]], base: WindowSpec, data: st.DataObject
+) -> None:
+    some = [each for step in steps for each in step]
+    several = len({each[1] for each in some}) > 1
+    spec = WindowSpec("count", min(base.size, 7), min(base.slide, 7), base.by, base.per_queue or several, True)
+    workers = [Worker(windows_of(spec, RECORD)) for _ in range(2)]
+    log = StateLog()
+    found: dict[int, list[tuple[int, list[tuple[int, int]]]]] = {}
+    for version, step in enumerate(steps, 1):
+        inputs = batches(step)
+        turn = data.draw(st.integers(0, 2))
+        worker = log.caught_up(workers[turn] if turn < 2 else Worker(windows_of(spec, RECORD)), spec)
+        workers[turn % 2] = worker
+        complete = worker.windows.advance(inputs, 0, 0)
+        for instant, window in told(complete):
+            found.setdefault(window[0][0], []).append((instant, window))
+        for at, queue, offset in zip(complete.came.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
+            assert at == -1 or inputs[queue].column(OFFSET)[at].as_py() == offset
+        log.forward(worker, complete.state, version, 0, data.draw(st.sampled_from([0, 0, 1, 3, 9])))
+        if data.draw(st.booleans()):
+            log.join()
+        assert len(log.caught_up(Worker(windows_of(spec, RECORD)), spec).windows) == len(worker.windows)
+    for queue in range(3):
+        assert found.get(queue, []) == by_arrival([each for each in some if each[1] == queue], spec)
+
+
+def by_arrival(mine: list[Record], spec: WindowSpec) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Every window of one queue, as its instant and its records, in the order in which they are full."""
+    groups: dict[object, list[Record]] = {}
+    found = []
+    for each in mine:
+        values = {"user": each[3], "value": each[4]}
+        group = groups.setdefault(tuple(values[name] for name in spec.by), [])
+        group.append(each)
+        if len(group) >= spec.size and (len(group) - spec.size) % spec.slide == 0:
+            found.append((each[0], [one[1:3] for one in group[-spec.size :]]))
+    return found
+
+
+def test_queues_take_turns_by_time_as_far_as_their_own_order_lets_them() -> None:
+    times = {0: [5, 1, 9], 1: [4, 6, 2, 20]}
+    some: list[Record] = [(at, queue, offset, "a", 0) for queue in times for offset, at in enumerate(times[queue])]
+    found = told(windows_of(WindowSpec("count", 1, 1, by_arrival=True), RECORD).advance(batches(some), 0, 0))
+    assert [instant for instant, _ in found] == [4, 5, 1, 6, 2, 9, 20]
+
+
 @pytest.mark.parametrize("spec", [WindowSpec("time", 40, 40), WindowSpec("time", 40, 20), WindowSpec("count", 4, 4)])
 def test_who_is_told_again_what_he_knows_does_not_take_it_twice(spec: WindowSpec) -> None:
     one, other = windows_of(spec, RECORD), windows_of(spec, RECORD)
@@ -327,7 +424,7 @@ class Identities:
     def renew(self) -> None:
         pass
 
-    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes:
         ids, values = columns(rows, "id", "value")
         given: list[int] = []
         counts, failures = [], {}
@@ -346,7 +443,7 @@ class Identities:
 def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
     some: list[Record], spec: WindowSpec, steps: list[int], attempts: int, data: st.DataObject
 ) -> None:
-    function = FunctionSource("nobody:asks")
+    function = OperationFunction(FunctionSource("nobody:asks"))
     queues = ("q0", "q1", "q2")
     config = OperationConfig("op", "1", function, spec, queues, RECORD, OUTPUT, "at", attempts=Attempts(attempts))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import hayase as hy
+import marking
 import shop
 from hayase.engine.running import running
 from shop import Event
@@ -44,7 +45,10 @@ def events(chunks: int) -> list[Event]:
 
 
 def pipeline_at(home: Path) -> hy.Pipeline:
-    return shop.shop(home, SLACK, STAGES)
+    """The shop, and an operation that fails for some of its events."""
+    p = shop.shop(home, SLACK, STAGES)
+    p.operation(marking.mark, reads="events", writes="marks", schema=marking.MARKS, attempts=1, time_limit="2 s")
+    return p
 
 
 def main(home: Path, chunks: int, master: str | None) -> None:

@@ -13,13 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import kill
 import psutil
 import pytest
 
+import hayase as hy
+import marking
 from hayase.core.stages import MAIN
 from hayase.engine.home import Home
 from hayase.engine.manifests import Commits
@@ -91,6 +95,16 @@ def check_whole(home: Path, chunks: int) -> None:
     pipeline, events = kill.pipeline_at(home), kill.events(chunks)
     check(pipeline, expected(events, kill.SLACK, finished=True), kill.MODELLED)
     check_windowed(pipeline, events, kill.SLACK, home.with_name(f"{home.name}-unkilled"))
+    check_marks(pipeline, [each.row() for each in events])
+
+
+def check_marks(pipeline: hy.Pipeline, events: list[dict[str, Any]]) -> None:
+    """Every good event is marked once, every bad one is in the dead letters once."""
+    good = [each for each in events if each["amount"] not in marking.BAD]
+    marks = [{name: row[name] for name in ("at", "user", "amount")} for row in pipeline.results("marks").rows()]
+    assert Counter(map(str, marks)) == Counter(map(str, good))
+    letters = [row["offset"] for row in pipeline.dead_letters() if row["stage"] == "marks"]
+    assert sorted(letters) == [offset for offset, each in enumerate(events) if each["amount"] in marking.BAD]
 
 
 @pytest.mark.timeout(90 + 60 * KILLS)

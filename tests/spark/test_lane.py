@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 import hayase as hy
 import shop
+from hayase.core.stages import MAIN
 from hayase.engine import definitions
-from hayase.engine.lane import Lane
+from hayase.engine.lanes import Lanes
 from hayase.engine.running import run_until_idle, running
 from shop import Event, check, expected
 
@@ -34,7 +35,7 @@ def append(pipeline: hy.Pipeline, events: list[Event]) -> None:
     pipeline.append("events", [each.row() for each in events])
 
 
-def until(condition: Callable[[], bool], lane: Lane, patience: float = 60.0) -> None:
+def until(condition: Callable[[], bool], lane: Lanes, patience: float = 60.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         lane.check()
@@ -75,7 +76,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     append(pipeline, given[:100])
     pipeline.apply()
     with running(pipeline.home, session=spark) as lane:
-        query = lane._query.runId
+        query = lane._lanes[MAIN]._query.runId
         until(lane.is_idle, lane)
         for name in ("ranks", "big", "copy"):
             pipeline.query(name, shop.QUERIES[name])
@@ -96,7 +97,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
         for each in _workers():
             each.kill()  # a task that was theirs is tried again, in a worker that holds no kernels
         until(lane.is_idle, lane)
-        assert lane._query.runId == query
+        assert lane._lanes[MAIN]._query.runId == query
         pipeline.finish("events")
         until(lane.is_idle, lane)
     want = expected(given, 6, finished=True)

@@ -28,7 +28,8 @@ from hayase.core.clock import now_us
 from hayase.engine.doctor import Facts, diagnose
 from hayase.engine.home import Home
 from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits, Manifest
+from hayase.engine.ledger import Ledger
+from hayase.engine.manifests import Manifest
 from hayase.pipeline import Pipeline
 
 PIPELINE = """\
@@ -333,7 +334,7 @@ class TestServe:
 
         @contextlib.contextmanager
         def running(
-            home: Home, *, commits: Commits, on_commit: Callable[[Manifest], None], **_: object
+            home: Home, *, ledger: Ledger, on_commit: Callable[[Manifest], None], **_: object
         ) -> Iterator[object]:
             runner = InProcess(home, now_us)
             on_commit(runner.run_until_idle())

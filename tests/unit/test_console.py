@@ -15,6 +15,7 @@ from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
+from hayase.engine.governing import QueueSeen, Seen
 from hayase.engine.manifests import Manifest
 from hayase.engine.positions import Firing, Offset, Position
 from hayase.engine.reducing import Figures
@@ -124,6 +125,71 @@ class TestLiveView:
     def test_the_summary_shows_what_does_not_add_up(self) -> None:
         broken = Manifest(version=1, totals={"totals": Figures(read=3, processed=1)})
         assert "does not add up" in shown(summary(Manifest(), broken, {}, 1.0))
+
+
+def queue(number: int, **more: float) -> QueueSeen:
+    figures = {
+        "rate": 2.0,
+        "service": 0.1,
+        "load": 0.2,
+        "share": 0.25,
+        "waiting": 3,
+        "waited": 0.42,
+        "polls": 40,
+        "empty": 2,
+    }
+    return QueueSeen(stage="scores", stream=f"q{number}", **{**figures, **more})  # type: ignore[arg-type]
+
+
+class TestGovernors:
+    MAIN = Seen("main", "informed", 4, 0, 130, 1, (
+        QueueSeen("", "orders", 1_000.0, 4e-6, 0.004, 1.0, 0, 0.0, 129, 0),
+    ))  # fmt: skip
+    OPERATIONS = Seen("operations", "als", 4, 0, 123_456, 61_728, (
+        queue(1), queue(2, load=12.5, waiting=1_234_567, waited=95.0, share=0.5), queue(3, load=0.0, waiting=0, share=0.0),
+    ))  # fmt: skip
+
+    @pytest.mark.parametrize("width", [80, 120])
+    def test_queues_stand_below_the_stages(self, width: int) -> None:
+        governed = frame(manifest(3, 200), manifest(5, 1_000), governors=(self.MAIN, self.OPERATIONS))
+        lines = [line.rstrip() for line in shown(live_view(governed), width).splitlines()]
+        assert lines[5:-1] == [
+            "",
+            "queue          load  share  length   waits   polls   empty",
+            "──────────────────────────────────────────────────────────",
+            "scores ← q2    12.5    50%   1.23M    95 s      40       2",
+            "scores ← q1    0.20    25%       3  420 ms      40       2",
+            "orders        0.004   100%       0       —     129       0",
+            "scores ← q3       0     0%       0       —      40       2",
+            "main: informed, load 0.004 on 4 slots, 0.8% of 130 polls empty",
+            "operations: als, load 12.7 on 4 slots, 50.0% of 123,456 polls empty",
+            "",
+        ]
+
+    def test_of_many_queues_the_busiest_are_shown(self) -> None:
+        many = Seen("operations", "als", 4, 0, 0, 0, tuple(queue(each, load=each / 100) for each in range(2_010)))
+        governed = frame(manifest(3, 200), manifest(5, 1_000), governors=(many,))
+        text = shown(live_view(governed))
+        assert text.count("scores ← ") == 10
+        assert "scores ← q2009" in text
+        assert "… and 2,000 more" in text
+        assert all(len(line) <= 80 for line in text.splitlines())
+        assert plain_lines(governed)[-1] == "and 2000 more queues"
+
+    def test_plain_lines_have_one_per_queue(self) -> None:
+        governed = frame(manifest(3, 200), manifest(5, 1_000), governors=(self.OPERATIONS,))
+        assert plain_lines(governed)[1:] == [
+            "governor of operations: als, load 12.7 on 4 slots, 50.0% of 123,456 polls empty",
+            "queue scores ← q2: load 12.5, share 50%, length 1234567 since 95 s, polls 40, empty 2",
+            "queue scores ← q1: load 0.20, share 25%, length 3 since 420 ms, polls 40, empty 2",
+            "queue scores ← q3: load 0, share 0%, length 0, polls 40, empty 2",
+        ]
+
+    def test_a_display_shows_what_it_is_given(self) -> None:
+        console = Console(file=io.StringIO(), width=80)
+        with open_display(console, "shop", 0.0) as display:
+            display.show(1.0, manifest(1, 100), {"events": 100}, (self.MAIN,))
+        assert "queue orders: load 0.004" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 class TestDisplay:

@@ -177,13 +177,13 @@ STATEMENTS: dict[str, list[str]] = {  # What is no query.
         "1:1: one query is one statement; this text has several; write: select ... from ...",
     ],
     "select sum(, a) from s group by k": [
-        '1:12: syntax error at or near ","',
+        '1:12: syntax error at or near ","; look at what stands right before it; something is missing there, or too much',
     ],
     "select 'a from s": [
         "1:1: cannot read the query; is a quote left open?",
     ],
     "select end from s": [
-        '1:8: syntax error at or near "end"; a column of that name is written in double quotes: "end"',
+        '1:8: syntax error at or near "end"; a column or stream of that name is written in double quotes: "end"',
     ],
 }  # fmt: skip
 
@@ -282,7 +282,7 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
         '1:22: "3" cannot follow Now; write [Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length',
     ],
     "select k from s [Rows 5": [
-        '1:23: cannot read the query near "5": Expecting ]',
+        '1:23: cannot read the query near "5": Expecting ]; close the "["',
     ],
     "select k from s [Rows 5] x [Rows 3]": [
         "1:28: a stream has one window; remove one of the two",

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from hayase.core.errors import DamagedState
-from hayase.engine.gate import BATCH_ROWS, FileGate, Grants
+from hayase.engine.gate import BATCH_ROWS, FileGate, Grants, Told
 
 
 def test_without_a_file_everything_is_granted(tmp_path: Path) -> None:
     assert FileGate(tmp_path / "gate.json").grants() == Grants()
-    assert Grants().rows("any") == BATCH_ROWS
+    assert Grants().rows("any", "s") == BATCH_ROWS
 
 
 def test_what_is_set_is_seen_by_another_gate_at_once(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_what_is_set_is_seen_by_another_gate_at_once(tmp_path: Path) -> None:
 
 def test_a_stage_gets_no_more_than_the_limit() -> None:
     grants = Grants(limit=10, stages={"small": 3, "large": 30})
-    assert [grants.rows(each) for each in ("small", "large", "other")] == [3, 10, 10]
+    assert [grants.rows(each, "s") for each in ("small", "large", "other")] == [3, 10, 10]
 
 
 def test_a_damaged_gate_says_so(tmp_path: Path) -> None:
@@ -33,3 +33,29 @@ def test_a_damaged_gate_says_so(tmp_path: Path) -> None:
     path.write_text('{"open": tru')
     with pytest.raises(DamagedState, match="delete it"):
         FileGate(path).grants()
+
+
+def test_what_is_governed_and_not_granted_gets_nothing() -> None:
+    grants = Grants(limit=10, stages={"small": 3}, queues={"small": {"s": 5}, "large": {"s": 50, "t": 1}})
+    found = [
+        grants.rows(*each) for each in (("small", "s"), ("large", "s"), ("large", "t"), ("small", "t"), ("x", "s"))
+    ]
+    assert found == [3, 10, 1, 0, 0]
+
+
+def test_what_is_told_is_heard_at_once(tmp_path: Path) -> None:
+    here, there = (FileGate(tmp_path / "gates" / "main.json") for _ in range(2))
+    assert there.told() == Told()
+    for slots in range(1, 40):
+        work = {"scores": {"orders": (slots * 10, slots / 4)}}
+        here.tell(slots, work)
+        assert there.told() == Told(slots, work)
+    assert there.told() is there.told(), "read once"
+    assert there.grants() == Grants()
+    assert [each.name for each in (tmp_path / "gates").iterdir()] == ["main.told.json"]
+
+
+@pytest.mark.parametrize("text", ["", '{"slots": 1', '{"slots": 2}', '{"slots": 2, "work": {"a": 3}}', "[]"])
+def test_what_was_told_before_a_loss_of_power_may_be_lost(tmp_path: Path, text: str) -> None:
+    (tmp_path / "main.told.json").write_text(text)
+    assert FileGate(tmp_path / "main.json").told() == Told()

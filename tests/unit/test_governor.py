@@ -16,12 +16,13 @@ from hayase.governor import (
     Informed,
     LoadMeter,
     Loads,
+    Policy,
     RoundRobin,
     Sight,
     policy_named,
 )
 from hayase.governor.adaptive import WALKS, drawn, rest, restraint
-from hayase.governor.governor import pooled
+from hayase.governor.governor import RESTS
 from hayase.governor.informed import expected_records, fair_records
 from hayase.governor.loads import LEAST, PANES
 
@@ -250,13 +251,44 @@ class TestPolicies:
 
 
 class TestGovernor:
+    @staticmethod
+    def measured(policy: Policy, rates: list[float], service: float, seconds: float) -> Governor:
+        governor = Governor(policy, range(len(rates)), window=16.0, seconds=seconds)
+        done = np.ones(len(rates))
+        governor.observe(0.0, 0 * done, 0 * done, 0 * done)
+        governor.observe(1.0, np.array(rates), service * done, done)
+        return governor
+
     def test_lists_of_all_workers_are_laid_together(self) -> None:
-        seen = sight([30.0, 10.0], [0.1, 0.1], workers=8)
-        whole = pooled(Adaptive(u=0.5), seen, 0, seconds=20.0)
-        assert whole.queues.tolist() == [0, 1]
-        assert whole.records.sum() == 8 * 51 * 3  # a list is 5.1 s of work for each; three times fit into 20 s
-        assert whole.records[0] / whole.records.sum() == pytest.approx(0.75, abs=0.05)
-        assert whole.look_again == pytest.approx(0.5 * (8 - 4) / 4 * 0.1 * 51 * 3)
+        governor = self.measured(Adaptive(), [30.0, 10.0], 0.1, seconds=20.0)
+        decision = governor.decide(1.0, 8, np.array([0, 0]))
+        assert (
+            sum(decision.records.values()) == 8 * 51 * 3
+        )  # a list is 5.1 s of work for each; three times fit into 20 s
+        assert decision.records[0] / (8 * 51 * 3) == pytest.approx(0.75, abs=0.05)
+        assert decision.look_again == 0.0
+
+    def test_a_list_that_is_too_long_for_one_decision_goes_on_in_the_next(self) -> None:
+        governor = self.measured(RoundRobin(), [1.0] * 50, 0.1, seconds=1.0)
+        served = [governor.decide(1.0, 1, np.zeros(50, np.int64)).records for _ in range(5)]
+        assert [list(each) for each in served] == [list(range(at, at + 10)) for at in range(0, 50, 10)]
+        assert set(governor.decide(1.0, 1, np.zeros(50, np.int64)).records) == set(range(10))
+
+    def test_rests_between_visits_come_after_them_and_are_short(self) -> None:
+        pause = 0.5 * (8 - 4) / 4 * 0.1
+        governor = self.measured(Adaptive(u=0.5), [30.0, 10.0], 0.1, seconds=20.0)
+        visits = int(RESTS / pause)
+        decision = governor.decide(1.0, 8, np.array([0, 0]))
+        assert sum(decision.records.values()) == 8 * visits
+        assert decision.look_again == pytest.approx(pause * visits)
+
+    def test_a_notice_ends_a_list_but_not_before_its_first_visit(self) -> None:
+        governor = self.measured(Adaptive(), [0.0, 1.0], 1.0, seconds=1.0)  # a visit in each decision
+        met = []
+        for second in range(2, 6):
+            governor.observe(float(second), np.array([0.0, 9.0**second]), np.array([1.0, 1.0]), np.array([1, 1]))
+            met += governor.decide(float(second), 1, np.array([0, 0])).records
+        assert met == [0, 1, 0, 1]  # all in turn: the first visit of every list
 
     def test_it_measures_and_decides(self) -> None:
         governor = Governor(Informed(seconds=1.0), ["slow", "fast"], window=16.0)
@@ -275,6 +307,11 @@ class TestGovernor:
         assert order == ["b", "a", "new"]
         governor.among([])
         assert governor.decide(9.0, 1, np.array([], np.int64)).records == {}
+
+    def test_who_was_served_comes_after_those_that_wait_also_at_the_same_moment(self) -> None:
+        governor = Governor(Informed(seconds=0.1), ["a", "b", "c"])
+        order = [*(next(iter(governor.decide(1.0, 1, np.array([9, 9, 9])).records)) for _ in range(6))]
+        assert order == ["a", "b", "c"] * 2
 
     def test_without_workers_it_decides_as_for_one(self) -> None:
         assert Governor(Informed(), ["a"]).decide(0.0, 0, np.array([100])).records == {"a": 10}

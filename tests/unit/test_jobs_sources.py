@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hayase.core.errors import DeclarationError
-from hayase.jobs.sources import FunctionSource, needed_text, source_of
+from hayase.core.function_sources import FunctionSource, needed_text, source_of
 
 SCRIPT = """
 from __future__ import annotations
@@ -55,7 +55,12 @@ def test_a_script_is_not_run_for_its_functions(tmp_path: Path, capfd: pytest.Cap
 
 
 def test_a_module_that_is_running_is_not_imported_again(tmp_path: Path) -> None:
-    code = "from hayase.jobs.sources import source_of\ndef f(x): return x\nprint(source_of(f))\nassert source_of(f).load() is f\n"
+    code = """
+from hayase.core.function_sources import source_of
+def f(x): return x
+print(source_of(f))
+assert source_of(f).load() is f
+"""
     (tmp_path / "running_module.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "-m", "running_module"], capture_output=True, text=True, check=True, cwd=tmp_path
@@ -74,10 +79,12 @@ def test_the_text_of_a_function_is_what_it_needs(tmp_path: Path) -> None:
     assert needed_text(SCRIPT.replace("line)\n", "line)  # a remark\n\n"), "parse") == text
     assert needed_text(SCRIPT.replace("d+", "d"), "parse") != text
     assert needed_text(SCRIPT.replace("len(values)", "sum(values)"), "parse") == text
+    assert needed_text(SCRIPT.replace("@job.map(attempts=2)", '@p.operation(reads=["logs"])'), "parse") == text
+    assert needed_text(SCRIPT.replace("@job.map(attempts=2)", '@p.view("logs")'), "parse") == text
 
 
 def test_names_of_functions() -> None:
-    assert source_of(source_of).name == "hayase.jobs.sources:source_of"
+    assert source_of(source_of).name == "hayase.core.function_sources:source_of"
     assert source_of(source_of).load() is source_of
     assert "def source_of" in source_of(source_of).text()
 
@@ -86,6 +93,8 @@ def test_names_of_functions() -> None:
 
     with pytest.raises(DeclarationError, match="stands inside of something else"):
         source_of(inner)
+    with pytest.raises(DeclarationError, match="a lambda cannot be found by other processes"):
+        source_of(lambda record: None)
     with pytest.raises(DeclarationError, match="is no function"):
         source_of(3)  # type: ignore[arg-type]
 
@@ -98,7 +107,7 @@ def test_functions_that_cannot_be_had(tmp_path: Path) -> None:
     for name, told in {
         "broken_functions:god": 'broken_functions has no "god"; did you mean "good"?',
         "broken_functions:TEXT": "broken_functions:TEXT is a str and no function; name a function",
-        "worse_functions:f": "the module worse_functions cannot be loaded: ZeroDivisionError: division by zero",
+        "worse_functions:f": "the module worse_functions cannot be loaded: ZeroDivisionError: division by zero in <module>, line 1",
         "no_such_module:f": "there is no module no_such_module; it must be installed, or lie in the directory of the pipeline",
         f"{folder}/broken_functions.py:bad": f'{folder}/broken_functions.py has no "bad"; it has no function at all',
     }.items():

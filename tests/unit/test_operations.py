@@ -19,14 +19,15 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DeclarationError
+from hayase.core.function_sources import FunctionSource
 from hayase.core.stages import OFFSET, TIME, Outcome
 from hayase.operations.attempts import Attempts
 from hayase.operations.checking import check_function
 from hayase.operations.children import Children, Limits, shared_children
 from hayase.operations.frames import Garbled, pack_answer, unpack_answer
-from hayase.operations.functions import FunctionSource, Unfit, failure_of
+from hayase.operations.functions import OperationFunction, Unfit, failure_of
 from hayase.operations.kernel import OperationConfig, OperationKernel
-from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.results import fit_results, schema_of_results
 from hayase.operations.running import run
 from hayase.operations.windows import WindowSpec
@@ -43,8 +44,8 @@ def directory() -> str:
     return str(MODULE.parent)
 
 
-def source(directory: str, name: str) -> FunctionSource:
-    return FunctionSource(f"test_operations_functions:{name}", directory)
+def source(directory: str, name: str, module: str = "test_operations_functions", **others: Any) -> OperationFunction:
+    return OperationFunction(FunctionSource(f"{module}:{name}", directory), **others)
 
 
 @pytest.fixture(scope="module")
@@ -239,17 +240,20 @@ def test_a_request_is_cut_into_portions_and_only_the_rows_that_are_needed_go_out
 
 def test_answers_that_cannot_be_are_not_believed() -> None:
     table = pa.table({"x": pa.array([1, 2], pa.int64())}, schema=WRITES)
-    good = b"".join(bytes(memoryview(part)) for part in pack_answer(0, Outcomes(table, np.array([2]))))
+    good = b"".join(
+        bytes(memoryview(part)) for part in pack_answer(0, Outcomes(table, np.array([2]), {}, np.array([5])))
+    )
     assert unpack_answer(good, WRITES, 1)[1].rows.equals(table)
     for bad in (b"", good[:30], good[:-8], good[8:]):
         with pytest.raises(Garbled):
             unpack_answer(bad, WRITES, 1)
     for outcomes in (
-        Outcomes(table, np.array([1])),
-        Outcomes(table, np.array([3, -1])),
-        Outcomes(table, np.array([1, 1])),
-        Outcomes(table, np.array([2]), {0: Failure("raised", "")}),
-        Outcomes(table, np.array([2]), {1: Failure("raised", "")}),
+        Outcomes(table, np.array([1]), {}, np.array([5])),
+        Outcomes(table, np.array([3, -1]), {}, np.array([5, 5])),
+        Outcomes(table, np.array([1, 1]), {}, np.array([5, 5])),
+        Outcomes(table, np.array([2]), {0: Failure("raised", "")}, np.array([5])),
+        Outcomes(table, np.array([2]), {1: Failure("raised", "")}, np.array([5])),
+        Outcomes(table, np.array([2]), {}, np.array([-5])),
     ):
         with pytest.raises(Garbled):
             unpack_answer(b"".join(bytes(memoryview(part)) for part in pack_answer(0, outcomes)), WRITES, 1)
@@ -265,7 +269,7 @@ def test_any_kind_of_function_gives_the_same_here_and_in_a_child(directory: str,
     rows, at = rows_of(*[None] * 6), np.arange(6)
     there = children.call(rows, at, at + 1)
     function = source(directory, name).load()
-    here = run(function, WRITES, rows, at, at + 1)
+    here = run(function, WRITES, Request(rows, at, at + 1))
     function.close()
     children.close()
     assert there.rows.equals(here.rows)
@@ -273,7 +277,7 @@ def test_any_kind_of_function_gives_the_same_here_and_in_a_child(directory: str,
 
 
 def test_asynchronous_functions_are_at_work_on_several_windows_and_fail_alone(directory: str) -> None:
-    asked = FunctionSource("test_operations_functions:together", directory, together=4)
+    asked = source(directory, "together", together=4)
     children = Children(asked, READS, WRITES, PATIENT)
     assert singly(children, *[None] * 8).rows.column("x").to_pylist() == [4] * 8
     done = singly(children, None, "raise", None, None, "exit", None, None, "memory", None)
@@ -295,7 +299,7 @@ def test_a_window_sees_its_own_records_whatever_others_did_to_theirs(directory: 
     rows = pa.record_batch([pa.array([1, 2, 3]), pa.array([["a"]] * 3, pa.list_(pa.string()))], schema=reads)
     function = source(directory, "changing").load()
     starts = np.array([0, 0, 1])
-    done = run(function, WRITES, rows, starts, np.array([2, 3, 3]))
+    done = run(function, WRITES, Request(rows, starts, np.array([2, 3, 3])))
     assert done.rows.column("x").to_pylist() == [2, 2, 2]
 
 
@@ -313,7 +317,7 @@ def test_a_window_sees_its_own_records_whatever_others_did_to_theirs(directory: 
 )
 def test_output_that_does_not_fit_is_refused_with_the_reason(directory: str, way: str, reason: str) -> None:
     function, at = source(directory, "strange").load(), np.arange(3)
-    done = run(function, WRITES, rows_of(None, way, None), at, at + 1)
+    done = run(function, WRITES, Request(rows_of(None, way, None), at, at + 1))
     assert done.counts.tolist() == [1, 0, 1]
     assert [(at, each.kind, each.reason) for at, each in done.failures.items()] == [(1, "unfit", reason)]
 
@@ -337,7 +341,7 @@ def test_functions_that_cannot_be_had(tmp_path: Path) -> None:
 
     def wrong(named: str) -> str:
         with pytest.raises(DeclarationError) as told:
-            Children(FunctionSource(named, str(tmp_path)), READS, WRITES, PATIENT).check()
+            Children(OperationFunction(FunctionSource(named, str(tmp_path))), READS, WRITES, PATIENT).check()
         return str(told.value)
 
     assert wrong("broken_ours:f") == (
@@ -346,14 +350,12 @@ def test_functions_that_cannot_be_had(tmp_path: Path) -> None:
     assert wrong("crashing_ours:f") == "crashing_ours:f cannot be loaded: it ended the process with exit code 9"
     assert wrong("leaving_ours:f").startswith("SystemExit: 2")
     assert wrong("no_such_ours:f").startswith("there is no module no_such_ours")
-    assert wrong("plain_ours:on") == 'the module plain_ours has no "on"; did you mean "one"?'
+    assert wrong("plain_ours:on") == 'plain_ours has no "on"; did you mean "one"?'
     assert wrong("plain_ours:number") == "plain_ours:number is a int and no function; name a function"
     assert "must take one argument" in wrong("plain_ours:none")
     assert "must take one argument" in wrong("plain_ours:two")
-    with pytest.raises(DeclarationError, match="names no function"):
-        FunctionSource("plain_ours")
     with pytest.raises(DeclarationError, match='no function takes "rows"'):
-        FunctionSource("plain_ours:one", takes="rows")
+        source(str(tmp_path), "one", "plain_ours", takes="rows")
 
 
 def test_two_versions_of_a_module_live_side_by_side(tmp_path: Path) -> None:
@@ -361,7 +363,7 @@ def test_two_versions_of_a_module_live_side_by_side(tmp_path: Path) -> None:
     for version in (1, 2):
         (tmp_path / str(version)).mkdir()
         (tmp_path / str(version) / "versioned_ours.py").write_text(f"def f(records): return {{'x': {version}}}")
-    both = [Children(FunctionSource("versioned_ours:f", str(tmp_path / each)), READS, WRITES) for each in ("1", "2")]
+    both = [Children(source(str(tmp_path / each), "f", "versioned_ours"), READS, WRITES) for each in ("1", "2")]
     for _ in range(2):
         found += [singly(each, None).rows.column("x").to_pylist() for each in both]
     for each in both:
@@ -490,9 +492,11 @@ def test_every_good_record_comes_out_once_and_every_bad_one_is_refused_once(
             refused += (each.rows + start).tolist()
             assert all(reason.startswith('operation "work" (version v1) failed in ') for reason in each.reasons)
         for lost in outcome.spoiled:
-            assert lost.ids is not None
-            refused += lost.ids.tolist()
-            assert lost.rows.column("__stream").to_pylist() == ["q"] * len(lost.reasons)
+            assert lost.rows.schema.names == READS.names
+            assert lost.rows.column("x").to_pylist() == lost.offsets
+            refused += lost.offsets
+            assert lost.streams == ["q"] * len(lost.reasons)
+            assert min(lost.attempts) >= 2
         assert outcome.rows.column("time").cast(pa.int64()).to_pylist() == sorted(
             outcome.rows.column("time").cast(pa.int64()).to_pylist()
         )
@@ -565,11 +569,12 @@ def test_configurations_that_cannot_be(directory: str) -> None:
         (lambda: WindowSpec("rows", 1, 1), 'no window goes by "rows"'),
         (lambda: WindowSpec("count", 0, 0), "a window of nothing"),
         (lambda: WindowSpec("time", 1_000_000, 2_000_000), "a window of 1 s that slides by 2 s leaves records out"),
+        (lambda: WindowSpec("time", 1, 1, by_arrival=True), "cannot take records as they come"),
         (lambda: Attempts(0), "0 attempts are none"),
         (lambda: Limits(seconds=0), "cannot have 0 seconds"),
         (lambda: Limits(seconds=float("inf")), "cannot have inf seconds"),
         (lambda: Limits(memory=0), "cannot have 0 bytes"),
-        (lambda: FunctionSource("a:b", together=0), "0 windows at once are none"),
+        (lambda: source(".", "a", together=0), "0 windows at once are none"),
         (lambda: Attempts(1, -1.0), "negative"),
     ]:
         with pytest.raises(DeclarationError, match=told):

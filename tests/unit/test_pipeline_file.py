@@ -9,6 +9,9 @@ import pytest
 
 from hayase.core.declarations import (
     DAY,
+    FieldMistake,
+    GovernorDeclaration,
+    OperationDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
@@ -16,10 +19,8 @@ from hayase.core.declarations import (
     StreamDeclaration,
     TableDeclaration,
 )
-from hayase.core.errors import DeclarationError, Mistake, UnknownName
+from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.pipeline_file import Place, pipeline_text, read_pipeline
-from hayase.core.templates import template
-from hayase.core.times import instant
 from hayase.tables.jq import Jq
 from hayase.tables.rule_text import rules_in
 
@@ -387,32 +388,6 @@ def test_streams_that_stages_make_are_not_written():
     made = StreamDeclaration("totals", "time timestamp", time="time", ordered=True)
     with pytest.raises(DeclarationError, match='stream "totals" is made by a stage'):
         pipeline_text(PipelineDeclaration("shop", (made,)))
-
-
-def test_the_template_is_a_pipeline_with_a_broken_and_a_late_event(tmp_path):
-    files = template()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    shop = read_pipeline(tmp_path / "pipeline.yaml")
-    assert shop.home == tmp_path / "home"
-    assert files[".gitignore"].splitlines()[-1] == "/home/"
-    (events,) = shop.declaration.streams
-    rows = [json.loads(line) for line in files["events.ndjson"].splitlines()]
-    assert len(rows) == 24
-    assert all(list(row) == events.arrow_schema.names for row in rows)
-    assert len({row["uuid"] for row in rows}) == 24
-    assert [row["uuid"] for row in rows if isinstance(row["amount"], str)] == ["e12"]
-    latest, late = 0, []
-    for row in rows:
-        time = instant(row["time"])
-        late += [row["uuid"]] if time < latest - events.slack else []
-        latest = max(latest, time)
-    assert late == ["e17"]
-
-
-def test_an_unknown_template_is_refused():
-    with pytest.raises(UnknownName, match='unknown template "shops"; did you mean "shop"'):
-        template("shops")
 
 
 @pytest.mark.parametrize(("text", "said"), [("0", "0 is no number of buckets"), ("many", '"many" is no number of')])
@@ -804,3 +779,109 @@ def test_mistakes_in_jobs_have_their_place(tmp_path: Path, old: str, new: str, s
     with pytest.raises(DeclarationError) as caught:
         read_pipeline(tmp_path / "pipeline.yaml")
     assert said in str(caught.value)
+
+
+OPERATIONS = """\
+pipeline: shop
+streams:
+  orders: {schema: "time timestamp, user_id string, amount double", time: time}
+  returns: {schema: "time timestamp, user_id string, amount double", time: time}
+operations:
+  scores:
+    reads: [orders, returns]
+    function: shop_functions:score
+    window: 10
+    slide: 5
+    key: user_id
+    schema: |
+      user_id string,
+      score double
+    takes: batch
+    attempts: 5
+    pause: 100 ms
+    time_limit: 2 s
+    memory_limit: 512 MiB
+    concurrency: 4
+  minutes: {reads: "*s", function: functions/script.py:each, window: 5 minutes, together: true, schema: n bigint}
+governor: {policy: als, u: 0.5, length: 20, seconds: 1, window: 30 s, threshold: 0.2}
+"""
+
+
+def test_operations_and_the_governor_are_read_and_written(read, tmp_path):
+    declared = read(OPERATIONS).declaration
+    where = str(tmp_path)
+    assert declared.operations == (
+        OperationDeclaration(
+            "scores", ("orders", "returns"), "shop_functions:score", where, "user_id string, score double",
+            window=10, slide=5, key=("user_id",), takes="batch", attempts=5, pause=100_000, time_limit=2_000_000,
+            memory_limit=512 * 2**20, concurrency=4,
+        ),
+        OperationDeclaration(
+            "minutes", ("*s",), "functions/script.py:each", where, "n bigint",
+            window=300_000_000, by_time=True, together=True,
+        ),
+    )  # fmt: skip
+    assert declared.governor == GovernorDeclaration("als", (("length", 20), ("u", 0.5)), 1.0, 30.0, 0.2)
+    assert read(pipeline_text(declared)).declaration == declared
+    assert PipelineDeclaration.from_json(json.loads(json.dumps(declared.as_json()))) == declared
+
+
+def test_what_operations_do_not_say_is_left_out(read):
+    text = """\
+pipeline: shop
+operations:
+  scores:
+    reads: orders
+    function: shop:score
+governor:
+  policy: round-robin
+"""
+    assert pipeline_text(read(text).declaration) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("reads: [orders, returns]", "red: orders", '7:5: unknown key "red" in operation "scores"; did you mean "reads"?'),
+        ("reads: [orders, returns]", "red: orders", '6:3: operation "scores" has no reads; name a stream, several, or q*'),
+        ("reads: [orders, returns]", "reads: [a-b]", '7:12: "a-b" names no stream of operation "scores"'),
+        ("reads: [orders, returns]", "reads: {a: b}", '7:12: reads of operation "scores": this must be text, not a mapping'),
+        ("function: shop_functions:score", "function: score", '8:15: "score" names no function; write it like module'),
+        ("window: 10", "window: soon", '9:13: window of operation "scores": "soon" is no window; give a number of'),
+        ("window: 10", "window: 3", '10:12: windows of operation "scores" leave records out'),
+        ("window: 10", "window: 0", '9:13: a window of operation "scores" of nothing'),
+        ("slide: 5", "slide: 5 s", '10:12: windows of operation "scores" last so many records, and do not slide by that'),
+        ("slide: 5", "slide:", '10:11: slide of operation "scores": there is no value'),
+        ("score double", "score duble", '14:13: schema of operation "scores": column "score": unknown type'),
+        ("takes: batch", "takes: rows", '15:12: no function takes "rows"; say records or batch'),
+        ("attempts: 5", "attempts: five", '16:15: attempts of operation "scores": "five" is no whole number'),
+        ("pause: 100 ms", "pause: short", '17:12: pause of operation "scores": "short" is not a duration'),
+        ("512 MiB", "512", '19:19: memory_limit of operation "scores": "512" is not a size'),
+        ("concurrency: 4", "concurrency: 0", '20:18: concurrency of operation "scores" is not positive'),
+        ("together: true", "together: perhaps", '21:91: together of operation "minutes": "perhaps" is no answer'),
+        ("u: 0.5", "u: half", '22:28: u of the governor: "half" is no number; write one, like 0.5'),
+        ("seconds: 1", "seconds: 0", "22:54: seconds of the governor is not positive"),
+        ("window: 30 s", "window: long", '22:65: window of the governor: "long" is not a duration'),
+        ("  minutes:", "  orders:", '21:3: "orders" is declared twice'),
+        ("  scores:\n", "  scores: yes\n  other:\n", '6:11: operation "scores" must be a mapping, not text'),
+    ],
+)  # fmt: skip
+def test_mistakes_in_operations_have_their_place(mistakes, old, new, said):
+    assert OPERATIONS.count(old) == 1
+    assert any(line.startswith(f"shop.yaml:{said}") for line in mistakes(OPERATIONS.replace(old, new))), said
+
+
+def test_all_mistakes_of_an_operation_are_told(mistakes):
+    text = (
+        OPERATIONS.replace("attempts: 5", "attempts: 0").replace("pause: 100 ms", "pause: x").replace("batch", "rows")
+    )
+    assert [line.partition(": ")[0] for line in mistakes(text)] == [
+        f"shop.yaml:{at}" for at in ("15:12", "16:15", "17:12")
+    ]
+
+
+def test_mistakes_of_the_planner_have_the_place_of_the_field(read):
+    file = read(OPERATIONS)
+    assert str(file.at("operation", "scores", FieldMistake("bad", field="key"))) == "shop.yaml:11:10: bad"
+    assert str(file.at("operation", "scores", FieldMistake("bad", field="together"))) == "shop.yaml:6:3: bad"
+    assert str(file.at("governor", "", FieldMistake("bad", field="u"))) == "shop.yaml:22:25: bad"

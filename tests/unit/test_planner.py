@@ -347,7 +347,10 @@ def test_a_fingerprint_follows_meaning_and_nothing_else() -> None:
         ("select count(*) from events group by tags", "1:38: a list<"),
         ("select distinct n, tags from events", "1:20: a list<"),
         ("Istream(select n,\n tags from events [Range 1 second])", "2:2: Istream compares values, and a list<"),
-        ("select end from events", '1:8: syntax error at or near "end"; a column of that name is written in double'),
+        (
+            "select end from events",
+            '1:8: syntax error at or near "end"; a column or stream of that name is written in double',
+        ),
     ],
 )
 def test_a_mistake_is_named_and_placed(text: str, expected: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import hayase as hy
 import shop
 from hayase.core.errors import StageChanged
+from hayase.core.stages import MAIN
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, propose
 from hayase.engine.gate import Grants
@@ -36,7 +38,7 @@ def append(pipeline: hy.Pipeline, *times: int) -> None:
 
 
 def test_an_offset_survives_json() -> None:
-    offset = Offset(3, {"s": {"events": Position(7, END, 9)}}, tick=4, firings={"s": Firing(5, 2)})
+    offset = Offset(3, {"s": {"events": Position(7, END, 9)}}, tick=4, firings={"s": Firing(5, 2)}, settled=6)
     assert Offset.from_json(offset.as_json()) == offset
 
 
@@ -63,6 +65,66 @@ def test_grants_limit_each_stage_on_its_own(pipeline: hy.Pipeline) -> None:
     assert moved.positions["spend"]["events"] == Position(3, clock=6, peak=9)
     closed = next_offset(pipeline, moved, Grants(limit=0))
     assert closed == moved
+
+
+def test_each_queue_of_a_stage_gets_what_it_is_granted(pipeline: hy.Pipeline) -> None:
+    append(pipeline, 5, 9, 7, 8)
+    begun = next_offset(pipeline, Offset())
+    moved = next_offset(pipeline, begun, Grants(queues={"big": {"events": 2}}))
+    assert moved.positions["big"]["events"].at == 2
+    assert moved.positions["spend"] == begun.positions["spend"]
+
+
+def test_settled_letters_are_read_as_far_as_they_go(pipeline: hy.Pipeline) -> None:
+    definition = pipeline.apply()
+    logs = Logs(pipeline.home, definition)
+    begun = advance(Offset(settled=3), definition, logs, Grants(), 0, settled_end=5)
+    assert begun.settled == 3, "not in the batch that takes up a definition"
+    assert advance(begun, definition, logs, Grants(open=False), 0, settled_end=5) == begun
+    assert advance(begun, definition, logs, Grants(queues={}), 0, settled_end=5) == replace(begun, settled=5)
+    assert Offset.from_json({"definition": 1, "tick": 0, "positions": {}}).settled == 0
+
+
+class TestStreamsOfOtherLanes:
+    """ "ranks" reads "spend", which another lane makes."""
+
+    @pytest.fixture
+    def definition(self, tmp_path: Path) -> Definition:
+        definition = shop.shop(tmp_path, 0, ["spend", "ranks"]).apply()
+        records = tuple(
+            replace(each, lane="operations" if each.name == "ranks" else MAIN) for each in definition.records
+        )
+        return replace(definition, records=records).of_lane("operations")
+
+    def begun(self, definition: Definition, start: Offset) -> Position:
+        logs = Logs(definition.home, definition)
+        return advance(start, definition, logs, Grants(), 0).positions["ranks"]["spend"]
+
+    def test_one_that_is_not_laid_out_yet_is_empty(self, definition: Definition) -> None:
+        assert self.begun(definition, Offset()) == Position(0)
+        begun = Offset(1, {"ranks": {"spend": Position(0)}})
+        assert advance(begun, definition, Logs(definition.home, definition), Grants(), 0) == begun
+
+    def test_one_that_is_about_to_be_emptied_goes_on_at_its_end_and_then_at_its_beginning(
+        self, definition: Definition
+    ) -> None:
+        (spend,) = definition.beside
+        log = StreamLog.anew(definition.home.path, spend.output, mark="1")
+
+        def write(count: int) -> None:
+            columns = {each.name: pa.nulls(count, each.type) for each in spend.output.arrow_schema}
+            columns[spend.output.time] = pa.array(range(count), spend.output.arrow_schema.field(spend.output.time).type)
+            log.append(pa.table(columns).cast(spend.output.arrow_schema), now=0)
+
+        write(3)
+        assert self.begun(definition, Offset()) == Position(0)
+        anew = tuple(replace(each, generation=2) for each in definition.records)
+        later = replace(definition, version=2, records=anew, beside=(replace(spend, generation=2),))
+        before = Offset(1, {"ranks": {"spend": Position(1)}})
+        assert self.begun(later, before) == Position(3, first=3)
+        log = StreamLog.anew(definition.home.path, spend.output, mark="2")
+        write(2)
+        assert self.begun(later, before) == Position(3, first=3), "what is new is not passed over"
 
 
 def test_the_clock_of_a_finished_stream_is_the_end_once_everything_is_read(pipeline: hy.Pipeline) -> None:

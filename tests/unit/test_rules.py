@@ -177,10 +177,11 @@ def test_all_mistakes_at_once_and_where(jq: Jq) -> None:
     """
     assert mistakes(text, jq) == [
         "2:9: '1stream' cannot be the name of a stream; use letters, digits and _, a letter first, at most 63 of them",
-        "4:24: the condition: jq: syntax error, unexpected '='",
+        "4:24: the condition: jq: syntax error, unexpected '='; look at what stands right before it",
         '5:5: unknown key "tabels" in a branch; did you mean "tables"?',
         '9:38: unknown key "methd" in an operation; did you mean "method"?',
-        "9:63: the value: jq: syntax error, unexpected end of file",
+        "9:63: the value: jq: syntax error, unexpected end of file; it ends too early: something must follow, or a bracket "
+        "or a quote is not closed",
         '10:13: an operation has no "key"; add "key: JQ", here or to the table',
         '10:38: the value: jq\'s "now" is refused here: it reads the clock, and a batch that runs again must give the '
         "same; use the time of the event",

@@ -1,14 +1,25 @@
-"""When a batch waits for more: for a flood of records, and not for a trickle."""
+"""When a batch is planned: at looks that the governor wants, and later for a flood of records, but not for a trickle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
+import orjson
+import pyarrow as pa
 import pytest
 
+import shop
+from hayase.core.stages import MAIN
 from hayase.core.times import END
+from hayase.engine import source
+from hayase.engine.gate import FileGate, Grants
+from hayase.engine.governing import LaneGovernor, Look, seen
 from hayase.engine.positions import Offset, Position
-from hayase.engine.source import CALM, FLOOD, GLANCE, PATIENCE, after_flood
+from hayase.engine.source import CALM, FLOOD, GLANCE, LOOK, PATIENCE, POLL, LaneReader, after_flood
+from hayase.streams import StreamLog
+from hayase.streams.dead import SETTLED
 
 STILL = round(CALM / GLANCE)
 
@@ -44,3 +55,107 @@ def test_a_flood_without_end_is_not_waited_for_for_ever() -> None:
 def test_what_is_finished_is_not_waited_for() -> None:
     end = offset(5 * FLOOD, clock=END)
     assert after_flood(offset(0), end, lambda: pytest.fail("nothing can follow"), lambda seconds: None) == end
+
+
+class FakeTime:
+    """A clock that goes on when somebody sleeps; `at` says what happens then."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+        self.at: dict[float, Callable[[], object]] = {}
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.slept.append(seconds)
+        self.now += seconds
+        for moment in [each for each in self.at if each <= self.now]:
+            self.at.pop(moment)()
+
+
+class Planned:
+    """The reader of a lane as Spark's planning process has it, on a clock that stands still."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, awake: bool = False):
+        self.time = FakeTime()
+        monkeypatch.setattr(source, "time", self.time)
+        monkeypatch.setattr(source, "now_us", lambda: round(self.time.now * 1e6))
+        self.pipeline = shop.shop(path, queries=["big", "spend"])
+        self.pipeline.apply()
+        self.home = self.pipeline.home
+        options = {"home": str(path), "lane": MAIN, "slots": "2", "awake": str(awake).lower()}
+        self.reader = LaneReader({**options, "initial": orjson.dumps(Offset().as_json()).decode()})
+        self.offset: dict[str, Any] = self.reader.initialOffset()
+        assert self.plan().definition == 1
+
+    def append(self, count: int = 1) -> None:
+        self.pipeline.append("events", [shop.Event(1, "a", 1).row()] * count)
+
+    def plan(self) -> Offset:
+        self.offset = self.reader.latestOffset(self.offset, None)
+        return Offset.from_json(self.offset)
+
+
+def test_an_idle_lane_is_looked_at_seldom_and_told_of_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    before, begun = lane.offset, lane.time.now
+    for _ in range(10):
+        lane.plan()
+    assert lane.offset == before
+    assert lane.time.now - begun == pytest.approx(10 * POLL)
+    found = seen(lane.home, MAIN)
+    assert found is not None
+    assert 9 <= found.empty <= 20, "a look every 50 ms"
+
+
+def test_what_comes_is_found_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    lane.plan()
+    lane.time.at[lane.time.now + 0.02] = lane.append
+    begun = lane.time.now
+    assert {each["events"].at for each in lane.plan().positions.values()} == {1}
+    assert lane.time.now - begun <= 0.05 + 2 * LOOK
+
+
+def test_a_stage_that_waits_for_its_time_does_not_make_it_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    monkeypatch.setattr(LaneGovernor, "decide", lambda *_: Look(Grants(queues={}), -1.0))
+    lane.append()
+    lane.time.slept.clear()
+    before = lane.offset
+    assert lane.plan().as_json() == before
+    assert len(lane.time.slept) <= POLL / LOOK + 1
+
+
+def test_a_closed_gate_plans_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    gate = FileGate(lane.home.gate(MAIN))
+    gate.set(Grants(open=False))
+    lane.append()
+    before = lane.offset
+    assert lane.plan().as_json() == before
+    gate.set(Grants())
+    assert lane.plan().as_json() != before
+
+
+def test_letters_that_were_settled_are_read_up_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    assert lane.plan().settled == 0
+    row = {"time": 0, "letter": 1, "stage": "big", "stream": "events", "offset": 1, "record": None}
+    log = StreamLog.ensure(tmp_path, SETTLED)
+    log.append(pa.Table.from_pylist([row, row], SETTLED.arrow_schema), now=0)
+    assert lane.plan().settled == 2
+
+
+def test_tasks_are_as_many_as_there_are_slots_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    since = lane.offset
+    end = Offset.from_json(since)
+    positions = {stage: {"events": Position(10**6)} for stage in end.positions}
+    to = Offset(end.definition, positions).as_json()
+    assert len(lane.reader.partitions(since, to)) == 2
+    FileGate(lane.home.gate(MAIN)).tell(5, {})
+    assert len(lane.reader.partitions(since, to)) == 5

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from hayase import __version__
-from hayase.cli import append, explain, groups, machine, project, query, rules, run, streams, tables
+from hayase.cli import append, dead, explain, groups, init, machine, ops, project, query, rules, run, streams, tables
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.core.errors import HayaseError
 
@@ -23,9 +23,8 @@ __all__ = ["app", "main", "program"]
 app = typer.Typer(
     name="hayase",
     help="Exact, live answers over data that never stops arriving, on Apache Spark.",
-    epilog="First steps:  hayase demo    or    hayase init shop && cd shop && hayase check",
+    epilog="First steps: [cyan]hayase demo[/]    or    [cyan]hayase init shop && cd shop && hayase check[/]",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -49,19 +48,22 @@ def _options(
 
 
 app.command("demo", rich_help_panel="Begin")(run.demo)
-app.command("init", rich_help_panel="Begin")(project.init)
+app.command("init", rich_help_panel="Begin")(init.init)
 app.command("check", rich_help_panel="Begin")(project.check)
 app.command("doctor", rich_help_panel="Begin")(machine.doctor)
 app.command("run", rich_help_panel="Work")(run.run)
 app.command("append", rich_help_panel="Work")(append.append)
 app.add_typer(streams.app, name="streams", rich_help_panel="Work")
 app.add_typer(groups.app, name="groups", rich_help_panel="Work")
+app.add_typer(dead.app, name="dead", rich_help_panel="Work")
 app.add_typer(tables.app, name="tables", rich_help_panel="Ask")
 app.add_typer(rules.app, name="rules", rich_help_panel="Ask")
 app.command("query", rich_help_panel="Ask")(query.query)
 app.command("explain", rich_help_panel="Ask")(explain.explain)
+app.command("plan", rich_help_panel="Change")(project.plan)
 app.command("apply", rich_help_panel="Change")(project.apply)
 app.command("reset", rich_help_panel="Change")(project.reset)
+app.add_typer(ops.app, name="ops", rich_help_panel="Change")
 app.command("bench", rich_help_panel="Measure")(machine.bench)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from hayase.cli import completion
 from hayase.cli.following import Following, look, producer_of
 from hayase.cli.places import locate
 from hayase.cli.terminal import HomeOption, PipelineOption, errors
@@ -67,9 +68,14 @@ class Tally:
 
 
 def append(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream, as it is declared.")],
+    stream: Annotated[
+        str,
+        typer.Argument(
+            metavar="STREAM", help="The stream, as it is declared.", autocompletion=completion.declared_streams
+        ),
+    ],
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE ...|-]", help="Files, or - for a pipe.", show_default=False)
+        list[str] | None, typer.Argument(metavar="FILE|-", help="Files, or - for a pipe.", show_default=False)
     ] = None,
     follow: Annotated[
         Path | None,
@@ -114,9 +120,14 @@ def append(
 
 
 def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
-    if stream in [each.name for each in pipeline.declaration.queries]:
-        raise HayaseError(f'"{stream}" is written by the query of that name; append to a stream that it reads')
-    return pipeline.declaration.stream(stream)
+    declared = pipeline.declaration
+    for kind, made in (("query", declared.queries), ("job", declared.jobs), ("operation", declared.operations)):
+        if stream in [each.name for each in made]:
+            raise HayaseError(f'"{stream}" is written by the {kind} of that name; append to a stream that it reads')
+    if stream in [each.name for each in declared.tables]:
+        hint = "append events for its rules, or load rows with `hayase groups load`"
+        raise HayaseError(f'"{stream}" is a table and no stream; {hint}')
+    return declared.stream(stream)
 
 
 def _append_files(
@@ -126,10 +137,11 @@ def _append_files(
 
     sources = []
     for name in files:
-        form = format_of(name, kind or ("ndjson" if name == STDIN else None))
         if name != STDIN and not Path(name).is_file():
-            hint = "for a directory use --follow" if Path(name).is_dir() else "check the name"
-            raise HayaseError(f'there is no file "{name}"; {hint}')
+            if Path(name).is_dir():
+                raise HayaseError(f'"{name}" is a directory; name its files, or use --follow {name}')
+            raise HayaseError(f'there is no file "{name}"; check the name')
+        form = format_of(name, kind or ("ndjson" if name == STDIN else None))
         sources.append((name, form))
     total = None if STDIN in files else sum(Path(name).stat().st_size for name in files)
     tally = Tally()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hayase.cli import completion
 from hayase.cli.files import SchemaOption, SlackOption, StreamOption, TimeOption, TimeUnitOption, declared, given, here
 from hayase.cli.query import showing_mistakes
 from hayase.core.errors import HayaseError, UnknownName
@@ -21,7 +22,12 @@ def explain(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A query of the file; without it, all of them.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="A query of the file; without it, all of them.",
+            show_default=False,
+            autocompletion=completion.queries,
+        ),
     ] = None,
     stream: StreamOption = None,
     time: TimeOption = None,

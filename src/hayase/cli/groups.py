@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hayase.cli import streams, tables
+from hayase.cli import completion, streams, tables
 from hayase.cli.append import FileFormat
 from hayase.cli.places import index_of, locate, log_of, names_of, reading, table_of, tables_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Tuple groups, streams and stored tables: list, load, get, export.", no_args_is_help=True)
+app = typer.Typer(
+    help="Tuple groups, streams and stored tables: list, load, get, export.",
+    epilog="Example: [cyan]hayase groups load blocklist blocked.csv[/]",
+    no_args_is_help=True,
+)
 
 LOOKED_AT = 1_000_000
 """Records of a stream among which `get` looks for a key, the newest ones."""
 TOGETHER = 50_000
 """Records that are looked at at once."""
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="A stream or a table.")]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="A stream or a table.", autocompletion=completion.groups)]
 
 
 @app.command("list")
@@ -56,15 +60,18 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
 @app.command()
 def load(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as it is declared.")],
+    name: tables.Name,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A file: .csv, .ndjson or .parquet.", show_default=False),
+        typer.Argument(metavar="FILE", help="A file: .csv, .ndjson or .parquet.", show_default=False),
     ] = None,
     query: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Load the rows that are valid now in the results of this query.", show_default=False
+            metavar="NAME",
+            help="Load the rows that are valid now in the results of this query.",
+            show_default=False,
+            autocompletion=completion.queries,
         ),
     ] = None,
     key: Annotated[
@@ -132,7 +139,7 @@ def load(
 @app.command()
 def get(
     name: Group,
-    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key: its parts in their order.")],
+    key: Annotated[list[str], typer.Argument(metavar="KEY", help="The key: its parts in their order.")],
     count: Annotated[int, typer.Option("-n", metavar="N", help="How many tuples of a stream.", min=1)] = 10,
     json_key: tables.JsonKey = False,
     pipeline: PipelineOption = None,

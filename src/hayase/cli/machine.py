@@ -39,7 +39,7 @@ def doctor(home: HomeOption = None) -> None:
 
 def bench(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The benchmark; without it, they are listed.")
+        str | None, typer.Argument(metavar="NAME", help="The benchmark; without it, they are listed.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
     spark: Annotated[

@@ -131,6 +131,8 @@ def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
         what = f'the pipeline "{pipeline.declaration.name}" has no tables'
         raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
     if name not in known:
+        if name in names_of(pipeline):
+            raise HayaseError(f'"{name}" is a stream and no table; `hayase streams tail {name}` shows its records')
         raise UnknownName("table", name, known)
     return known[name]
 

@@ -1,26 +1,20 @@
-"""Commands about a pipeline's declaration: init, check, apply, reset."""
+"""Commands about a pipeline's declaration: check, plan, apply, reset."""
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hayase.cli.places import DEFAULT, locate
 from hayase.cli.terminal import HomeOption, PipelineFile, PipelineOption, output
-from hayase.core.errors import HayaseError
 
-__all__ = ["apply", "check", "init", "reset"]
+if TYPE_CHECKING:
+    from hayase.engine.previewing import Preview
 
-
-_FIRST_STEPS = (
-    "hayase check",
-    "hayase append events events.ndjson",
-    "hayase run --until-idle",
-    "hayase streams tail totals",
-)
+__all__ = ["Begin", "apply", "check", "plan", "reset"]
 
 
 class Begin(StrEnum):
@@ -28,30 +22,6 @@ class Begin(StrEnum):
 
     EARLIEST = "earliest"
     NOW = "now"
-
-
-def init(directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory to write into.")]) -> None:
-    """Write a small pipeline that runs.
-
-    Example: [cyan]hayase init shop[/]
-    """
-    from hayase.core.templates import template
-
-    files = template()
-    taken = [name for name in files if (directory / name).exists()]
-    if taken:
-        raise HayaseError(f'"{directory}" already has {", ".join(taken)}; choose another directory')
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (directory / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise HayaseError(f'"{directory}" cannot be written: {error.strerror}; choose another directory') from error
-    console = output()
-    console.print(f"wrote {', '.join(files)} to [bold]{directory}[/]", soft_wrap=True)
-    console.print("\nnow try:", style="dim")
-    for step in (f"cd {directory}", *_FIRST_STEPS):
-        console.print(f"  [cyan]{step}[/]", soft_wrap=True)
 
 
 def check(file: PipelineFile = DEFAULT) -> None:
@@ -71,12 +41,45 @@ def check(file: PipelineFile = DEFAULT) -> None:
     console.print(f"\n[green]✓[/] {file} is sound: {counts}", soft_wrap=True)
 
 
+def plan(
+    file: PipelineFile = DEFAULT,
+    home: HomeOption = None,
+    json: Annotated[bool, typer.Option("--json", help="A JSON object instead of text.")] = False,
+) -> None:
+    """Show what a file would do to the pipeline in its home, and do nothing.
+
+    For every stream, table and stage: whether it is kept, changed in place, added, removed, or must be rebuilt, with the
+    command that lets it begin anew.
+
+    Example: [cyan]hayase plan pipeline.yaml[/]
+    """
+    from hayase.engine.previewing import preview
+
+    pipeline = locate(file, home, whole=True)
+    found = preview(pipeline.home, pipeline.declaration)
+    if json:
+        import orjson
+
+        sys.stdout.write(orjson.dumps(found.as_json(), option=orjson.OPT_INDENT_2).decode() + "\n")
+        return
+    _show(found)
+    if not found.is_possible:
+        typer.echo("\nas it is, this change is refused")
+    elif found.version and found.changes_nothing:
+        typer.echo(f"\nnothing would change: {file} is version {found.version} of {pipeline.declaration.name}")
+    else:
+        typer.echo(f"\n`hayase apply {file}` would make this version {found.version + 1}")
+
+
 def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
     """Make a file the newest definition; a pipeline that runs takes it up at its next batch.
 
     Example: [cyan]hayase apply pipeline.yaml[/]
+
+    What it would do: [cyan]hayase plan pipeline.yaml[/]
     """
     from hayase.engine.definitions import latest
+    from hayase.engine.previewing import done
 
     pipeline = locate(file, home, whole=True)
     before = latest(pipeline.home)
@@ -84,8 +87,9 @@ def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
     if before is not None and before.version == made.version:
         typer.echo(f"nothing has changed: {file} is version {made.version} of {pipeline.declaration.name}")
         return
+    _show(done(before, made))
     when = "it is taken up at the next batch" if pipeline.home.is_locked() else "the next run begins with it"
-    typer.echo(f"{file} is now version {made.version} of {pipeline.declaration.name}; {when}")
+    typer.echo(f"\n{file} is now version {made.version} of {pipeline.declaration.name}; {when}")
 
 
 def reset(
@@ -109,3 +113,18 @@ def reset(
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_STYLES = {"kept": "dim", "added": "green", "removed": "red", "rebuilt": "bold red", "refused": "bold red"}
+
+
+def _show(found: Preview) -> None:
+    """What becomes of everything, a line each."""
+    from rich.text import Text
+
+    from hayase.console.tables import plain_table
+
+    table = plain_table("name", "what", "becomes", "")
+    for each in found.differences:
+        table.add_row(each.name, each.kind, Text(each.fate, _STYLES.get(each.fate, "yellow")), each.note)
+    output().print(table)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from hayase.cli import completion
 from hayase.cli.places import DEFAULT
 from hayase.cli.terminal import AsJson, output
 from hayase.core.errors import HayaseError, UnknownName
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Try update rules on events: try.", no_args_is_help=True)
+app = typer.Typer(
+    help="Try update rules on events: try.",
+    epilog="Example: [cyan]hayase rules try pipeline.yaml --events events.ndjson[/]",
+    no_args_is_help=True,
+)
 
 
 @app.callback()
@@ -41,7 +46,7 @@ Trying: TypeAlias = Callable[[str, bytes], Trial]
 
 @app.command("try")
 def try_(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="A pipeline file, or a file of rules.")] = DEFAULT,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline file, or a file of rules.")] = DEFAULT,
     event: Annotated[
         list[str] | None, typer.Option(metavar="JSON", help="An event; may be repeated.", show_default=False)
     ] = None,
@@ -50,7 +55,12 @@ def try_(
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option(metavar="STREAM", help="The stream, if the rules are for several.", show_default=False),
+        typer.Option(
+            metavar="STREAM",
+            help="The stream, if the rules are for several.",
+            show_default=False,
+            autocompletion=completion.declared_streams,
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -85,6 +85,7 @@ def run(
         start = pipeline.progress()
         quiet = plain or is_verbose()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
+        from hayase.engine.governing import seen_of
         from hayase.engine.running import log_file, opened, running
 
         ledger = stack.enter_context(opened(pipeline.home))
@@ -114,10 +115,13 @@ def run(
                     display.phase(RUNNING)
                 moment = time.monotonic()
                 if moment >= shown + REDRAW:
-                    display.show(moment, lanes.manifest, _ends(pipeline.home, lanes.manifest))
+                    display.show(
+                        moment, lanes.manifest, _ends(pipeline.home, lanes.manifest), seen_of(pipeline.home)
+                    )
                     shown = moment
                 stopping.wait(LOOK)
-            display.show(time.monotonic(), lanes.manifest, _ends(pipeline.home, lanes.manifest))
+            ends = _ends(pipeline.home, lanes.manifest)
+            display.show(time.monotonic(), lanes.manifest, ends, seen_of(pipeline.home))
             if status is not None:
                 status.set("stopping")
     console.print(summary(start, lanes.manifest, _ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
@@ -162,18 +166,25 @@ def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", help="How long to go on after the first result.")
-    ] = 20.0,
+        float, typer.Option("--seconds", metavar="N", min=0, help="How long to go on after the first result.")
+    ] = 30.0,
+    fast: Annotated[bool, typer.Option("--fast", help="Few events, all at once, and no waiting.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C; then the books are made.")] = False,
     home: HomeOption = None,
     master: Master = None,
     plain: Plain = False,
     verbose: Verbose = False,
 ) -> None:
-    """Watch a shop's events being counted: late, repeated and broken ones too.
+    """Watch a shop that uses all of Hayase: queries, tables, a job and an operation over events that never stop.
 
-    Example: [cyan]hayase demo --seconds 30[/]
+    It says what to try in a second terminal meanwhile. At the end every output is compared with plain Python over the same
+    events; the exit code is 1 if something does not add up.
+
+    Example: [cyan]hayase demo --seconds 60[/]
+
+    As long as you like: [cyan]hayase demo --keep[/]
     """
-    from hayase.demo import run_demo
+    from hayase.demo.running import Options, run_demo
 
-    if not run_demo(seconds, home, master, plain):
+    if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep)):
         raise typer.Exit(1)

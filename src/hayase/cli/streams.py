@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hayase.cli import completion
 from hayase.cli.places import index_of, kind_of, locate, log_of, names_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
 from hayase.core.errors import HayaseError
@@ -21,14 +22,23 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Look at streams: list, show, tail, export, compact, finish.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at streams: list, show, tail, export, compact, finish.",
+    epilog="Example: [cyan]hayase streams tail totals -n 5 -f[/]",
+    no_args_is_help=True,
+)
 
 POLL = 0.2
 """Seconds between two looks of `tail -f`."""
 TOGETHER = 1_000
 """Records that are printed at once."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A stream, the results of a query, or _dead.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A stream, the results of a query, or _dead.", autocompletion=completion.streams
+    ),
+]
 
 
 @app.command("list")
@@ -121,7 +131,10 @@ def export(
 
 @app.command()
 def compact(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A stream; without it, all of them.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A stream; without it, all of them.", autocompletion=completion.streams),
+    ] = None,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hayase.cli import completion
 from hayase.cli.places import locate, reading, table_of, tables_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
 from hayase.core.errors import HayaseError, UnknownName, nearest
@@ -22,14 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Read tables: list, show, get, scan, export.", no_args_is_help=True)
+app = typer.Typer(
+    help="Read tables: list, show, get, scan, export.",
+    epilog="Example: [cyan]hayase tables get purchases taro[/]",
+    no_args_is_help=True,
+)
 
 TOGETHER = 1_000
 """Rows that are read and printed at once."""
 CLOSE = 100
 """Rows among which the key is looked for that somebody may have meant."""
 
-Name = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as it is declared.")]
+Name = Annotated[
+    str, typer.Argument(metavar="TABLE", help="The table, as it is declared.", autocompletion=completion.tables)
+]
 AsOf = Annotated[
     str | None,
     typer.Option("--as-of", metavar="TIME", help="As of this event time, like 2026-01-31T12:00Z.", show_default=False),
@@ -84,7 +91,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 @app.command()
 def get(
     name: Name,
-    key: Annotated[list[str], typer.Argument(metavar="KEY...", help="The key: its parts in their order.")],
+    key: Annotated[list[str], typer.Argument(metavar="KEY", help="The key: its parts in their order.")],
     as_of: AsOf = None,
     columns: Columns = None,
     json_key: JsonKey = False,
@@ -121,7 +128,7 @@ def scan(
     name: Name,
     prefix: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PREFIX...]", help="The first parts of the keys, each whole.", show_default=False),
+        typer.Argument(metavar="PREFIX", help="The first parts of the keys, each whole.", show_default=False),
     ] = None,
     begins: Annotated[
         str | None,

@@ -41,7 +41,7 @@ Verbose = Annotated[
     bool,
     typer.Option("-v", "--verbose", help="Say more: Spark's log, and tracebacks of errors.", callback=_remember),
 ]
-PipelineFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The pipeline file.", show_default=True)]
+PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=True)]
 PipelineOption = Annotated[
     Path | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,7 @@ from hayase.console.figures import History
 from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
 
 if TYPE_CHECKING:
+    from hayase.engine.governing import Seen
     from hayase.engine.manifests import Manifest
 
 __all__ = ["Display", "open_display"]
@@ -28,8 +29,8 @@ class Display(Protocol):
     def phase(self, text: str) -> None:
         """Say what is being done now; "running" is what lasts."""
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
-        """Show the newest state; to be called a few times a second."""
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+        """Show the newest state, with what the governors of the lanes see; to be called a few times a second."""
 
 
 @contextlib.contextmanager
@@ -51,11 +52,12 @@ class _Shown:
         self._phase = "starting"
         self._history = History()
 
-    def _frame(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> Frame:
+    def _frame(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen]) -> Frame:
         self._history = self._history.seen(moment, manifest)
         elapsed, previous = self._history.base()
         trend = self._history.trend()
-        return Frame(self._pipeline, self._phase, previous, manifest, ends, elapsed, moment - self._begun, trend)
+        uptime = moment - self._begun
+        return Frame(self._pipeline, self._phase, previous, manifest, ends, elapsed, uptime, trend, governors)
 
 
 class _OnTerminal(_Shown):
@@ -71,8 +73,8 @@ class _OnTerminal(_Shown):
         else:
             self._live.update(live_view(replace(self._last, phase=text)), refresh=True)
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
-        self._last = self._frame(moment, manifest, ends)
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+        self._last = self._frame(moment, manifest, ends, governors)
         self._live.update(live_view(self._last))
 
 
@@ -89,8 +91,8 @@ class _Plain(_Shown):
         self._phase = text
         self._write(f"{self._pipeline}: {text}")
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int]) -> None:
-        frame = self._frame(moment, manifest, ends)
+    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+        frame = self._frame(moment, manifest, ends, governors)
         if self._written_at is not None and moment < self._written_at + EVERY:
             return
         state = [(each.name, each.read, each.lag, each.waiting, each.clock) for each in frame.stages()]

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from hayase.core.times import BEGINNING, END, instant_text
 
 if TYPE_CHECKING:
+    from hayase.engine.governing import QueueSeen, Seen
     from hayase.engine.manifests import Manifest
 
 __all__ = [
     "History",
     "StageView",
+    "busiest",
     "bytes_text",
     "clock_text",
     "compact",
@@ -88,6 +90,12 @@ def stage_views(
             )
         )
     return tuple(views)
+
+
+def busiest(lanes: Sequence[Seen], most: int) -> tuple[list[QueueSeen], int]:
+    """The queues with the greatest loads, then those that are longest, and how many there are besides."""
+    queues = sorted((each for lane in lanes for each in lane.queues), key=lambda each: (-each.load, -each.waiting))
+    return queues[:most], max(0, len(queues) - most)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from hayase.console.figures import (
     StageView,
+    busiest,
     clock_text,
     compact,
     seconds_text,
@@ -23,17 +24,21 @@ from hayase.console.figures import (
 )
 
 if TYPE_CHECKING:
+    from hayase.engine.governing import Seen
     from hayase.engine.manifests import Manifest
 
 __all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
 
 RUNNING, STOPPING = "running", "stopping"
 """The phases with a meaning of their own."""
+QUEUES = 10
+"""Queues that are shown, at most: the busiest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment of a running pipeline: all that a view is made of. `elapsed` is the seconds since `previous`."""
+    """One moment of a running pipeline: all that a view is made of. `elapsed` is the seconds since `previous`, `governors` is
+    what those of the lanes see."""
 
     pipeline: str
     phase: str
@@ -43,6 +48,7 @@ class Frame:
     elapsed: float
     uptime: float = 0.0
     trend: Sequence[float] = field(default=())
+    governors: Sequence[Seen] = field(default=())
 
     def stages(self) -> tuple[StageView, ...]:
         return stage_views(self.previous, self.manifest, self.ends, self.elapsed)
@@ -72,7 +78,53 @@ def live_view(frame: Frame) -> RenderableType:
             Text(seconds_text(each.batch_seconds) + (f" ({each.missed} missed)" if each.missed else "")),
             Text(clock_text(each.clock, short=True), style="dim"),
         )
-    return Group(_head(frame, stages), Text(), table, Text(), _foot(frame))
+    blocks: list[RenderableType] = [_head(frame, stages), Text(), table, Text()]
+    if any(each.queues for each in frame.governors):
+        blocks += [
+            _queues(frame.governors),
+            *(Text(_governor_line(each), style="dim") for each in frame.governors),
+            Text(),
+        ]
+    return Group(*blocks, _foot(frame))
+
+
+def _queues(governors: Sequence[Seen]) -> RenderableType:
+    """The busiest queues: their load, their share of the work, what waits there and for how long, and visits."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
+    table.add_column("queue", style="bold", no_wrap=True, overflow="ellipsis", max_width=30, min_width=10)
+    for name, width in (("load", 6), ("share", 5), ("length", 6), ("waits", 6), ("polls", 6), ("empty", 6)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    shown, more = busiest(governors, QUEUES)
+    for each in shown:
+        table.add_row(
+            each.name,
+            Text(_load_text(each.load), style="" if each.load else "dim"),
+            Text(f"{each.share:.0%}", style="" if each.share else "dim"),
+            Text(compact(each.waiting), style="yellow" if each.waiting else "dim"),
+            Text(seconds_text(each.waited if each.waiting else None), style="" if each.waiting else "dim"),
+            Text(compact(each.polls), style="dim"),
+            Text(compact(each.empty), style="dim"),
+        )
+    return Group(table, Text(f"… and {more:,} more", style="dim")) if more else table
+
+
+def _load_text(load: float) -> str:
+    """Workers that are needed, in at most six characters.
+
+    >>> [_load_text(each) for each in (0.0, 0.004, 0.25, 12.345, 1234.5, 123456.0)]
+    ['0', '0.004', '0.25', '12.3', '1,234', '123k']
+    """
+    if load >= 99.95 or load == 0:
+        return compact(load)
+    return f"{load:.1f}" if load >= 9.995 else f"{load:.2f}" if load >= 0.01 else f"{load:.3f}"
+
+
+def _governor_line(governor: Seen) -> str:
+    empty = governor.empty / governor.polls if governor.polls else 0.0
+    return (
+        f"{governor.lane}: {governor.policy}, load {_load_text(governor.load)} on {governor.slots} slots, "
+        f"{empty:.1%} of {governor.polls:,} polls empty"
+    )
 
 
 def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
@@ -122,7 +174,16 @@ def plain_lines(frame: Frame) -> list[str]:
             f"batch {seconds_text(each.batch_seconds)}, clock {clock_text(each.clock)}"
             + ("" if each.missed is None else f", firings missed {each.missed}")
         )
-    return lines
+    governors = [each for each in frame.governors if each.queues]
+    lines += [f"governor of {_governor_line(each)}" for each in governors]
+    shown, more = busiest(governors, QUEUES)
+    for queue in shown:
+        waits = f" since {seconds_text(queue.waited)}" if queue.waiting else ""
+        lines.append(
+            f"queue {queue.name}: load {_load_text(queue.load)}, share {queue.share:.0%}, length {queue.waiting}{waits}, "
+            f"polls {queue.polls}, empty {queue.empty}"
+        )
+    return [*lines, f"and {more} more queues"] if more else lines
 
 
 def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: float) -> RenderableType:

@@ -307,6 +307,11 @@ def condition(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
 
 
 _OPENING = "SELECT (\n"
+_FOLLOWED = {
+    "and", "as", "between", "by", "from", "having", "in", "is", "join", "like", "not", "on", "or", "select", "using",
+    "where",
+}  # fmt: skip
+"""Words that do not end anything."""
 
 
 def _tree(sql: str) -> Mapping[str, Any]:
@@ -323,7 +328,7 @@ def check_syntax(statement: str) -> None:
 
     >>> check_syntax("select sum(, 1) from events")
     Traceback (most recent call last):
-    hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","
+    hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","; look at what stands right before it; ...
     """
     _parsed(statement, statement)
 
@@ -336,9 +341,17 @@ def _parsed(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
     message = str(answer["error_message"])
     inside = int(answer.get("position") or 0) - (0 if statement is sql else len(_OPENING))
     line, column = purity.place(sql, min(inside, len(sql.encode())))  # what ends too early stumbles over what follows
-    reserved = re.search(r'near "(\w+)"$', message)
-    hint = f'a column of that name is written in double quotes: "{reserved[1]}"' if reserved else None
-    raise DeclarationError([Mistake(message, hint, line=line, column=column)])
+    found = re.search(r'near "(.+)"$', message)
+    raise DeclarationError([Mistake(message, _way_out(found[1] if found else "", sql), line=line, column=column)])
+
+
+def _way_out(word: str, sql: str) -> str:
+    """What to do about a word, or a sign, that the parser did not expect."""
+    if not word or (word.lower() in _FOLLOWED and sql.rstrip().lower().endswith(word.lower())):
+        return "it ends too early: something must follow"
+    if word.isidentifier():
+        return f'a column or stream of that name is written in double quotes: "{word}"'
+    return "look at what stands right before it; something is missing there, or too much"
 
 
 @lru_cache(maxsize=1)

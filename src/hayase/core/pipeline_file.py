@@ -33,6 +33,22 @@
         steps:                   # map, reduce, merge: module:function, found beside the file or installed, or aggregates
           - {map: access:parse, schema: "status int, size bigint", key: status, batches: true}
           - {reduce: {hits: count(*), bytes: sum(size)}}
+    operations:
+      scores:
+        reads: orders            # a stream, a list of them, or a pattern such as q*
+        function: shop:score     # module:function, found beside the file or installed
+        window: 10               # so many records, or a duration; default 1
+        slide: 5                 # default: as long as the window
+        key: user_id             # windows per value, whichever stream a record comes from
+        together: true           # one sequence of windows for all streams; default: each stream has its own
+        schema: user_id string, score double   # of what the function gives; by default as a sample shows
+        takes: batch             # records or batch; by default as the function's annotation says
+        attempts: 3              # default 3
+        pause: 50 ms             # before the second attempt, then doubled; default 50 ms
+        time_limit: 30 s         # for a window; default 30 s
+        memory_limit: 1 GB       # default 1 GiB
+        concurrency: 16          # windows that an asynchronous function is at work on at once; default 16
+    governor: {policy: als, u: 0.5, seconds: 1, window: 30 s, threshold: 0.2}   # how the work is shared out
     rules: rules.yaml            # what events do to tables: a file, relative to this one, or the rules themselves
                                  # (`hayase.tables.rule_text`), or a list of such
 
@@ -56,7 +72,9 @@ import yaml
 from hayase.core.declarations import (
     AggregateDeclaration,
     FieldMistake,
+    GovernorDeclaration,
     JobDeclaration,
+    OperationDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
     Retention,
@@ -69,6 +87,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
 from hayase.core.job_data import declared_job
+from hayase.core.operation_data import OPERATION, declared_governor, declared_operation
 from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
@@ -88,8 +107,9 @@ _LINE = re.compile(f"[^{_BREAKS}]+(?=[{_BREAKS}])")
 class PipelineFile:
     """What a pipeline file says, and where it says it.
 
-    `places` holds where the text of each ("query", name) and ("schema", stream) begins, each ("stream", name) and
-    ("table", name), the type of each ("column", "table.column"), and what names or begins the ("rules", name).
+    `places` holds where the text of each ("query", name) and ("schema", stream) begins, each ("stream", name),
+    ("table", name), ("job", name) and ("operation", name), the type of each ("column", "table.column"), the value of each
+    ("operation", "operation.field") and ("governor", ".field"), and what names or begins the ("rules", name).
     """
 
     declaration: PipelineDeclaration
@@ -106,6 +126,8 @@ class PipelineFile:
         if mistake.file is not None:
             return mistake
         place = self.places.get((kind, name))
+        if isinstance(mistake, FieldMistake):
+            place = self.places.get((kind, f"{name}.{mistake.field}"), place)
         written = self.texts.get((kind, name))
         if written is not None and mistake.line is not None:
             place = written.place(mistake.line, mistake.column or 1)
@@ -198,6 +220,8 @@ class _Reading:
         aggregates = self.aggregates(parts.get("aggregates"))
         tables = self.section(parts.get("tables"), "table", "tables", self.table)
         jobs = self.section(parts.get("jobs"), "job", "jobs", self.job)
+        operations = self.section(parts.get("operations"), "operation", "operations", self.operation)
+        governor = self.governor(parts.get("governor"))
         rules = self.rules(parts.get("rules"))
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
@@ -213,11 +237,13 @@ class _Reading:
             tuple(tables),
             rules,
             tuple(jobs),
+            tuple(operations),
+            governor,
         )
         return declared, given.get("home", Path(declared.name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
-        """All streams, queries, tables or jobs that could be read."""
+        """All streams, queries, tables, jobs or operations that could be read."""
         if node is None or _is_null(node):
             return []
         made = []
@@ -347,6 +373,51 @@ class _Reading:
                 self.wrong(listed[at] if at < len(listed) else key, each.message, each.hint)
         return None
 
+    def operation(self, name: str, key: yaml.Node, node: yaml.Node) -> OperationDeclaration | None:
+        where, before = f'operation "{name}"', len(self.mistakes)
+        self.places["operation", name] = place_of(key, self.source)
+        parts = self.known(node, where, OPERATION, 'write below it "reads: STREAM" and "function: MODULE:FUNCTION"')
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        given = self.texts_of(parts, f" of {where}")
+        for part, value in parts.items():
+            self.locate("operation", f"{name}.{part}", value)
+            self.places["operation", f"{name}.{part}"] = place_of(value, self.source)
+        try:
+            made = declared_operation(name, given, self.directory)
+            return made if len(self.mistakes) == before else None
+        except DeclarationError as error:
+            for each in error.mistakes:
+                field = each.field if isinstance(each, FieldMistake) else ""
+                if field in parts and field not in given:  # what is wrong with it has been noted already
+                    continue
+                written = self.texts.get(("operation", f"{name}.{field}"))
+                if written is not None and each.line is not None:
+                    place = written.place(each.line, each.column or 1)
+                    self.mistakes.append(Mistake(each.message, each.hint, None, place.line, place.column))
+                else:
+                    self.wrong(parts.get(field, key), each.message, each.hint)
+        return None
+
+    def governor(self, node: yaml.Node | None) -> GovernorDeclaration | None:
+        if node is None or _is_null(node):
+            return None
+        found = self.mapping(node, "governor", "write it like {policy: als, u: 0.5}")
+        parts = {name: value for name, (_, value) in found.items()}
+        self.places["governor", ""] = place_of(node, self.source)
+        for part, (key, _) in found.items():
+            self.places["governor", f".{part}"] = place_of(key, self.source)
+        try:
+            return declared_governor(self.texts_of(parts, " of the governor"))
+        except DeclarationError as error:
+            for each in error.mistakes:
+                self.wrong(parts[each.field] if isinstance(each, FieldMistake) else node, each.message, each.hint)
+        return None
+
+    def texts_of(self, parts: Mapping[str, yaml.Node], of: str) -> dict[str, str | list[str]]:
+        """Key -> text, or list of texts, for those that are such."""
+        return self.values(parts, dict.fromkeys(parts, _texts), of)
+
     def key_nodes(self, node: yaml.Node | None, where: str) -> list[yaml.Node]:
         """The names of the parts of a key: one, or a list."""
         if not isinstance(node, yaml.SequenceNode):
@@ -470,6 +541,10 @@ def _text(node: yaml.Node) -> str:
     return str(node.value)
 
 
+def _texts(node: yaml.Node) -> str | list[str]:
+    return [_text(each) for each in node.value] if isinstance(node, yaml.SequenceNode) else _text(node)
+
+
 def _plain(node: yaml.Node, of: str = "") -> Any:
     """A node as plain data: texts, but for what is a number or a yes."""
     if isinstance(node, yaml.MappingNode):
@@ -533,7 +608,7 @@ _STREAM: dict[str, _Reader] = {
     "idle_after": _duration_or_none,
 }
 _RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(_text(node))}
-_SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "rules")
+_SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "operations", "governor", "rules")
 _AGES: dict[str, _Reader] = {"fold_after": _duration, "horizon": _duration}
 _TABLE = ("key", "columns", *_AGES)
 _NEEDED = {

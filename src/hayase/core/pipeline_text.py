@@ -9,6 +9,7 @@ import yaml
 from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.job_data import job_data
+from hayase.core.operation_data import governor_data, operation_data
 from hayase.core.sizes import size_text
 from hayase.core.times import duration_text
 
@@ -61,6 +62,10 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
         data["tables"] = {each.name: _table_data(each) for each in declaration.tables}
     if declaration.jobs:
         data["jobs"] = {each.name: job_data(each) for each in declaration.jobs}
+    if declaration.operations:
+        data["operations"] = {each.name: operation_data(each) for each in declaration.operations}
+    if declaration.governor is not None:
+        data["governor"] = governor_data(declaration.governor)
     if declaration.rules:
         data["rules"] = [node for each in declaration.rules for node in _rules_nodes(each)]
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)

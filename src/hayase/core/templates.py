@@ -6,20 +6,30 @@ from importlib import resources
 
 from hayase.core.errors import UnknownName
 
-__all__ = ["template"]
+__all__ = ["TEMPLATES", "template"]
+
+TEMPLATES = {
+    "queries": "continuous queries over a stream of events",
+    "tables": "tables that rules keep right, however late events come",
+    "jobs": "MapReduce over an access log, merged with a stored list",
+    "operations": "your own Python on orders, in processes of its own",
+    "all": "a shop that uses all of these in one pipeline",
+}
+"""What each template shows."""
 
 
-def template(name: str = "shop") -> dict[str, str]:
+def template(name: str = "queries") -> dict[str, str]:
     """The files of a template: path within the new directory -> text.
 
     >>> sorted(template())
     ['.gitignore', 'README.md', 'events.ndjson', 'pipeline.yaml']
     """
-    known = {each.name: each for each in resources.files("hayase").joinpath("templates").iterdir() if each.is_dir()}
-    if name not in known:
-        raise UnknownName("template", name, known)
-    # kept without its dot, so that it says nothing about this package's own files
+    if name not in TEMPLATES:
+        raise UnknownName("template", name, TEMPLATES)
+    files = resources.files("hayase").joinpath("templates", name).iterdir()
+    # kept without its dot, so that it says nothing about this package's own files; compiled modules are no files of it
     return {
         ".gitignore" if each.name == "gitignore" else each.name: each.read_text(encoding="utf-8")
-        for each in sorted(known[name].iterdir(), key=lambda each: each.name)
+        for each in sorted(files, key=lambda each: each.name)
+        if each.is_file()
     }

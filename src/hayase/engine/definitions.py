@@ -14,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,13 +39,16 @@ __all__ = [
     "StageRecord",
     "Start",
     "amend",
+    "begin_anew",
     "compare",
     "latest",
     "latest_version",
     "load",
+    "only_writer",
     "path_of",
     "planned",
     "propose",
+    "settled",
     "stages_of",
     "with_readers",
 ]
@@ -69,6 +74,11 @@ class StageRecord:
     every: int | None = None
     meets: tuple[str, ...] = ()
     lane: str = MAIN
+
+    @property
+    def query(self) -> str:
+        """What it was declared as, like `Stage.query`."""
+        return self.name.rpartition("_")[0][1:] if self.name.startswith("_") else self.name
 
     @property
     def identity(self) -> str:
@@ -201,14 +211,21 @@ def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, S
     The code of operations is shipped. What commands have changed stays so, unless the declaration has changed it since.
     `resets` gives stages a new generation; stages that read their output begin anew with them.
     """
-    with _only_writer(home):
+    with only_writer(home):
         current = latest(home)
-        changes: tuple[Change, ...] = ()
-        if declaration.operations or (current is not None and current.changes):
-            from hayase.engine.settling import settled  # which not every pipeline needs
-
-            declaration, changes = settled(home, current, declaration, frozenset(resets or ()))
+        declaration, changes = settled(home, current, declaration, frozenset(resets or ()))
         return _made(home, current, declaration, changes, resets)
+
+
+def settled(
+    home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
+) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
+    """What a declaration comes to in a home, with its operations as they will run, and what of them is by command."""
+    if not declaration.operations and (current is None or not current.changes):
+        return declaration, ()
+    from hayase.engine import settling  # which not every pipeline needs
+
+    return settling.settled(home, current, declaration, anew)
 
 
 def amend(
@@ -217,7 +234,7 @@ def amend(
     resets: Mapping[str, Start] | None = None,
 ) -> Definition:
     """Make what `edit` makes of the newest definition the next one. Nobody else can come between."""
-    with _only_writer(home):
+    with only_writer(home):
         current = latest(home)
         if current is None:
             raise DeclarationError(
@@ -228,16 +245,30 @@ def amend(
 
 
 @contextlib.contextmanager
-def _only_writer(home: Home) -> Iterator[None]:
-    """Let nobody else write a definition meanwhile."""
+def only_writer(home: Home) -> Iterator[None]:
+    """Let nobody else write a definition meanwhile. Code that was shipped for one that is refused goes again."""
     with writing(f"the home {home.path}"):
         home.definitions.mkdir(parents=True, exist_ok=True)
         lock = os.open(home.definitions / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        before = shipped_code(home)
+        try:
+            yield
+        except BaseException:
+            for name in shipped_code(home) - before:
+                shutil.rmtree(home.code(name), ignore_errors=True)
+            raise
     finally:
         os.close(lock)
+
+
+def shipped_code(home: Home) -> set[str]:
+    """The names under which code has been shipped to a home."""
+    try:
+        return set(os.listdir(home.code("")))
+    except FileNotFoundError:
+        return set()
 
 
 def _made(
@@ -360,17 +391,22 @@ def _records(
 
 
 def _way_out(record: StageRecord, stage: Stage) -> str:
-    name, reset = stage.query, f"begin anew with `hayase reset {stage.query} --from earliest` (or `--from now`)"
+    name = stage.query
     if stage.lane == OPERATIONS and record.output != stage.output:
         return (
             f'operation "{name}" would write ({stage.stream.schema}), and what it has written is '
             f"({record.output.schema if isinstance(record.output, StreamDeclaration) else 'a table'}); call what writes "
-            f"something else by another name, or {reset}"
+            f"something else by another name, or {begin_anew(name)}"
         )
     return (
         f'stage "{name}" has changed, and what it remembers does not fit its new definition; put the old '
-        f"definition back, or {reset}"
+        f"definition back, or begin anew with `hayase reset {name} --from earliest` (or `--from now`)"
     )
+
+
+def begin_anew(operation: str) -> str:
+    """How an operation comes to write something else than before."""
+    return f"let it begin anew: `hayase reset {operation} --from earliest` (or now), or `hayase ops update --reset earliest`"
 
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:

@@ -9,6 +9,7 @@ says nothing that is needed after a crash, and does not wait for the disk.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -136,7 +137,7 @@ def _told_from(text: bytes) -> Told:
 
 
 def write_volatile(path: Path, data: bytes) -> None:
-    """Replace a file that one thread writes, so that readers see the old bytes or the new ones; not durably."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    """Replace a file's content as a whole: readers see the old bytes or the new ones. After a loss of power, maybe neither."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     draft.write_bytes(data)
     os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)

@@ -65,7 +65,7 @@ def map_task(
     if number == 0 and batch.end.settled > batch.start.settled:
         from hayase.engine.replaying import replayed  # seldom
 
-        for each in replayed(definition, batch, now):
+        for each in replayed(definition, batch):
             yield from _map_replayed(definition, logs, batch, each, now)
     yield from map_ranges(definition, logs, task, number, now)
 
@@ -326,7 +326,8 @@ def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:
         rows,
         [
             f"late: {instant_text(int(chunk.times[i]))} is before {instant_text(int(bounds[i]))}, "
-            f'where the clock of stream "{log.declaration.name}" stood (slack {duration_text(slack)})'
+            f'where the clock of stream "{log.declaration.name}" stood (slack {duration_text(slack)}); give the stream more '
+            "slack, or send records sooner"
             for i in rows
         ],
     )

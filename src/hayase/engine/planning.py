@@ -1,12 +1,17 @@
-"""All stages of a pipeline: those of its jobs and queries, each behind what it reads, then those of its tables."""
+"""All stages of a pipeline: those of its jobs, queries and operations, each behind what it reads, then those of its tables.
+
+Queries, jobs and operations may read each other. What an operation writes is known from its declaration and the time column
+of what it reads, so it is given to the planners of the others as if it were declared; where that time column comes from a
+query or a job, these are planned once more with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import FieldMistake, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import Mistake
 from hayase.core.stages import Lookup, Stage
 from hayase.cql.planner import plan as plan_queries
@@ -26,37 +31,101 @@ class Planned:
 
 
 def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
-    """The stages of a declaration; without a home they can be looked at, but find nothing in tables."""
-    lookups = lookups_of(declaration, home)
+    """The stages of a declaration; without a home they can be looked at, but find nothing in tables, nor shipped code."""
+    made = _Made()
     stages: list[Stage] = []
     mistakes: list[tuple[str, str, Mistake]] = []
-    emitted: Mapping[str, Sequence[str]] = {}
+    if not declaration.operations:
+        made = _queries_and_jobs(declaration, home)
+        stages += made.stages
+    else:
+        from hayase.operations.planning import operation_streams, plan_operations
+
+        streams = {each.name: each for each in declaration.streams}
+        outputs = operation_streams(declaration, streams)
+        while True:
+            given = replace(declaration, streams=(*declaration.streams, *outputs.values()), operations=())
+            made = _queries_and_jobs(given, home)
+            streams = _streams(declaration.streams, made.stages)
+            more = {**operation_streams(declaration, streams), **outputs}
+            if more == outputs:
+                break
+            outputs = more
+        operations = plan_operations(declaration, streams, home)
+        unknown = {each.name for each in declaration.operations} - {*outputs}
+        mistakes += [("operation", name, each) for name, each in operations.mistakes]
+        made.mistakes = [each for each in made.mistakes if not _speaks_of(each[2], unknown)]
+        stages += [*made.stages, *operations.stages]
+        if not mistakes and not made.mistakes:
+            mistakes += _loops(declaration, stages, operations.waiting)
+    mistakes += made.mistakes
+    stages = _in_order(stages)
+    if declaration.tables or declaration.rules:
+        from hayase.tables.planning import plan_tables
+
+        unknown = {each.name for each in declaration.operations} - {each.name for each in stages}
+        tables = plan_tables(declaration, _streams(declaration.streams, stages), made.emitted)
+        stages += tables.stages
+        for name, mistake in tables.mistakes:
+            if not _speaks_of(mistake, unknown):
+                mistakes.append(("column" if name and "." in name else "table" if name else "", name or "", mistake))
+    return Planned(tuple(stages), tuple(mistakes))
+
+
+@dataclass(slots=True)
+class _Made:
+    """The stages of queries and jobs, what is wrong with them, and which streams hold what jobs emit to tables."""
+
+    stages: list[Stage] = field(default_factory=list)
+    mistakes: list[tuple[str, str, Mistake]] = field(default_factory=list)
+    emitted: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def _queries_and_jobs(declaration: PipelineDeclaration, home: Path | None) -> _Made:
+    """Queries may read what jobs write, and jobs what queries write that read no jobs."""
+    lookups = lookups_of(declaration, home)
+    made = _Made()
     asked = declaration
     if declaration.jobs:
         from hayase.jobs.planning import plan_jobs
         from hayase.tables.stored import StoredTable
 
-        # Queries may read what jobs write, and jobs what queries write that read no jobs.
         before = _streams(declaration.streams, plan_queries(declaration, lookups).stages)
         stored = {each.name: StoredTable(each, _place(home, each.name)) for each in declaration.tables}
         jobs = plan_jobs(declaration, before, stored)
-        mistakes += [("job", name, each) for name, each in jobs.mistakes]
-        stages += jobs.stages
-        emitted = jobs.emitted
+        made.mistakes += [("job", name, each) for name, each in jobs.mistakes]
+        made.stages += jobs.stages
+        made.emitted = jobs.emitted
         public = tuple(each.stream for each in jobs.stages if not each.name.startswith("_"))
         asked = replace(declaration, streams=(*declaration.streams, *public), jobs=())
     queries = plan_queries(asked, lookups)
-    if not mistakes:  # what a job with mistakes would write is not known
-        mistakes += [("query", name, each) for name, each in queries.mistakes]
-    stages = _in_order([*queries.stages, *stages])
-    if declaration.tables or declaration.rules:
-        from hayase.tables.planning import plan_tables
+    if not made.mistakes:  # what a job with mistakes would write is not known
+        made.mistakes += [("query", name, each) for name, each in queries.mistakes]
+    made.stages = [*queries.stages, *made.stages]
+    return made
 
-        tables = plan_tables(declaration, _streams(declaration.streams, stages), emitted)
-        stages += tables.stages
-        for name, mistake in tables.mistakes:
-            mistakes.append(("column" if name and "." in name else "table" if name else "", name or "", mistake))
-    return Planned(tuple(stages), tuple(mistakes))
+
+def _speaks_of(mistake: Mistake, operations: Iterable[str]) -> bool:
+    """Whether it is that an operation cannot be read, of which it is told already why."""
+    return any(f'"{name}"'.lower() in mistake.message.lower() for name in operations)
+
+
+def _loops(
+    declaration: PipelineDeclaration, stages: Sequence[Stage], waiting: Sequence[str]
+) -> list[tuple[str, str, Mistake]]:
+    """Operations that read, through queries or jobs, what they write. Those that wait for something without a mistake do."""
+    reads = {each.name: {one.stream for one in each.inputs} for each in stages}
+    found: list[tuple[str, str, Mistake]] = []
+    for operation in declaration.operations:
+        behind, more = set[str](), set(reads.get(operation.name, ()))
+        while more != behind:
+            behind = set(more)
+            more |= {source for name in behind for source in reads.get(name, ())}
+        if operation.name in behind or operation.name in waiting:
+            message = f'operation "{operation.name}" reads, through others, what it writes'
+            mistake = FieldMistake(message, "let one of them read something else", field="reads")
+            found.append(("operation", operation.name, mistake))
+    return found
 
 
 def lookups_of(declaration: PipelineDeclaration, home: Path | None = None) -> dict[str, Lookup]:

@@ -208,8 +208,9 @@ def waits_until(
     """The stages that take nothing now, whatever is there, and the time at which they fire next; None where it is no
     matter of time, since they meet a table that has yet to take in what they have caused."""
     halted: dict[str, int | None] = {}
+    records = {each.name: each for each in definition.records}
     for stage in start.positions:
-        record, fired = definition.record(stage), start.firings.get(stage)
+        record, fired = records[stage], start.firings.get(stage)
         if (
             record.every
             and fired is not None

@@ -7,7 +7,7 @@ offset says, and takes what is for its own stages. A letter whose stage is no mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import orjson
@@ -53,7 +53,7 @@ def settled_end(home: Home) -> int:
         return 0
 
 
-def replayed(definition: Definition, batch: Batch, now: int) -> Iterator[Replayed]:
+def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
     """What the batch of a lane takes in of replayed letters; `definition` is that lane's."""
     log = StreamLog(definition.home.path, SETTLED)
     pieces = log.read(batch.start.settled, batch.end.settled)
@@ -67,7 +67,7 @@ def replayed(definition: Definition, batch: Batch, now: int) -> Iterator[Replaye
     stages = stages_of(definition)
     for (stage, stream), letters in found.items():
         if stage in mine and stream in mine[stage].inputs:
-            yield _conformed(definition, stage, stream, letters, now)
+            yield _conformed(definition, stage, stream, letters)
         elif definition.lane == MAIN and (
             stage not in stages or stream not in {each.stream for each in stages[stage].inputs}
         ):
@@ -76,8 +76,9 @@ def replayed(definition: Definition, batch: Batch, now: int) -> Iterator[Replaye
             yield Replayed(stage, None, stream, _empty(DEAD.arrow_schema), np.empty(0, np.int64), bad)
 
 
-def _conformed(definition: Definition, stage: str, stream: str, letters: list[tuple[int, str]], now: int) -> Replayed:
-    declaration = declared_streams(definition)[stream]
+def _conformed(definition: Definition, stage: str, stream: str, letters: list[tuple[int, str]]) -> Replayed:
+    # how far ahead it may be was seen when it was let in; here a batch that is run again must see the same
+    declaration = replace(declared_streams(definition)[stream], max_ahead=None)
     version = definition.record(stage).fingerprint
     kept, records, bad = list[int](), list[object](), list[tuple[int, str, str]]()
     for at, (offset, text) in enumerate(letters):
@@ -86,7 +87,7 @@ def _conformed(definition: Definition, stage: str, stream: str, letters: list[tu
             kept.append(at)
         except orjson.JSONDecodeError as error:
             bad.append((offset, text, f"the replayed record is no JSON: {error}"))
-    given = conform_rows(records, declaration, now, Origin(lambda places: [str(each) for each in places]))
+    given = conform_rows(records, declaration, 0, Origin(lambda places: [str(each) for each in places]))
     wrong = {int(each.record): each.reason for each in given.refused}
     bad += [(*letters[kept[at]], reason) for at, reason in wrong.items()]
     offsets = np.array([letters[place][0] for at, place in enumerate(kept) if at not in wrong], np.int64)

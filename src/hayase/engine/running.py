@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from hayase.core.stages import MAIN
+from hayase.engine.definitions import latest
 from hayase.engine.home import Home
 from hayase.engine.lanes import Lanes
 from hayase.engine.ledger import Ledger
 from hayase.engine.manifests import Manifest
-from hayase.engine.session import open_session, warm_up
+from hayase.engine.session import local_master, open_session, warm_up
 from hayase.engine.upkeep import Housekeeping
 
 __all__ = ["opened", "run", "run_until_idle", "running", "start_session"]
@@ -25,7 +27,12 @@ WATCH = 0.02
 
 
 def start_session(home: Home, master: str | None = None, verbose: bool = False) -> SparkSession:
-    """A session for a home's lanes, its workers about to start too."""
+    """A session for a home's lanes, its workers about to start too. On this machine, operations have slots of their own, so
+    that their functions, which may only wait, do not hold up the rest."""
+    if master is None:
+        definition = latest(home)
+        lanes = 1 if definition is None else len(definition.lanes)
+        master = local_master(lanes * (os.cpu_count() or 1))
     session = open_session(master, log=log_file(home), verbose=verbose)
     warm_up(session)
     return session

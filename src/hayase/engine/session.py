@@ -92,7 +92,9 @@ def open_session(
     """
     version = java_version()
     if version is None or version < LEAST_JAVA:
-        raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}. {JAVA_HINT}")
+        home = os.environ.get("JAVA_HOME")
+        place = f" in {home}, where JAVA_HOME points" if home else " on the PATH"
+        raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}{place}. {JAVA_HINT}")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     chosen = _SETTINGS | _local_settings(master or local_master()) | dict(settings or {})
     builder = SparkSession.builder.appName("hayase")

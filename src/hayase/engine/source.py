@@ -17,12 +17,16 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from hayase.core.clock import now_us
+from hayase.core.stages import MAIN
 from hayase.core.times import END
 from hayase.engine.definitions import Definition, latest_version, load
 from hayase.engine.gate import FileGate
+from hayase.engine.governing import LaneGovernor
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
-from hayase.engine.positions import Batch, Offset, Range, advance, ranges
+from hayase.engine.positions import Batch, Offset, Range, advance, end_of, ranges
+from hayase.streams import StreamLog
+from hayase.streams.dead import SETTLED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +36,7 @@ __all__ = ["POLL", "LaneSource", "definition_of"]
 POLL = 0.1
 """Seconds that the source looks out for new records before it tells Spark that there are none."""
 LOOK = 0.004
-"""Seconds between two looks at the logs."""
+"""Seconds between two looks at the logs, at least; the governor of the lane says how many."""
 FLOOD = 20_000
 """Records from which on it pays to wait for those behind them: a batch costs what many of them do."""
 CALM = 0.06
@@ -58,46 +62,62 @@ class LaneReader(DataSourceStreamReader):
     """Plans batches (in Spark's planning process) and reads them (in the workers)."""
 
     def __init__(self, options: dict[str, str]):
+        self._options = options
         self._home, self._lane = Home(Path(options["home"])), options["lane"]
         self._slots, self._awake = int(options["slots"]), options["awake"] == "true"
         self._initial = options["initial"]
+        self._gate = FileGate(self._home.gate(self._lane))
+        self._governor = LaneGovernor(self._lane, self._slots)
+        self._settled = StreamLog(self._home.path, SETTLED)
+        self._look_at = float("-inf")
+
+    def __reduce__(self) -> tuple[type[LaneReader], tuple[dict[str, str]]]:
+        return LaneReader, (self._options,)  # what has been seen here is of no use to the workers
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return dict(orjson.loads(self._initial))
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends. Waits a little for records to come, so that an idle lane costs next to nothing."""
-        since = Offset.from_json(start)
-        gate = FileGate(self._home.gate(self._lane))
-
-        def plan() -> Offset:
-            now = now_us()
-            definition = definition_of(self._home, latest_version(self._home))
-            tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
-            return advance(since, definition, Logs(self._home, definition), gate.grants(), now, tick)
-
+        since = end = Offset.from_json(start)
         until = time.monotonic() + POLL
-        end = plan()
-        while end == since and time.monotonic() < until:
-            time.sleep(LOOK)
-            end = plan()
-        return after_flood(since, end, plan).as_json()
+        while end == since and (moment := time.monotonic()) < until:
+            if moment < self._look_at:  # the last look said when the next one is worth it
+                time.sleep(min(self._look_at, until) - moment)
+            else:
+                end = self._plan(since)
+        if self._lane == MAIN and self._governor.sees_ends() and not self._governor.left_behind:
+            end = after_flood(since, end, lambda: self._plan(since))
+        return end.as_json()
+
+    def _plan(self, since: Offset) -> Offset:
+        """One look at the logs: where a batch ends that begins now."""
+        now, moment, governor = now_us(), time.monotonic(), self._governor
+        definition = _definition_of_lane(self._home, latest_version(self._home), self._lane)
+        logs = Logs(self._home, definition)
+        look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.told(), now, moment)
+        tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
+        end = advance(since, definition, logs, look.grants, now, tick, end_of(self._settled))
+        at_once = end != since and governor.left_behind
+        self._look_at = moment if at_once else moment + max(LOOK, look.look_again)
+        governor.show(self._home, since, logs, now, moment)
+        return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
         batch = Batch(Offset.from_json(start), Offset.from_json(end))
-        tasks = ranges(batch.start, batch.end, self._slots)
+        tasks = ranges(batch.start, batch.end, self._gate.told().slots or self._slots)
         return [RangesOfTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
 
     def read(self, partition: RangesOfTask) -> Iterator[pa.RecordBatch]:
         from hayase.engine.exchange import put_out
-        from hayase.engine.mapping import header_rows, map_ranges
+        from hayase.engine.mapping import header_rows, map_task
 
         batch = Batch.from_blob(partition.batch)
-        definition = definition_of(self._home, batch.end.definition)
+        definition = _definition_of_lane(self._home, batch.end.definition, self._lane)
         if partition.number == 0:
             yield header_rows(batch, definition.buckets)
         logs = Logs(self._home, definition)
-        mapped = map_ranges(definition, logs, partition.task, partition.number, now_us())
+        mapped = map_task(definition, logs, batch, partition.task, partition.number, now_us())
         yield from put_out(mapped, self._home.exchange(self._lane))
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -156,3 +176,8 @@ class LaneSource(DataSource):
 def definition_of(home: Home, version: int) -> Definition:
     """A definition, read once per process: the file of a version never changes."""
     return load(home, version)
+
+
+@lru_cache(maxsize=64)
+def _definition_of_lane(home: Home, version: int, lane: str) -> Definition:
+    return definition_of(home, version).of_lane(lane)

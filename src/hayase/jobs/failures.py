@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from hayase.jobs.sources import FunctionSource
+from hayase.core.function_sources import FunctionSource
 
 __all__ = ["EXPLAINED", "failure"]
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.function_sources import FunctionSource
 from hayase.jobs.calls import Calls
 from hayase.jobs.emitting import Emission, Target, kind_of
 from hayase.jobs.failures import EXPLAINED, failure
-from hayase.jobs.sources import FunctionSource
 from hayase.jobs.tuples import Shape
 from hayase.streams.columns import fit_arrow
 

@@ -23,6 +23,7 @@ from hayase.core.declarations import (
     StreamDeclaration,
 )
 from hayase.core.errors import DeclarationError, Mistake
+from hayase.core.function_sources import FunctionSource
 from hayase.core.schemas import ddl
 from hayase.core.stages import Input, Kernel, Stage
 from hayase.jobs.emitting import Target
@@ -33,7 +34,6 @@ from hayase.jobs.map_side import Combining, Ending, JobMapSide, Latest, MapStep,
 from hayase.jobs.merging import MergeKernel, Merging
 from hayase.jobs.outlets import Outlet
 from hayase.jobs.shaping import Draft, Shaping
-from hayase.jobs.sources import FunctionSource
 from hayase.jobs.stored import Stored
 from hayase.jobs.tuples import PLAIN, Shape
 from hayase.jobs.window_kernels import AggregateWindowKernel, ReduceWindowKernel, SlidingWindow

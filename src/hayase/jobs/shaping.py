@@ -15,6 +15,7 @@ from hayase.core.declarations import (
     TableDeclaration,
 )
 from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.function_sources import FunctionSource
 from hayase.core.keys import check_key_type
 from hayase.core.schemas import arrow_schema
 from hayase.jobs.aggregates import Aggregates, aggregates_of
@@ -22,7 +23,6 @@ from hayase.jobs.emitting import Target
 from hayase.jobs.flows import NEXT, Flowing, Run, flowing
 from hayase.jobs.map_side import Reading
 from hayase.jobs.outlets import Outlet
-from hayase.jobs.sources import FunctionSource
 from hayase.jobs.stored import Stored
 from hayase.jobs.tuples import PLAIN, Shape
 

@@ -13,7 +13,7 @@ from hayase.core.stages import OFFSET, TIME
 from hayase.operations.shelves import nothing
 from hayase.operations.windows import QUEUE, WindowSpec
 
-__all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "names_of", "told_last"]
+__all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "told_once"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +27,28 @@ class Came:
         return int(self.rows.num_rows)
 
 
-def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema) -> Came:
-    """The batches of all queues as one, in (time, queue, offset) order."""
-    parts, places = [], []
+def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arrival: bool = False) -> Came:
+    """The batches of all queues as one, in (time, queue, offset) order.
+
+    By arrival each queue keeps its own order: a record is as late as the latest before it.
+    """
+    parts, places, times = [], [], []
     for number, batch in enumerate(inputs):
         if batch.num_rows:
             queue = pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows)
             columns = [queue, *(batch.column(name) for name in schema.names[1:])]
             parts.append(pa.RecordBatch.from_arrays(columns, schema=schema))
             places.append(np.arange(batch.num_rows))
+            times.append(column(parts[-1], TIME))
     if len(parts) == 1:
         return Came(parts[0], places[0])
     if not parts:
         return Came(nothing(schema), np.empty(0, np.int64))
     rows = pa.concat_batches(parts)
-    order = np.lexsort((column(rows, OFFSET), column(rows, QUEUE), column(rows, TIME)))
+    if by_arrival:
+        order = np.argsort(np.concatenate([np.maximum.accumulate(each) for each in times]), kind="stable")
+    else:
+        order = np.lexsort((column(rows, OFFSET), column(rows, QUEUE), np.concatenate(times)))
     return Came(rows.take(pa.array(order)), np.concatenate(places)[order])
 
 
@@ -62,21 +69,10 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
     return some[0] if len(some) == 1 else pa.concat_batches(some) if some else nothing(schema)
 
 
-_NAME = np.dtype([("queue", np.int64), ("offset", np.int64)])
-
-
-def names_of(rows: pa.RecordBatch) -> np.ndarray:
-    """What tells a record from all others."""
-    made = np.empty(rows.num_rows, _NAME)
-    made["queue"], made["offset"] = column(rows, QUEUE), column(rows, OFFSET)
-    return made
-
-
-def told_last(rows: pa.RecordBatch, gone: np.ndarray) -> np.ndarray:
-    """One of each record that is nowhere said to be gone."""
-    queue, offset = column(rows, QUEUE), column(rows, OFFSET)
-    order = np.lexsort((gone, offset, queue))
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = (queue[order][1:] != queue[order][:-1]) | (offset[order][1:] != offset[order][:-1])
-    chosen = order[last]
-    return chosen[~gone[chosen]]
+def told_once(rows: pa.RecordBatch) -> np.ndarray:
+    """One of each record. A record that is given again comes at another time."""
+    queue, offset, time = (column(rows, name) for name in (QUEUE, OFFSET, TIME))
+    order = np.lexsort((time, offset, queue))
+    new = np.ones(len(order), np.bool_)
+    new[1:] = np.any([each[order][1:] != each[order][:-1] for each in (queue, offset, time)], axis=0)
+    return order[new]

@@ -5,18 +5,24 @@ be divided (they are tumbling), it is cut in halves, and these again where they 
 records are left, which have `attempts` calls of their own. So the neighbours of a poison record come through, in smaller
 windows, and a record is refused only if it fails alone. A window that may not be divided is refused as a whole.
 
-A record may also spoil what the function keeps between calls (close its connection, fill its memory), so that all that
-follow fail too. When the last windows of a round have failed, it is that which is suspected: from then on every round
-begins with the function made anew, and the first window that failed is called by itself, after the others.
+A pause is for what failed: windows go in portions, and while some wait to be tried again, others are worked on. Only when
+nothing else is left to do, there is a pause for all.
 
-All that is to be tried again goes into one round, so that a pause is one for all. A window of n records costs at most
-`2 * attempts` rounds and the logarithm of n, and one with k poison records `most_calls(n, k, attempts)` calls.
+A record may also spoil what the function keeps between calls (close its connection, fill its memory), so that all that
+follow fail too. Behind a portion whose last window has failed, the function is therefore made anew; and if others before
+it have failed too, without one between that did not, all of these are suspected: the next time they are called with care,
+which is to make the function anew behind each failure.
+
+A window with n records, k of them poison, costs at most `most_calls(n, k, attempts)` calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +30,7 @@ import pyarrow as pa
 from hayase.core.errors import DeclarationError
 from hayase.operations.outcomes import Call, Failure
 
-__all__ = ["Attempts", "Refusal", "Tried", "most_calls", "try_windows"]
+__all__ = ["Attempts", "Pace", "Refusal", "Tried", "most_calls", "try_windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +69,157 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Rows in the order of the windows, for each the number of its window; who is refused, in order; calls of a window."""
+    """Rows in the order of the windows, for each the number of its window; who is refused, in order; calls of a window.
+
+    `nanoseconds` are how long the function was at work on each window, in all attempts.
+    """
 
     rows: pa.Table
     window: np.ndarray
     refusals: tuple[Refusal, ...]
     calls: int
+    nanoseconds: np.ndarray
 
 
 @dataclass(slots=True)
-class _Spans:
-    """Parts of windows that are to be called: as arrays, since there are many of them at first and few later.
+class Pace:
+    """How many windows are called at once: as many as take about a tenth of a second."""
 
-    `alone` counts the failures of exactly this span, `failed` all calls with its records that failed.
+    windows: int = 64
+
+    def follow(self, seconds: float) -> None:
+        """Learn from how long it took to call so many."""
+        if seconds < 0.05:
+            self.windows = min(self.windows * 4, 1 << 16)
+        elif seconds > 0.2:
+            self.windows = max(self.windows // 2, 16)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Span:
+    """A window, or a part of one, that waits to be called again until it is `due`.
+
+    `alone` counts the failures of exactly this span, `failed` all calls with its records that failed. A span that is
+    `whole` is a window; one that is `suspected` is called with care.
     """
 
-    window: np.ndarray
-    start: np.ndarray
-    stop: np.ndarray
-    alone: np.ndarray
-    failed: np.ndarray
-    whole: np.ndarray
+    due: float
+    window: int
+    start: int
+    stop: int
+    alone: int = 0
+    failed: int = 0
+    whole: bool = True
+    suspected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Portion:
+    """What is called together: spans, then windows that were not called before."""
+
+    again: list[_Span]
+    new: range
 
     def __len__(self) -> int:
-        return len(self.window)
+        return len(self.again) + len(self.new)
+
+    @property
+    def careful(self) -> bool:
+        return bool(self.again) and self.again[0].suspected
 
 
-@dataclass(slots=True)
-class _Next:
-    """Spans of the next round, as they are found."""
+class _Trial:
+    """Windows on their way: those never called so far, spans that wait, and what has come out."""
 
-    lines: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
+    def __init__(self, starts: np.ndarray, stops: np.ndarray, attempts: Attempts, divide: bool) -> None:
+        self._starts, self._stops, self._attempts, self._divide = starts, stops, attempts, divide
+        self._new = 0
+        self._waiting: list[_Span] = []
+        self._refusals: list[Refusal] = []
+        self._tables: list[pa.Table] = []
+        self._owners: list[tuple[np.ndarray, np.ndarray]] = []
+        self._nanoseconds = np.zeros(len(starts), np.int64)
+        self._calls = 0
 
-    def spans(self) -> _Spans:
-        window, start, stop, alone, failed, whole = np.array(sorted(self.lines), np.int64).T
-        return _Spans(window, start, stop, alone, failed, whole != 0)
+    def due(self) -> float | None:
+        """When something is to be called, None if nothing is left. Spans that are due soon one after the other wait for each
+        other, if that is all there is."""
+        if self._new < len(self._starts):
+            return -math.inf
+        if not self._waiting:
+            return None
+        soon = self._waiting[0].due + self._attempts.pause / 4
+        return max(each.due for each in self._waiting if each.due <= soon)
+
+    def take(self, now: float, most: int) -> _Portion:
+        """What is due. Spans that are suspected go by themselves."""
+        ready = []
+        while self._waiting and self._waiting[0].due <= now:
+            ready.append(heappop(self._waiting))
+        suspected = [each for each in ready if each.suspected]
+        if suspected:
+            for each in ready:
+                if not each.suspected:
+                    heappush(self._waiting, each)
+            return _Portion(sorted(suspected, key=_bounds), range(0))
+        new = range(self._new, min(self._new + most, len(self._starts)))
+        self._new = new.stop
+        return _Portion(sorted(ready, key=_bounds), new)
+
+    def call(self, call: Call, portion: _Portion) -> Mapping[int, Failure]:
+        """Call a portion; what failed of it."""
+        new = slice(portion.new.start, portion.new.stop)
+        bounds = np.array([_bounds(each) for each in portion.again], np.int64).reshape(-1, 3)
+        window = np.concatenate([bounds[:, 0], np.arange(new.start, new.stop)])
+        start = np.concatenate([bounds[:, 1], self._starts[new]])
+        outcomes = call(start, np.concatenate([bounds[:, 2], self._stops[new]]), portion.careful)
+        self._calls += len(window)
+        self._tables.append(outcomes.rows)
+        self._owners.append((np.repeat(window, outcomes.counts), np.repeat(start, outcomes.counts)))
+        if len(outcomes.nanoseconds):
+            np.add.at(self._nanoseconds, window, outcomes.nanoseconds)
+        return outcomes.failures
+
+    def follow(self, portion: _Portion, failures: Mapping[int, Failure], now: float) -> bool:
+        """What follows from failures: spans once more, their halves, or refusals. Whether the last one has failed."""
+        run = len(portion)  # from there on all have failed
+        while run - 1 in failures:
+            run -= 1
+        suspicious = len(portion) - run >= min(len(portion), 2)
+        for at, failure in sorted(failures.items()):
+            if at < len(portion.again):
+                span = portion.again[at]
+            else:
+                number = portion.new[at - len(portion.again)]
+                span = _Span(now, number, int(self._starts[number]), int(self._stops[number]))
+            self._fail(span, failure, now, span.suspected or (suspicious and at >= run))
+        return run < len(portion)
+
+    def _fail(self, span: _Span, failure: Failure, now: float, suspected: bool) -> None:
+        size, alone, failed = span.stop - span.start, span.alone + 1, span.failed + 1
+        if alone < (self._attempts.most if span.whole or size == 1 else 1):
+            due = now + self._attempts.pause_after(alone)
+            heappush(self._waiting, replace(span, due=due, alone=alone, failed=failed, suspected=suspected))
+        elif self._divide and size > 1:
+            middle = (span.start + span.stop) // 2
+            for start, stop in ((span.start, middle), (middle, span.stop)):
+                heappush(self._waiting, _Span(now, span.window, start, stop, 0, failed, False, suspected))
+        else:
+            self._refusals.append(Refusal(span.window, span.start, span.stop, failed, failure))
+
+    def tried(self) -> Tried:
+        """What has come of it."""
+        window, start = (np.concatenate(parts) for parts in zip(*self._owners))
+        rows = pa.concat_tables(self._tables)
+        order = np.lexsort((start, window))
+        if (order[1:] < order[:-1]).any():
+            rows, window = rows.take(pa.array(order)), window[order]
+        refusals = sorted(self._refusals, key=lambda each: (each.window, each.start))
+        return Tried(rows, window, tuple(refusals), self._calls, self._nanoseconds)
+
+
+def _bounds(span: _Span) -> tuple[int, int, int]:
+    return span.window, span.start, span.stop
 
 
 def try_windows(
@@ -106,81 +228,27 @@ def try_windows(
     stops: np.ndarray,
     attempts: Attempts,
     divide: bool,
-    sleep: Callable[[float], None],
+    sleep: Callable[[float], None] = time.sleep,
     renew: Callable[[], None] = lambda: None,
+    pace: Pace | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Tried:
-    """Call windows until each has given its rows or is refused. `renew` makes the function forget what it keeps."""
-    count = len(starts)
-    none = np.zeros(count, np.int64)
-    todo = _Spans(np.arange(count), starts, stops, none, none, np.ones(count, np.bool_))
-    suspects: list[tuple[int, int, int]] = []
-    wary = False
-    tables: list[pa.Table] = []
-    owners: list[tuple[np.ndarray, np.ndarray]] = []
-    refusals: list[Refusal] = []
-    calls = 0
-    while True:
-        coming = _Next()
-        first: int | None = None
-        for together in _parts(todo, suspects):
-            if wary:
-                renew()
-            outcomes = call(todo.start[together], todo.stop[together])
-            calls += len(together)
-            tables.append(outcomes.rows)
-            window, start = todo.window[together], todo.start[together]
-            owners.append((np.repeat(window, outcomes.counts), np.repeat(start, outcomes.counts)))
-            for at, failure in sorted(outcomes.failures.items()):
-                number = int(together[at])
-                first = number if first is None else first
-                _fail(todo, number, failure, attempts, divide, coming, refusals)
-            wary = wary or all(
-                len(together) - back in outcomes.failures for back in range(1, min(len(together), 2) + 1)
-            )
-        if not coming.lines:
-            break
-        if wary and first is not None:
-            suspects.append((int(todo.window[first]), int(todo.start[first]), int(todo.stop[first])))
-        todo = coming.spans()
-        again = int(todo.alone.max())
-        if again:
-            sleep(attempts.pause_after(again))
-    rows, window = tables[0], owners[0][0]
-    if len(tables) > 1:
-        window, start = (np.concatenate(parts) for parts in zip(*owners))
-        order = np.lexsort((start, window))
-        rows, window = pa.concat_tables(tables).take(pa.array(order)), window[order]
-    return Tried(rows, window, tuple(sorted(refusals, key=lambda each: (each.window, each.start))), calls)
-
-
-def _parts(todo: _Spans, suspects: list[tuple[int, int, int]]) -> list[np.ndarray]:
-    """Which spans are called together: all that nobody suspects, then the others one by one."""
-    suspected = np.zeros(len(todo), np.bool_)
-    for window, start, stop in suspects:
-        suspected |= (todo.window == window) & (todo.start < stop) & (start < todo.stop)
-    others = [np.array([each]) for each in np.flatnonzero(suspected).tolist()]
-    return others if others and suspected.all() else [np.flatnonzero(~suspected), *others]
-
-
-def _fail(
-    todo: _Spans,
-    at: int,
-    failure: Failure,
-    attempts: Attempts,
-    divide: bool,
-    coming: _Next,
-    refusals: list[Refusal],
-) -> None:
-    """What follows from a failure: the span once more, its halves, or a refusal."""
-    window, start, stop = int(todo.window[at]), int(todo.start[at]), int(todo.stop[at])
-    alone, failed, whole = int(todo.alone[at]) + 1, int(todo.failed[at]) + 1, bool(todo.whole[at])
-    if alone < (attempts.most if whole or stop - start == 1 else 1):
-        coming.lines.append((window, start, stop, alone, failed, whole))
-    elif divide and stop - start > 1:
-        middle = (start + stop) // 2
-        coming.lines += [(window, start, middle, 0, failed, False), (window, middle, stop, 0, failed, False)]
-    else:
-        refusals.append(Refusal(window, start, stop, failed, failure))
+    """Call windows, at least one, until each has given its rows or is refused. `renew` makes the function forget what it
+    keeps."""
+    pace, now = pace or Pace(), clock()
+    trial = _Trial(starts, stops, attempts, divide)
+    while (due := trial.due()) is not None:
+        if due > now:
+            sleep(due - now)
+        now = max(now, due, clock())
+        portion = trial.take(now, pace.windows)
+        failures = trial.call(call, portion)
+        began, now = now, max(now, clock())
+        if len(portion.new) == pace.windows:
+            pace.follow(now - began)
+        if trial.follow(portion, failures, now):
+            renew()
+    return trial.tried()
 
 
 def most_calls(records: int, poison: int, attempts: int) -> int:

@@ -2,7 +2,7 @@
 
 A process of ours (a Spark worker) has one *nursery*: a process of its own, started once, that has imported what is
 needed. From it a *template* is forked per function, which loads the user's module once; from that a *child*, in which
-the function runs. When the child ends, the next one is forked, within milliseconds.
+the function runs. When the child ends, the next one is forked, within milliseconds; from then on one is forked ahead.
 
 Many windows go to the child in one request and come back in a few answers, so that a window costs microseconds; the child
 notes in shared memory which window is under work, so that a failure is still that window's alone. Windows that were done
@@ -21,7 +21,7 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,12 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, EnvironmentUnfit
 from hayase.core.schemas import arrow_schema, ddl
-from hayase.operations.frames import Garbled, pack_call, unpack_answer, unpack_failure
-from hayase.operations.functions import FunctionSource
-from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.frames import Garbled, pack_request, unpack_answer, unpack_failure
+from hayase.operations.functions import OperationFunction
+from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.processes import MOST_STARTS, NURSERY, STANDING_STILL, Child, Gone, Template, ending, place
 from hayase.operations.running import GROUP, IDLE
+from hayase.operations.shelves import ranges
 
 __all__ = ["Children", "Limits", "shared_children"]
 
@@ -44,6 +45,8 @@ _MOST_BYTES = 8 << 20
 _GARBLED = Failure("crashed", "it spoiled what the process answers")
 _LOADING = 300.0
 """Seconds that the import of a user's module may take."""
+_MOST_CARE = 3
+"""New children in a row that fail at once: it is not what others left behind that makes them fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +70,67 @@ class _Overdue(Exception):
         self.window = window
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a child ended: what it had noted, and the failure if that was a window, which then is to blame, and its time.
+
+    Else one of a group is to blame, or the child was idle; what was asked is to be asked again. A failure of one that was
+    idle is a want of memory.
+    """
+
+    window: int
+    failure: Failure | None = None
+    nanoseconds: int = 0
+
+
 @dataclass(slots=True)
 class _Made:
-    """What has come of a call: answers in the order of the windows, up to number `done`, and who is known to fail."""
+    """What has come of a call: answers in the order of the windows, up to number `done`, and who is known to fail.
+
+    `care` counts the requests in a row whose first window failed.
+    """
 
     tables: list[pa.Table]
     counts: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.int64)])
+    nanoseconds: list[np.ndarray] = field(default_factory=lambda: [np.empty(0, np.int64)])
     failures: dict[int, Failure] = field(default_factory=dict)
-    guilty: dict[int, Failure] = field(default_factory=dict)
+    guilty: dict[int, tuple[Failure, int]] = field(default_factory=dict)
     done: int = 0
+    care: int = 0
 
     def add(self, outcomes: Outcomes, first: int) -> None:
         """Take an answer; the numbers of its failures count from `first`."""
         self.tables.append(outcomes.rows)
         self.counts.append(outcomes.counts)
+        self.nanoseconds.append(outcomes.nanoseconds)
         self.failures.update({first + number: failure for number, failure in outcomes.failures.items()})
         self.done += len(outcomes.counts)
 
     def settle(self) -> None:
         """Pass the windows whose failure is known."""
         while self.done in self.guilty:
-            self.failures[self.done] = self.guilty.pop(self.done)
+            self.failures[self.done], took = self.guilty.pop(self.done)
             self.counts.append(np.zeros(1, np.int64))
+            self.nanoseconds.append(np.array([took]))
             self.done += 1
 
 
 class Children:
     """A function in child processes, one at a time. Several threads may call it; they take turns.
 
-    `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`).
+    `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`). A field of results
+    that is `ignored` is left out.
     """
 
     def __init__(
-        self, function: FunctionSource, reads: pa.Schema, writes: pa.Schema | None, limits: Limits | None = None
+        self,
+        function: OperationFunction,
+        reads: pa.Schema,
+        writes: pa.Schema | None,
+        limits: Limits | None = None,
+        ignored: str | None = None,
     ) -> None:
-        self.function, self.limits = function, limits or Limits()
+        self.function, self.limits, self.ignored = function, limits or Limits(), ignored
         self.reads = arrow_schema(ddl(reads))
         self.writes = None if writes is None else arrow_schema(ddl(writes))
         self.starts = 0
@@ -127,15 +156,20 @@ class Children:
             self._loaded()
             return self._processes.takes
 
-    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
-        """What the function gives for windows, of which number i has the rows from `starts[i]` to before `stops[i]`."""
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool = False) -> Outcomes:
+        """What the function gives for windows, of which number i has the rows from `starts[i]` to before `stops[i]`.
+
+        If it is to be careful, what follows a window that failed is called in another child: what the function keeps
+        between calls may be spoiled.
+        """
         assert self.writes is not None, "the schema of the results must be known"
         made = _Made([self.writes.empty_table()])
         with self._lock:
             while made.done < len(starts):
                 end = _portion(rows, starts, stops, made.done)
-                self._call_portion(rows, starts, stops, end, made)
-        return Outcomes(pa.concat_tables(made.tables), np.concatenate(made.counts), made.failures)
+                self._call_portion(Request(rows, starts, stops, careful=careful), end, made)
+        counts, nanoseconds = np.concatenate(made.counts), np.concatenate(made.nanoseconds)
+        return Outcomes(pa.concat_tables(made.tables), counts, made.failures, nanoseconds)
 
     def infer(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> str:
         """The schema, as DDL, of what the function gives for a sample; a DeclarationError if that cannot be had."""
@@ -144,49 +178,53 @@ class Children:
             while failure is None:
                 child = self._ready()
                 try:
-                    child.send(b"I", pack_call(rows, starts, stops, False), STANDING_STILL)
+                    child.send(b"I", pack_request(Request(rows, starts, stops)), STANDING_STILL)
                     letter, body = self._awaited(child)[0]
                     self._in_vain = 0
                     if letter == b"=":
                         return body.decode()
                     failure = unpack_failure(letter, body)
                 except (Gone, _Overdue) as stopped:
-                    _, failure = self._ended(child, stopped)
+                    failure = self._ended(child, stopped).failure
                 except Garbled:
                     self._drop()
                     failure = _GARBLED
         told = f"{failure.reason}{failure.place}" + (f"\n{failure.traceback}" if failure.traceback else "")
-        raise DeclarationError(f"{self.function.source} failed for the sample: {told}")
+        raise DeclarationError(f"{self.function.name} failed for the sample: {told}")
 
-    def _call_portion(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, end: int, made: _Made) -> None:
+    def _call_portion(self, whole: Request, end: int, made: _Made) -> None:
         """Call the windows up to `end`, in as many children as that takes."""
         alone = 0  # up to there each window is a group of its own, since one of them is to blame for what befell all
         while made.done < end:
             first, stop = made.done, min([end, *made.guilty, *([alone] if alone > made.done else [])])
             child = self._ready()
+            careful = whole.careful and made.care < _MOST_CARE
             try:
-                parts = pack_call(*_gathered(rows, starts[first:stop], stops[first:stop]), alone > first)
-                child.send(b"C", parts, max(STANDING_STILL, self.limits.seconds))
+                request = replace(_gathered(whole, first, stop), alone=alone > first, careful=careful)
+                child.send(b"C", pack_request(request), max(STANDING_STILL, self.limits.seconds))
                 while made.done < stop and child is self._processes.child:
                     for letter, body in self._awaited(child):
                         self._take(letter, body, first, stop, made)
+                    if careful and not made.failures.keys().isdisjoint(range(first, made.done)):
+                        self._drop()
             except (Gone, _Overdue) as stopped:
-                window, failure = self._ended(child, stopped)
-                if window >= 0:
-                    assert failure is not None
-                    made.guilty[first + window] = failure
-                elif window != IDLE:
-                    alone = min(first + GROUP - window + 1, stop)
-                elif failure is not None and made.done == first:  # what was asked does not even fit: ask for less
+                ended = self._ended(child, stopped)
+                if ended.window >= 0:
+                    assert ended.failure is not None
+                    made.guilty[first + ended.window] = ended.failure, ended.nanoseconds
+                elif ended.window != IDLE:
+                    alone = min(first + GROUP - ended.window + 1, stop)
+                elif ended.failure is not None and made.done == first:  # what was asked does not even fit: ask for less
                     end = first + (stop - first) // 2
                     if end == first:
-                        made.guilty[first] = failure
+                        made.guilty[first] = ended.failure, 0
             except Garbled:
                 self._drop()
                 if alone > first:
-                    made.guilty[made.done] = _GARBLED
+                    made.guilty[made.done] = _GARBLED, 0
                 alone = stop
             made.settle()
+            made.care = made.care + 1 if first in made.failures else 0
 
     def _take(self, letter: bytes, body: bytes, first: int, stop: int, made: _Made) -> None:
         """Take an answer about windows of a request that goes from `first` to `stop`."""
@@ -215,37 +253,36 @@ class Children:
             if left <= 0 and child.noted == noted:
                 raise Gone if noted[0] == IDLE else _Overdue(noted[0])
 
-    def _ended(self, child: Child, stopped: Gone | _Overdue) -> tuple[int, Failure | None]:
-        """End a child that cannot go on: what it had noted, and the failure if that was a window, which then is to blame.
-
-        Else one of a group is to blame, or the child was idle; what was asked is to be asked again. A failure of one that
-        was idle is a want of memory.
-        """
+    def _ended(self, child: Child, stopped: Gone | _Overdue) -> _End:
+        """End a child that cannot go on."""
         self._processes.child = None
+        now = time.monotonic_ns()
         if isinstance(stopped, _Overdue):
             window, trace = stopped.window, child.trace(ask=True)
         else:
             child.settle()
             window, trace = child.noted[0], child.trace(ask=False)
+        took = max(now - child.noted[1], 0)
+        if isinstance(stopped, _Overdue) and window >= 0:
+            child.kill()
+            return _End(window, Failure("time", f"it took more than {self.limits.seconds:g} s", *place(trace)), took)
         status = child.end()
         if status is None:
             self._processes.end()
         kind, reason = ending(status)
         if window == IDLE and kind == "memory":
-            return IDLE, Failure(kind, reason)
+            return _End(IDLE, Failure(kind, reason))
         if window == IDLE:
             self._count_in_vain(reason)
         if window < 0:
-            return window, None
-        if isinstance(stopped, _Overdue):
-            kind, reason = "time", f"it took more than {self.limits.seconds:g} s"
-        return window, Failure(kind, reason, *place(trace))
+            return _End(window)
+        return _End(window, Failure(kind, reason, *place(trace)), took)
 
     def _drop(self) -> None:
         """End the child, if there is one."""
         child, self._processes.child = self._processes.child, None
         if child is not None and self._processes.owner == os.getpid():
-            child.end()
+            child.kill()
 
     def _count_in_vain(self, how: str) -> None:
         """No window is to blame; but a process that ends so again and again cannot work here."""
@@ -253,7 +290,7 @@ class Children:
         if self._in_vain >= MOST_STARTS:
             self._in_vain = 0
             raise EnvironmentUnfit(
-                f"the process for {self.function.source} ended {MOST_STARTS} times while it had nothing to do: {how}"
+                f"the process for {self.function.name} ended {MOST_STARTS} times while it had nothing to do: {how}"
             )
 
     def _ready(self) -> Child:
@@ -263,8 +300,12 @@ class Children:
             if self._processes.child is not None:
                 return self._processes.child
             try:
-                self._processes.child = Child(template)
+                child, self._processes.spare = self._processes.spare or Child(template), None
+                child.started()
+                self._processes.child = child
                 self.starts += 1
+                if self.starts > 1:  # who has lost one may lose another
+                    self._processes.spare = Child(template)
             except Gone:
                 self._processes.end()
                 self._count_in_vain("it could not be forked")
@@ -277,16 +318,17 @@ class Children:
             return self._processes.template
         template = NURSERY.template()
         asked = {
-            "function": asdict(self.function),
+            "function": self.function.as_json(),
             "reads": ddl(self.reads),
             "writes": None if self.writes is None else ddl(self.writes),
+            "ignored": self.ignored,
             "memory": self.limits.memory,
         }
         try:
-            letter, body = template.ask(b"L", orjson.dumps(asked), [], _LOADING)
+            letter, body = template.answer(template.request(b"L", orjson.dumps(asked)), _LOADING)
         except Gone:
             _, how = ending(NURSERY.end(template))
-            raise DeclarationError(f"{self.function.source} cannot be loaded: {how}") from None
+            raise DeclarationError(f"{self.function.name} cannot be loaded: {how}") from None
         if letter != b"=":
             NURSERY.end(template)
             failure = Failure.from_json(orjson.loads(body))
@@ -297,25 +339,27 @@ class Children:
 
 @dataclass(slots=True)
 class _Processes:
-    """The processes of a function, and whose they are."""
+    """The processes of a function, and whose they are. The spare is a child that has nothing to do yet."""
 
     template: Template | None = None
     child: Child | None = None
+    spare: Child | None = None
     takes: str = ""
     owner: int = field(default_factory=os.getpid)
 
     def end(self) -> None:
         """End them."""
         if self.owner == os.getpid():
-            if self.child is not None:
-                self.child.end()
+            for each in (self.child, self.spare):
+                if each is not None:
+                    each.kill()
             if self.template is not None:
                 NURSERY.end(self.template)
         self.forget()
 
     def forget(self) -> None:
         """Have none."""
-        self.template = self.child = None
+        self.template = self.child = self.spare = None
         self.owner = os.getpid()
 
 
@@ -323,13 +367,15 @@ _shared: weakref.WeakValueDictionary[tuple[Any, ...], Children] = weakref.WeakVa
 _sharing = threading.Lock()
 
 
-def shared_children(function: FunctionSource, reads: pa.Schema, writes: pa.Schema, limits: Limits) -> Children:
+def shared_children(
+    function: OperationFunction, reads: pa.Schema, writes: pa.Schema, limits: Limits, ignored: str | None = None
+) -> Children:
     """The children of a function that all in this process share who want the same; they end when nobody has them."""
-    key = (os.getpid(), function, ddl(reads), ddl(writes), limits)
+    key = (os.getpid(), function, ddl(reads), ddl(writes), limits, ignored)
     with _sharing:
         found = _shared.get(key)
         if found is None:
-            found = _shared[key] = Children(function, reads, writes, limits)
+            found = _shared[key] = Children(function, reads, writes, limits, ignored)
         return found
 
 
@@ -341,14 +387,12 @@ def _portion(rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, first:
     return first + max(int(np.searchsorted(sizes, _MOST_BYTES // per_row, side="right")), 1)
 
 
-def _gathered(
-    rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray
-) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-    """The windows over as few rows as have to be sent."""
+def _gathered(whole: Request, first: int, stop: int) -> Request:
+    """Windows of a request over as few rows as have to be sent."""
+    starts, stops = whole.starts[first:stop], whole.stops[first:stop]
     low, high, sizes = int(starts.min()), int(stops.max()), stops - starts
     total = int(sizes.sum())
     if total * 2 >= high - low:
-        return rows.slice(low, high - low), starts - low, stops - low
+        return Request(whole.rows.slice(low, high - low), starts - low, stops - low)
     ends = np.cumsum(sizes)
-    picked = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
-    return rows.take(pa.array(picked)), ends - sizes, ends
+    return Request(whole.rows.take(pa.array(ranges(starts, stops))), ends - sizes, ends)

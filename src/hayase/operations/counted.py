@@ -8,22 +8,25 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import KeyIndex
-from hayase.core.stages import OFFSET, TIME, Tuples
-from hayase.operations.arrivals import came_in_order, column, groups_of, joined, names_of, told_last
+from hayase.core.stages import TIME, Tuples
+from hayase.operations.arrivals import Came, came_in_order, column, groups_of, joined
 from hayase.operations.shelves import Shelf
 from hayase.operations.windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
 
 __all__ = ["CountWindows", "Singles"]
 
+_ARRIVAL = "__arrival"
+"""Column of what is held: rises from record to record, so that no two that are told of at the same time have the same one."""
+
 
 class Singles:
     """Windows of one record: nothing is held."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = held_schema(schema)
+    def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
+        self._spec, self._schema = spec, held_schema(schema)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        came = came_in_order(inputs, self._schema)
+        came = came_in_order(inputs, self._schema, self._spec.by_arrival)
         at = np.arange(len(came))
         return Complete(came.rows, at, at + 1, column(came.rows, TIME), came.at)
 
@@ -41,7 +44,9 @@ class CountWindows:
     """Windows by count. The first row that a group holds begins its next window, so no group needs a counter."""
 
     def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
-        self._spec, self._schema = spec, held_schema(schema)
+        self._spec, self._plain = spec, held_schema(schema)
+        self._schema = self._plain.append(pa.field(_ARRIVAL, pa.int64()))
+        self._next = 0
         self._index = KeyIndex()
         self._shelf = Shelf(self._schema)
         self._held = np.zeros(0, np.int64)  # rows by group
@@ -50,7 +55,7 @@ class CountWindows:
         return len(self._shelf)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        came = came_in_order(inputs, self._schema)
+        came = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
         size, slide = self._spec.size, self._spec.slide
         group = self._grouped(came.rows)
         order = np.argsort(group, kind="stable")
@@ -100,9 +105,12 @@ class CountWindows:
         every = joined([held, told], self._schema)
         number = np.concatenate([held_group, group])
         gone = np.concatenate([np.zeros(len(held_group), np.bool_), gone])
-        kept = told_last(every, gone)
-        offset, queue, when = (column(every, name)[kept] for name in (OFFSET, QUEUE, TIME))
-        kept = kept[np.lexsort((offset, queue, when, number[kept]))]
+        arrival = column(every, _ARRIVAL)
+        self._next = max(self._next, int(arrival.max()) + 1)
+        order = np.lexsort((gone, arrival, number))
+        last = np.ones(len(order), np.bool_)
+        last[:-1] = np.diff(arrival[order]) != 0
+        kept = order[last & ~gone[order]]
         self._shelf.put(number[kept], every.take(pa.array(kept)))
         self._count(touched, np.bincount(number[kept], minlength=len(self._held))[touched])
 
@@ -111,7 +119,12 @@ class CountWindows:
         touched = np.unique(group[group >= 0])
         _, held = self._shelf.take(touched, keep=True)
         lost = rows.column(GONE).to_numpy(zero_copy_only=False)
-        return rows.filter(pa.array(~lost & np.isin(names_of(rows), names_of(held))))
+        return rows.filter(pa.array(~lost & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
+
+    def _numbered(self, came: Came) -> Came:
+        first, self._next = self._next, self._next + len(came)
+        arrival = pa.array(np.arange(first, self._next))
+        return Came(pa.RecordBatch.from_arrays([*came.rows.columns, arrival], schema=self._schema), came.at)
 
     def _grouped(self, rows: pa.RecordBatch) -> np.ndarray:
         group = groups_of(self._spec, rows, self._index)
@@ -132,7 +145,7 @@ class CountWindows:
         """Rows as state; of one that is gone the key says where it was."""
         if not rows.num_rows:
             return []
-        kept = {QUEUE, TIME, OFFSET, *self._spec.by}
+        kept = {QUEUE, _ARRIVAL, *self._spec.by}
         columns = [
             rows.column(each.name) if not gone or each.name in kept else pa.nulls(rows.num_rows, each.type)
             for each in self._schema

@@ -18,21 +18,21 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.outcomes import Failure, Outcomes, Request
 
 __all__ = [
     "Garbled",
     "Inbox",
     "Stalled",
     "pack_answer",
-    "pack_call",
+    "pack_request",
     "readable",
     "receive",
     "send",
     "send_within",
     "unpack_answer",
-    "unpack_call",
     "unpack_failure",
+    "unpack_request",
 ]
 
 _HEAD = struct.Struct("<cQ")
@@ -146,18 +146,19 @@ class Inbox:
 # ---------------------------------------------------------------------------------------------------- calls and answers
 
 
-def pack_call(rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, alone: bool) -> list[Any]:
-    """A request: windows over rows, whose schema the other side knows."""
-    head = struct.pack("<Q?7x", len(starts), alone)
-    return [head, starts.astype("<i8", copy=False), stops.astype("<i8", copy=False), rows.serialize()]
+def pack_request(request: Request) -> list[Any]:
+    """A request, for one who knows the schema of its rows."""
+    head = struct.pack("<Q??6x", len(request.starts), request.alone, request.careful)
+    bounds = [each.astype("<i8", copy=False) for each in (request.starts, request.stops)]
+    return [head, *bounds, request.rows.serialize()]
 
 
-def unpack_call(body: bytes, schema: pa.Schema) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray, bool]:
+def unpack_request(body: bytes, schema: pa.Schema) -> Request:
     """The request as it was."""
-    count, alone = struct.unpack_from("<Q?", body)
+    count, alone, careful = struct.unpack_from("<Q??", body)
     bounds = np.frombuffer(body, "<i8", 2 * count, 16)
     rows = pa.ipc.read_record_batch(pa.py_buffer(body).slice(16 + 16 * count), schema)
-    return rows, bounds[:count], bounds[count:], alone
+    return Request(rows, bounds[:count], bounds[count:], alone, careful)
 
 
 def pack_answer(first: int, outcomes: Outcomes) -> list[Any]:
@@ -167,7 +168,8 @@ def pack_answer(first: int, outcomes: Outcomes) -> list[Any]:
     batches = outcomes.rows.combine_chunks().to_batches() or [
         pa.RecordBatch.from_pylist([], schema=outcomes.rows.schema)
     ]
-    return [head, outcomes.counts.astype("<i8", copy=False), failed, batches[0].serialize()]
+    numbers = [each.astype("<i8", copy=False) for each in (outcomes.counts, outcomes.nanoseconds)]
+    return [head, *numbers, failed, batches[0].serialize()]
 
 
 def unpack_answer(body: bytes, schema: pa.Schema, windows: int) -> tuple[int, Outcomes]:
@@ -176,18 +178,18 @@ def unpack_answer(body: bytes, schema: pa.Schema, windows: int) -> tuple[int, Ou
         first, count, size = struct.unpack_from("<QQQ", body)
         if count == 0 or first + count > windows:
             raise Garbled
-        counts = np.frombuffer(body, "<i8", count, 24)
-        at = 24 + 8 * count
+        counts, nanoseconds = np.frombuffer(body, "<i8", 2 * count, 24).reshape(2, count)
+        at = 24 + 16 * count
         failures = {int(number): Failure.from_json(each) for number, each in orjson.loads(body[at : at + size])}
         rows = pa.ipc.read_record_batch(pa.py_buffer(body).slice(at + size), schema)
         rows.validate(full=True)
     except (ValueError, TypeError, KeyError, struct.error, OSError, pa.ArrowException) as error:
         raise Garbled from error
-    if (counts < 0).any() or counts.sum() != rows.num_rows or any(not 0 <= at - first < count for at in failures):
+    if (counts < 0).any() or (nanoseconds < 0).any() or counts.sum() != rows.num_rows:
         raise Garbled
-    if any(counts[at - first] for at in failures):
+    if any(not 0 <= at - first < count or counts[at - first] for at in failures):
         raise Garbled
-    return first, Outcomes(pa.Table.from_batches([rows]), counts, failures)
+    return first, Outcomes(pa.Table.from_batches([rows]), counts, failures, nanoseconds)
 
 
 def unpack_failure(letter: bytes, body: bytes) -> Failure:

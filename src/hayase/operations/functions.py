@@ -1,4 +1,4 @@
-"""What a user writes: a function of one window of records, found as "module:attribute".
+"""What a user writes: a function of one window of records, found by its name (`hayase.core.function_sources`).
 
     def score(records):                                   # a list of dicts, oldest first
         return {"user": records[0]["user"], "mean": sum(each["x"] for each in records) / len(records)}
@@ -13,13 +13,11 @@ generator, a coroutine function or an asynchronous generator; then it is run unt
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -27,10 +25,11 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, nearest
+from hayase.core.function_sources import FunctionSource
 from hayase.operations.outcomes import Failure
 from hayase.streams.record_text import shown
 
-__all__ = ["TAKES", "Function", "FunctionSource", "Given", "Unfit", "Window", "failure_of"]
+__all__ = ["TAKES", "Function", "Given", "OperationFunction", "Unfit", "Window", "failure_of"]
 
 TAKES = ("records", "batch")
 """What a function can take: a list of dicts, or an Arrow batch."""
@@ -51,55 +50,42 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSource:
-    """Where a function is found, "module:attribute", and what it takes, if its annotations are not to decide.
+class OperationFunction:
+    """The function of an operation: where it is, and what it takes, if its annotations are not to decide.
 
-    `directory` is where the module lies, if it is not installed. An asynchronous function may be at work on as many
-    windows at once as `together` says.
+    An asynchronous function may be at work on as many windows at once as `together` says.
     """
 
-    source: str
-    directory: str | None = None
+    source: FunctionSource
     takes: str | None = None
     together: int = 16
 
     def __post_init__(self) -> None:
-        module, _, attribute = self.source.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-            raise DeclarationError(f'"{self.source}" names no function', "write it like module:attribute")
         if self.takes is not None and self.takes not in TAKES:
             raise DeclarationError(f'no function takes "{self.takes}"{nearest(self.takes, TAKES)}')
         if self.together < 1:
             raise DeclarationError(f"{self.together} windows at once are none", "give 1 or more")
 
+    @property
+    def name(self) -> str:
+        """Where it is found, in words."""
+        return self.source.name
+
     def load(self) -> Function:
         """The function itself, or a DeclarationError that says why it cannot be had. Runs the code of its module."""
-        module_name, _, attribute = self.source.partition(":")
-        if self.directory is not None and sys.path[:1] != [self.directory]:
-            sys.path.insert(0, self.directory)
-            importlib.invalidate_caches()
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise DeclarationError(f"the module {module_name} cannot be loaded: {error}") from error
-            hint = "it must be installed, or lie in the directory of the pipeline"
-            raise DeclarationError(f"there is no module {error.name}", hint) from error
-        except Exception as error:
-            told = f"the module {module_name} cannot be loaded: {type(error).__name__}: {error}"
-            raise DeclarationError(told + failure_of(error).place) from error
-        found = getattr(module, attribute, None)
-        if found is None:
-            others = [name for name, value in vars(module).items() if inspect.isfunction(value)]
-            hint = nearest(attribute, others).removeprefix("; ") or "it has no function at all"
-            raise DeclarationError(f'the module {module_name} has no "{attribute}"', hint)
-        if not callable(found):
-            raise DeclarationError(f"{self.source} is a {type(found).__name__} and no function", "name a function")
+        found = self.source.load()
         asynchronous = inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
-        return Function(found, self.takes or _taken(self.source, found), self.together if asynchronous else 1)
+        return Function(found, self.takes or _taken(self.name, found), self.together if asynchronous else 1)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OperationFunction:
+        return cls(**{**data, "source": FunctionSource(**data["source"])})
 
 
-def _taken(source: str, function: Callable[..., Any]) -> str:
+def _taken(name: str, function: Callable[..., Any]) -> str:
     """What a function takes, by its one parameter."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -108,10 +94,10 @@ def _taken(source: str, function: Callable[..., Any]) -> str:
     needed = [each for each in parameters if each.default is each.empty and each.kind not in (2, 3, 4)]
     places = [each for each in parameters if each.kind in (0, 1, 2)]
     if not places or len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
-        raise DeclarationError(f"{source} must take one argument, the records of a window", "def score(records): ...")
+        raise DeclarationError(f"{name} must take one argument, the records of a window", "def score(records): ...")
     said = places[0].annotation
-    name = said if isinstance(said, str) else getattr(said, "__name__", "")
-    return "batch" if name.rpartition(".")[2] == "RecordBatch" else "records"
+    told = said if isinstance(said, str) else getattr(said, "__name__", "")
+    return "batch" if told.rpartition(".")[2] == "RecordBatch" else "records"
 
 
 class Function:

@@ -2,6 +2,7 @@
 
 A record of this step that fails alone is refused as that record. One that came in an earlier step, and a sliding window
 that fails, are no record of the batch at hand: they are told as spoiled rows, with the streams and offsets of the records.
+How long the function was at work is told too, by input.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, nearest
 from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
-from hayase.operations.attempts import Attempts, Refusal, Tried, try_windows
+from hayase.operations.arrivals import column
+from hayase.operations.attempts import Attempts, Pace, Refusal, Tried, try_windows
 from hayase.operations.children import Limits, shared_children
-from hayase.operations.functions import FunctionSource
+from hayase.operations.functions import OperationFunction
 from hayase.operations.outcomes import KINDS, Outcomes
-from hayase.operations.shelves import nothing
+from hayase.operations.shelves import nothing, ranges
 from hayase.operations.windows import QUEUE, Complete, WindowSpec, windows_of
 
 __all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
@@ -30,7 +32,7 @@ __all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
 class Caller(Protocol):
     """Calls the function on windows of rows; `Children` is one."""
 
-    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes: ...
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes: ...
 
     def renew(self) -> None:
         """Make the function forget what it keeps between calls."""
@@ -41,12 +43,12 @@ class OperationConfig:
     """An operation: its function and windows, the streams it reads, all with the schema `reads`, and its output.
 
     The column `time` of the output is the instant of the window, in units of `scale` microseconds; the function gives the
-    others.
+    others. What it gives under that name is left out.
     """
 
     name: str
     version: str
-    function: FunctionSource
+    function: OperationFunction
     window: WindowSpec
     queues: tuple[str, ...]
     reads: pa.Schema
@@ -80,8 +82,11 @@ class OperationKernel:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._config, self._sleep = config, sleep
-        self._caller = caller or shared_children(config.function, config.reads, config.writes, config.limits)
+        self._caller = caller or shared_children(
+            config.function, config.reads, config.writes, config.limits, config.time
+        )
         self._windows = windows_of(config.window, config.reads)
+        self._pace = Pace()
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Call the function on all windows that this step completes."""
@@ -97,9 +102,11 @@ class OperationKernel:
             self._config.window.tumbling,
             self._sleep,
             self._caller.renew,
+            self._pace,
         )
         refused, spoiled = self._refused(complete, tried.refusals, len(inputs))
-        return Outcome(self._output(complete, tried), refused, complete.state, spoiled)
+        seconds = _seconds(complete, tried, len(inputs))
+        return Outcome(self._output(complete, tried), refused, complete.state, spoiled, seconds)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Take up what windows held."""
@@ -130,22 +137,30 @@ class OperationKernel:
         """Refusals as the engine takes them."""
         if not refusals:
             return [], []
-        reasons = [reason_text(self._config, each) for each in refusals]
+        reasons, attempts = [reason_text(self._config, each) for each in refusals], [each.attempts for each in refusals]
         if not self._config.window.tumbling:
-            return [], [Spoiled(self._window_rows(complete, refusals), reasons)]
+            return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
         row = np.array([each.start for each in refusals])
         came, queue = complete.came[row], complete.rows.column(QUEUE).to_numpy()[row]
         refused = []
         for number in range(inputs):
             mine = np.flatnonzero((queue == number) & (came >= 0))
             mine = mine[np.argsort(came[mine])]
-            refused.append(Refusals(came[mine], [reasons[at] for at in mine.tolist()]))
-        older = np.flatnonzero(came < 0)
-        if not len(older):
+            numbers = mine.tolist()
+            refused.append(Refusals(came[mine], [reasons[at] for at in numbers], [attempts[at] for at in numbers]))
+        older = np.flatnonzero(came < 0).tolist()
+        if not older:
             return refused, []
-        rows = self._told(complete.rows.take(pa.array(row[older])))
-        offsets = rows.column(1).to_numpy()
-        return refused, [Spoiled(rows, [reasons[at] for at in older.tolist()], offsets)]
+        rows = complete.rows.take(pa.array(row[older]))
+        return refused, [
+            Spoiled(
+                rows.select(self._config.reads.names),
+                [reasons[at] for at in older],
+                streams=[self._config.queues[number] for number in rows.column(QUEUE).to_pylist()],
+                offsets=rows.column(OFFSET).to_pylist(),
+                attempts=[attempts[at] for at in older],
+            )
+        ]
 
     def _told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Records with where they came from."""
@@ -163,6 +178,15 @@ class OperationKernel:
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records)
         instants = pa.array(complete.instants[[each.window for each in refusals]])
         return pa.RecordBatch.from_arrays([instants.cast(pa.timestamp("us", tz="UTC")), lists], ["instant", "records"])
+
+
+def _seconds(complete: Complete, tried: Tried, inputs: int) -> list[float]:
+    """How long the function was at work for each input; a window of several inputs is shared by its records."""
+    sizes = complete.stops - complete.starts
+    queue = column(complete.rows, QUEUE)[ranges(complete.starts, complete.stops)]
+    shares = np.repeat(tried.nanoseconds / sizes / 1e9, sizes)
+    found: list[float] = np.bincount(queue, shares, inputs).tolist()
+    return found
 
 
 def reason_text(config: OperationConfig, refusal: Refusal) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["KINDS", "Call", "Failure", "Outcomes"]
+__all__ = ["KINDS", "Call", "Failure", "Outcomes", "Request"]
 
 KINDS = {
     "raised": "it raised an exception",
@@ -62,13 +62,31 @@ class Failure:
 class Outcomes:
     """The rows that some windows gave, in the order of the windows; `counts[i]` of them are window i's.
 
-    A window among the `failures`, which are by number, gave none.
+    A window among the `failures`, which are by number, gave none. `nanoseconds` are how long the function was at work on each
+    window, failed or not, if that is known.
     """
 
     rows: pa.Table
     counts: np.ndarray
     failures: Mapping[int, Failure] = field(default_factory=dict)
+    nanoseconds: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-Call = Callable[[np.ndarray, np.ndarray], Outcomes]
-"""Calls a function on windows: window i has the records from `starts[i]` to before `stops[i]` of those at hand."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Windows to be called: number i has the rows from `starts[i]` to before `stops[i]`.
+
+    What comes of them is told of each `alone`, or in groups as it suits. With `careful` no window is called behind one that
+    failed, in the same process.
+    """
+
+    rows: pa.RecordBatch
+    starts: np.ndarray
+    stops: np.ndarray
+    alone: bool = False
+    careful: bool = False
+
+
+Call = Callable[[np.ndarray, np.ndarray, bool], Outcomes]
+"""Calls a function on windows: window i has the records from `starts[i]` to before `stops[i]` of those at hand. If it is to be
+careful, it makes the function forget what it keeps between calls whenever a window has failed."""

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,40 +50,52 @@ class Template:
     def __init__(self, control: socket.socket, process: int, parent: Template | None = None) -> None:
         self.control, self.process, self.parent = control, process, parent
         self._inbox = Inbox(control)
-        self._answers: list[tuple[bytes, bytes]] = []
+        self._requests = self._came = 0
+        self._answers: dict[int, tuple[bytes, bytes]] = {}
         self.ended: dict[int, int] = {}
 
     def read(self) -> None:
-        """Take what has come; raises `Gone` when the process has ended."""
+        """Take what has come."""
         for letter, body in self._inbox.frames():
             if letter == b"x":
                 process, status = orjson.loads(body)
                 self.ended[process] = status
-            else:
-                self._answers.append((letter, body))
-        if self._inbox.ended and not self._answers:
-            raise Gone
+                continue
+            if letter == b"p":
+                self.ended.pop(int(body), None)  # of a process before, about which nobody has asked
+            self._answers[self._came] = letter, body
+            self._came += 1
 
-    def ask(self, letter: bytes, body: bytes, fds: list[int], seconds: float) -> tuple[bytes, bytes]:
-        """Send a request and wait for its answer."""
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, as far as was read."""
+        return self._inbox.ended
+
+    def request(self, letter: bytes, body: bytes = b"", fds: Sequence[int] = ()) -> int:
+        """Send a request; the number by which to ask for its answer."""
         self._send(letter, body, fds)
-        self.wait(lambda: bool(self._answers), seconds)
-        return self._answers.pop(0)
+        self._requests += 1
+        return self._requests - 1
 
-    def fork(self, letter: bytes, fds: list[int]) -> int:
-        """Have a process forked; its number."""
-        return int(self.ask(letter, b"", fds, STANDING_STILL)[1])
+    def answer(self, number: int, seconds: float) -> tuple[bytes, bytes]:
+        """Wait for the answer to a request."""
+        self.wait(lambda: number in self._answers, seconds)
+        return self._answers.pop(number)
 
     def end(self, process: int) -> int:
         """End a process that was forked here; how it had ended, or ends now, as `os.waitpid` tells it."""
         if process not in self.ended:
-            self._send(b"E", b"%d" % process, [])
+            self.kill(process)
             self.wait(lambda: process in self.ended, STANDING_STILL)
         return self.ended.pop(process)
 
+    def kill(self, process: int) -> None:
+        """End a process that was forked here, without waiting for that."""
+        self._send(b"E", b"%d" % process)
+
     def ask_where(self, process: int) -> None:
         """Have a process that was forked here write down where its function is."""
-        self._send(b"W", b"%d" % process, [])
+        self._send(b"W", b"%d" % process)
 
     def wait(self, done: Callable[[], bool], seconds: float) -> None:
         """Read until it is done; raises `Gone` if that takes longer."""
@@ -91,12 +103,12 @@ class Template:
         self.read()
         while not done():
             left = until - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self.is_gone:
                 raise Gone
             readable([self.control], left)
             self.read()
 
-    def _send(self, letter: bytes, body: bytes, fds: list[int]) -> None:
+    def _send(self, letter: bytes, body: bytes, fds: Sequence[int] = ()) -> None:
         try:
             send(self.control, letter, body, fds)
         except OSError as error:
@@ -123,7 +135,8 @@ class _Nursery:
                     ours, theirs = socket.socketpair()
                     with theirs:
                         running = self._running()
-                        return Template(ours, running.fork(b"T", [theirs.fileno()]), running)
+                        number = running.request(b"T", fds=[theirs.fileno()])
+                        return Template(ours, int(running.answer(number, STANDING_STILL)[1]), running)
                 except Gone:
                     ours.close()
                     self._close()
@@ -198,7 +211,7 @@ NURSERY = _Nursery()
 
 
 class Child:
-    """Our side of a child: its socket, what it notes, and the file of traces."""
+    """Our side of a child: its socket, what it notes, and the file of traces. It is on its way until `started` is called."""
 
     def __init__(self, template: Template) -> None:
         ours, theirs = socket.socketpair()
@@ -207,15 +220,24 @@ class Child:
         self._mapped = mmap.mmap(self._file, TRACE)
         self._note = memoryview(self._mapped).cast("q")
         self._note[0] = IDLE
+        self._asked = time.monotonic_ns()
+        self.template, self.channel, self.inbox = template, ours, Inbox(ours)
+        self.process = 0
         try:
             with theirs:
-                self.process = template.fork(b"F", [theirs.fileno(), self._file])
+                self._number = template.request(b"F", fds=[theirs.fileno(), self._file])
         except Gone:
             ours.close()
             self._release()
             raise
-        self._asked = time.monotonic_ns()
-        self.template, self.channel, self.inbox = template, ours, Inbox(ours)
+
+    def started(self) -> None:
+        """Wait until it has been forked; raises `Gone` if it is not."""
+        try:
+            self.process = int(self.template.answer(self._number, STANDING_STILL)[1])
+        except Gone:
+            self.kill()
+            raise
 
     def send(self, letter: bytes, parts: list[Any], seconds: float) -> None:
         """Send a request; raises `Gone` if it is not taken in time."""
@@ -231,6 +253,8 @@ class Child:
         known = self.process in self.template.ended or self.inbox.ended
         if not known and control in readable([self.channel, control], seconds):
             self.template.read()
+            if self.template.is_gone:
+                raise Gone
         ended = self.inbox.ended or self.process in self.template.ended  # asked first: all it sent is here by then
         found = self.inbox.frames()
         if not found and (ended or self.inbox.ended):
@@ -254,7 +278,7 @@ class Child:
                 self.template.ask_where(self.process)
             until, before = time.monotonic() + _LAST_WORDS, ""
             while time.monotonic() < until and not (told and told == before):
-                time.sleep(0.001)
+                time.sleep(0.0003)
                 before, told = told, self._traced()
         return told
 
@@ -276,6 +300,14 @@ class Child:
             return None  # it ends with its template, or when it next looks at its socket
         finally:
             self._release()
+
+    def kill(self) -> None:
+        """End it, without waiting for that. One on its way ends when it looks at its socket."""
+        self.channel.close()
+        if self.process:
+            with contextlib.suppress(Gone):
+                self.template.kill(self.process)
+        self._release()
 
     def _release(self) -> None:
         self._note.release()

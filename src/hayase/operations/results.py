@@ -29,8 +29,8 @@ class FittedResults:
     unfit: dict[int, str] = field(default_factory=dict)
 
 
-def fit_results(given: Sequence[Given], schema: pa.Schema) -> FittedResults:
-    """Fit what some windows gave. A window of which one row does not fit has none.
+def fit_results(given: Sequence[Given], schema: pa.Schema, ignored: str | None = None) -> FittedResults:
+    """Fit what some windows gave. A window of which one row does not fit has none. A field that is `ignored` is left out.
 
     >>> done = fit_results([[{"x": 1}], [{"x": 2}, {"x": "two"}], []], pa.schema([("x", pa.int64())]))
     >>> done.rows.num_rows, done.counts.tolist(), done.unfit
@@ -40,21 +40,23 @@ def fit_results(given: Sequence[Given], schema: pa.Schema) -> FittedResults:
     if first is not None and (
         len(given) > 1 and not all(isinstance(each, pa.RecordBatch) and each.schema == first.schema for each in given)
     ):
-        return _one_by_one(given, schema)
+        return _one_by_one(given, schema, ignored)
     counts = np.fromiter(map(len, given), np.int64, len(given))
     reasons: dict[int, list[str]] = {}
     if first is None:
-        columns = _columns([record for each in given for record in each], schema.names, reasons)
+        columns = _columns([record for each in given for record in each], schema.names, ignored, reasons)
         fitted = [fit_values(values, target) for values, target in zip(columns, schema)]
     else:
         table = pa.Table.from_batches(given)
+        if ignored in table.column_names:
+            table = table.select([at for at, name in enumerate(table.column_names) if name != ignored])
         fitted = _fitted_arrow(table, schema, reasons)
     return _divided(fitted, schema, counts, reasons)
 
 
-def _one_by_one(given: Sequence[Given], schema: pa.Schema) -> FittedResults:
+def _one_by_one(given: Sequence[Given], schema: pa.Schema, ignored: str | None) -> FittedResults:
     """Windows whose results are of different kinds."""
-    parts = [fit_results([each], schema) for each in given]
+    parts = [fit_results([each], schema, ignored) for each in given]
     return FittedResults(
         pa.concat_batches([each.rows for each in parts]),
         np.concatenate([each.counts for each in parts]),
@@ -62,16 +64,19 @@ def _one_by_one(given: Sequence[Given], schema: pa.Schema) -> FittedResults:
     )
 
 
-def _columns(records: list[dict[str, Any]], names: list[str], reasons: dict[int, list[str]]) -> list[list[Any]]:
+def _columns(
+    records: list[dict[str, Any]], names: list[str], ignored: str | None, reasons: dict[int, list[str]]
+) -> list[list[Any]]:
     """Records turned into columns, None where a field is missing; unknown fields are a reason."""
-    if sum(map(len, records)) == len(records) * len(names):
+    fields = sum(map(len, records)) - (0 if ignored is None else sum(ignored in each for each in records))
+    if fields == len(records) * len(names):
         try:
             if len(names) == 1:
                 return [list(map(itemgetter(names[0]), records))]
             return [list(each) for each in zip(*map(itemgetter(*names), records))] or [[] for _ in names]
         except KeyError:
             pass  # looked at one by one
-    known = frozenset(names)
+    known = frozenset(names if ignored is None else [*names, ignored])
     for at, record in enumerate(records):
         if not known.issuperset(record):
             strange = [name for name in record if name not in known]
@@ -119,8 +124,9 @@ def _divided(
 # ---------------------------------------------------------------------------------------------------- inference
 
 
-def schema_of_results(given: Sequence[Given]) -> str:
-    """The schema, as DDL, of what some windows gave; a DeclarationError says which columns it does not show.
+def schema_of_results(given: Sequence[Given], ignored: str | None = None) -> str:
+    """The schema, as DDL, of what some windows gave, but for a field that is `ignored`; a DeclarationError says which columns
+    it does not show.
 
     >>> schema_of_results([[{"name": "taro", "mean": 1.5}], [{"name": "hanako", "tags": ["a"]}]])
     'name string, mean double, tags array<string>'
@@ -130,9 +136,12 @@ def schema_of_results(given: Sequence[Given]) -> str:
     for each in given:
         if isinstance(each, pa.RecordBatch):
             for name, column in zip(each.schema.names, each.columns):
-                values.setdefault(name, []).append(column)
+                if name != ignored:
+                    values.setdefault(name, []).append(column)
     records = [record for each in given if not isinstance(each, pa.RecordBatch) for record in each]
     for name in dict.fromkeys(name for record in records for name in record):
+        if name == ignored:
+            continue
         if not isinstance(name, str):
             mistakes.append(Mistake(f"a field of a result is named {shown(name)}", "names are texts"))
             continue
@@ -143,7 +152,8 @@ def schema_of_results(given: Sequence[Given]) -> str:
             told = str(error).partition("\n")[0]
             mistakes.append(Mistake(f'the type of the field "{name}" is not clear: {told}', _DECLARE))
     if not values and not mistakes:
-        raise DeclarationError("the sample gave no record, so its schema is not known", _DECLARE)
+        told = "no record" if ignored is None else f'no record with more than "{ignored}"'
+        raise DeclarationError(f"the sample gave {told}, so the schema is not known", _DECLARE)
     fields = []
     for name, columns in values.items():
         try:

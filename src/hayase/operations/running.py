@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.operations.functions import Function, Given, Window, failure_of
-from hayase.operations.outcomes import Failure, Outcomes
+from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.results import fit_results
 from hayase.streams.columns import python_values
 
@@ -33,25 +33,28 @@ GROUP_NANOSECONDS = 4_000_000
 def answers(
     function: Function,
     schema: pa.Schema,
-    rows: pa.RecordBatch,
-    starts: np.ndarray,
-    stops: np.ndarray,
+    request: Request,
     note: Any,
-    alone: bool = False,
+    ignored: str | None = None,
     relieve: Callable[[], None] = lambda: None,
 ) -> Iterator[Outcomes]:
     """What the function gives for each window, in groups of neighbours; exceptions are failures.
 
-    `note` is two int64 numbers: which window is under work, and since when (`time.monotonic_ns`). With `alone` every
-    window is a group, and stays noted until its results are handed over. The numbers in failures count from the first window.
-    At a want of memory it is `relieve` that makes room for what is left to do, and the group is handed over at once.
+    A field that is `ignored` is left out of what it gives. `note` is two int64 numbers: which window is under work, and since
+    when (`time.monotonic_ns`). With `alone` every window is a group, and stays noted until its results are handed over. The
+    numbers in failures count from the first window.
+    At a want of memory it is `relieve` that makes room for what is left to do, and the group is handed over at once. To be
+    `careful` is to end with the first group in which a window failed, which is then its last. Windows that are under work at
+    the same time share the time that takes.
     """
     process = os.getpid()
-    windows = _Windows(function.takes, rows, starts, stops)
+    windows = _Windows(function.takes, request)
     given: list[Given] = []
+    took: list[int] = []
     failures: dict[int, Failure] = {}
-    first, at, count, clock = 0, 0, len(starts), time.monotonic_ns
-    together = 1 if alone else function.together
+    first, at, count, clock = 0, 0, len(request.starts), time.monotonic_ns
+    alone, careful = request.alone, request.careful
+    together = 1 if alone or careful else function.together
     began = clock()
     while at < count:
         note[1] = now = clock()
@@ -64,8 +67,10 @@ def answers(
                 short = isinstance(error, MemoryError)
                 if short:
                     relieve()
+                short = short or careful
                 given.append([])
                 failures[at] = failure_of(error)
+            took.append(clock() - now)
             at += 1
         else:
             several = range(at, min(at + together, count))
@@ -77,6 +82,7 @@ def answers(
                         relieve()
                     failures[number], found = failure_of(found), []
                 given.append(found)
+            took += [(clock() - now) // len(several)] * len(several)
             at = several[-1] + 1
         if os.getpid() != process:  # the function has forked, and this is not the process that was asked
             os._exit(0)
@@ -84,18 +90,20 @@ def answers(
             if not alone:
                 note[1] = clock()
                 note[0] = GROUP - (at - 1)
-            table, counts = _fitted(given, schema, failures, first, note)
-            yield Outcomes(table, counts, failures)
+            table, counts = _fitted(given, schema, ignored, failures, first, note)
+            yield Outcomes(table, counts, failures, np.array(took, np.int64))
+            if careful and failures:
+                return
             first, began = at, clock()
-            given, failures = [], {}
+            given, took, failures = [], [], {}
 
 
 def _fitted(
-    given: list[Given], schema: pa.Schema, failures: dict[int, Failure], first: int, note: Any
+    given: list[Given], schema: pa.Schema, ignored: str | None, failures: dict[int, Failure], first: int, note: Any
 ) -> tuple[pa.Table, np.ndarray]:
     """The results of a group, fitted; if that itself raises, as values with a will of their own can, one by one."""
     try:
-        fitted = fit_results(given, schema)
+        fitted = fit_results(given, schema, ignored)
     except BaseException as error:
         if len(given) == 1:
             failures[first] = failure_of(error)
@@ -104,7 +112,7 @@ def _fitted(
         for number, each in enumerate(given, first):
             note[1] = time.monotonic_ns()
             note[0] = number
-            parts.append(_fitted([each], schema, failures, number, note))
+            parts.append(_fitted([each], schema, ignored, failures, number, note))
         return pa.concat_tables([table for table, _ in parts]), np.concatenate([counts for _, counts in parts])
     for number, reason in fitted.unfit.items():
         failures[first + number] = Failure("unfit", reason)
@@ -114,7 +122,8 @@ def _fitted(
 class _Windows:
     """Windows of rows as a function takes them. Records are made anew for each: a function may change its own."""
 
-    def __init__(self, takes: str, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> None:
+    def __init__(self, takes: str, request: Request) -> None:
+        rows, starts, stops = request.rows, request.starts, request.stops
         self._rows, self._starts, self._stops = rows, starts.tolist(), stops.tolist()
         self._names = rows.schema.names
         overlap = len(starts) > 1 and bool((starts[1:] < np.maximum.accumulate(stops)[:-1]).any())
@@ -141,23 +150,22 @@ def _tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return list(zip(*map(python_values, rows.columns)))
 
 
-def given_for(
-    function: Function, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, note: Any
-) -> Iterator[Given]:
+def given_for(function: Function, request: Request, note: Any) -> Iterator[Given]:
     """What the function itself gives for each window; raises what it raises."""
-    windows = _Windows(function.takes, rows, starts, stops)
-    for at in range(len(starts)):
+    windows = _Windows(function.takes, request)
+    for at in range(len(request.starts)):
         note[1] = time.monotonic_ns()
         note[0] = at
         yield function.on(windows[at])
 
 
-def run(function: Function, schema: pa.Schema, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> Outcomes:
+def run(function: Function, schema: pa.Schema, request: Request) -> Outcomes:
     """The same in this process, all at once: for functions that are trusted, and to measure what isolation costs."""
-    tables, counts = [schema.empty_table()], [np.empty(0, np.int64)]
+    tables, counts, took = [schema.empty_table()], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     failures: dict[int, Failure] = {}
-    for each in answers(function, schema, rows, starts, stops, [0, 0]):
+    for each in answers(function, schema, request, [0, 0]):
         tables.append(each.rows)
         counts.append(each.counts)
+        took.append(each.nanoseconds)
         failures.update(each.failures)
-    return Outcomes(pa.concat_tables(tables), np.concatenate(counts), failures)
+    return Outcomes(pa.concat_tables(tables), np.concatenate(counts), failures, np.concatenate(took))

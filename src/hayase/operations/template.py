@@ -15,7 +15,7 @@ Whenever a process ends that a template has forked, it says so: `x`, the process
 Templates run no foreign code but the import. They end, and whatever they have forked with them, when the other end of
 their socket is closed, however their owner ended.
 
-A child answers `C` (`frames.pack_call`) with several `A` (`frames.pack_answer`), and `I`, the same request for a schema,
+A child answers `C` (`frames.pack_request`) with several `A` (`frames.pack_answer`), and `I`, the same request for a schema,
 with `=` and the DDL or `!` and a failure. The file, shared with the owner, begins with two numbers, the window that is
 under work and since when; behind `TRACE` stands where the function was when it crashed, or when SIGUSR2 came.
 
@@ -36,19 +36,21 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import orjson
 import psutil
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
 from hayase.core.schemas import arrow_schema
-from hayase.operations.frames import pack_answer, readable, receive, send, send_within, unpack_call
-from hayase.operations.functions import Function, FunctionSource, failure_of
-from hayase.operations.outcomes import Failure
+from hayase.operations.frames import pack_answer, pack_request, readable, receive, send, send_within, unpack_request
+from hayase.operations.functions import Function, OperationFunction, failure_of
+from hayase.operations.outcomes import Failure, Request
 from hayase.operations.results import schema_of_results
 from hayase.operations.running import IDLE, answers, given_for
 
@@ -190,6 +192,8 @@ def _serve_template(control: socket.socket) -> NoReturn:
 def _obey(template: _Template, letter: bytes, body: bytes, fds: list[int]) -> None:
     if letter == b"L":
         template.loaded, answer = _load(body)
+        if template.loaded is not None:
+            _warm_up(template.loaded)
         template.watch()
         gc.collect()
         gc.freeze()
@@ -223,11 +227,13 @@ def _become(loaded: _Loaded | None, sock: socket.socket, files: list[int]) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A function with the schemas of its records and of its results (None: not known yet), and its address space."""
+    """A function with the schemas of its records and of its results (None: not known yet), of which a field may be ignored,
+    and its address space."""
 
     function: Function
     reads: pa.Schema
     writes: pa.Schema | None
+    ignored: str | None
     memory: int
 
 
@@ -235,14 +241,26 @@ def _load(body: bytes) -> tuple[_Loaded | None, Any]:
     asked = orjson.loads(body)
     reads, writes = arrow_schema(asked["reads"]), asked["writes"]
     try:
-        function = FunctionSource(**asked["function"]).load()
+        function = OperationFunction.from_json(asked["function"]).load()
     except DeclarationError as error:
         return None, Failure("raised", str(error)).as_json()
     except BaseException as error:  # SystemExit among others
         return None, failure_of(error).as_json()
     schema = None if writes is None else arrow_schema(writes)
     memory = psutil.Process().memory_info().vms + asked["memory"]
-    return _Loaded(function, reads, schema, memory), function.takes
+    return _Loaded(function, reads, schema, asked["ignored"], memory), function.takes
+
+
+def _warm_up(loaded: _Loaded) -> None:
+    """Answer a request for nothing, without the function: what that loads in a template, all of its children have, and the
+    memory that it touches in a child is its own by then."""
+    nulls = [pa.nulls(1, each.type) for each in loaded.reads]
+    request = Request(pa.RecordBatch.from_arrays(nulls, schema=loaded.reads), np.array([0, 0]), np.array([1, 1]))
+    body = b"".join(bytes(memoryview(each)) for each in pack_request(request))
+    given: Iterator[dict[str, Any]] = iter([{}])  # so that the second call raises an exception
+    nobody = Function(lambda window: next(given), loaded.function.takes)
+    for each in answers(nobody, loaded.writes or loaded.reads, unpack_request(body, loaded.reads), [0, 0]):
+        pack_answer(0, each)
 
 
 # ---------------------------------------------------------------------------------------------------- children
@@ -289,6 +307,7 @@ def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
     channel = _Channel(sock)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_memory(loaded.memory)
+    _warm_up(loaded)
     while True:
         try:
             _answer(loaded, channel, note)
@@ -300,17 +319,17 @@ def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
 def _answer(loaded: _Loaded, channel: _Channel, note: Any) -> None:
     """Answer one request."""
     letter, body = channel.receive()
-    rows, starts, stops, alone = unpack_call(body, loaded.reads)
+    request = unpack_request(body, loaded.reads)
     if letter == b"I":
         note[1] = time.monotonic_ns()
         note[0] = 0
-        told, text = _inferred(loaded.function, rows, starts, stops, note)
+        told, text = _inferred(loaded, request, note)
         note[0] = IDLE
         channel.send(told, [text])
         return
     first = 0
     assert loaded.writes is not None
-    for each in answers(loaded.function, loaded.writes, rows, starts, stops, note, alone, _relieve):
+    for each in answers(loaded.function, loaded.writes, request, note, loaded.ignored, _relieve):
         channel.send(b"A", pack_answer(first, each))
         first += len(each.counts)
         note[0] = IDLE
@@ -333,10 +352,10 @@ def _relieve() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
-def _inferred(function: Function, rows: pa.RecordBatch, starts: Any, stops: Any, note: Any) -> tuple[bytes, bytes]:
+def _inferred(loaded: _Loaded, request: Request, note: Any) -> tuple[bytes, bytes]:
     """The schema of what a function gives for some windows."""
     try:
-        return b"=", schema_of_results(list(given_for(function, rows, starts, stops, note))).encode()
+        return b"=", schema_of_results(list(given_for(loaded.function, request, note)), loaded.ignored).encode()
     except DeclarationError as error:
         failure = Failure("unfit", str(error))
     except BaseException as error:

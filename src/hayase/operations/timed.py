@@ -10,7 +10,7 @@ import pyarrow as pa
 from hayase.core.keys import KeyIndex
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
-from hayase.operations.arrivals import came_in_order, column, groups_of, joined, told_last
+from hayase.operations.arrivals import came_in_order, column, groups_of, joined, told_once
 from hayase.operations.shelves import nothing
 from hayase.operations.windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
 
@@ -90,7 +90,7 @@ class TimeWindows:
             told = joined(self._restored, self._schema)
             self._restored = []
             told = told.filter(pa.array(column(told, TIME) >= self._upto))
-            told = told.take(pa.array(told_last(told, np.zeros(told.num_rows, np.bool_))))
+            told = told.take(pa.array(told_once(told)))
             order = np.lexsort((column(told, OFFSET), column(told, QUEUE), column(told, TIME)))
             self._hold(told.take(pa.array(order)))
         first = self._needed(since)

@@ -6,8 +6,13 @@ with `k * slide <= time < k * slide + size`, if there are any, and is complete w
 `instant` is the time of its last record, or the last instant before its end: always within the step that completes it.
 Windows come out by instant; at the same instant by their last record, or by their first.
 
-What comes out depends on the records alone, not on the steps. What is held back is state: rows of `held_schema`, in one
-section. A window by count leaves a tombstone for a row that was written and is no longer needed.
+Windows by count may also go by arrival: then a step has whatever came, each queue in its own order, and no clock matters.
+The instant of a window is still the time of its last record, which need not be its latest. Windows come out as they are
+completed; of what came in one step, queues take turns by time, as far as their own order lets them.
+
+What comes out depends on the records alone, not on the steps; by arrival, on the order in each queue. What is held back is
+state: rows of `held_schema`, in one section. A window by count leaves a tombstone for a row that was written and is no
+longer needed.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ class WindowSpec:
     """Windows of `size` records, or microseconds, one beginning every `slide`; tumbling if these are equal.
 
     Each group has windows of its own: records with equal values in the columns `by` and, if windows are `per_queue`, of
-    one queue.
+    one queue. Windows `by_arrival` take records in the order of the log, not of time.
     """
 
     unit: str
@@ -47,10 +52,15 @@ class WindowSpec:
     slide: int
     by: tuple[str, ...] = ()
     per_queue: bool = True
+    by_arrival: bool = False
 
     def __post_init__(self) -> None:
         if self.unit not in ("count", "time"):
             raise DeclarationError(f'no window goes by "{self.unit}"', "a window goes by count or by time")
+        if self.by_arrival and self.unit == "time":
+            raise DeclarationError(
+                "a window by time cannot take records as they come", "let it go by time, or by count"
+            )
         if self.size < 1 or self.slide < 1:
             raise DeclarationError("a window of nothing", "give a size and a slide of at least 1")
         if self.slide > self.size:
@@ -100,7 +110,8 @@ class Windows(Protocol):
     """The windows of one bucket."""
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        """Take the records of a step, a batch per queue in (time, offset) order, and give the windows it completes."""
+        """Take the records of a step, a batch per queue in (time, offset) order, or in that of their arrival, and give the
+        windows it completes."""
 
     def restore(self, rows: pa.RecordBatch) -> None:
         """Take up state that was written."""
@@ -120,4 +131,4 @@ def windows_of(spec: WindowSpec, schema: pa.Schema) -> Windows:
     spec.check(schema)
     if spec.unit == "time":
         return TimeWindows(spec, schema)
-    return CountWindows(spec, schema) if spec.size > 1 else Singles(schema)
+    return CountWindows(spec, schema) if spec.size > 1 else Singles(spec, schema)

@@ -15,9 +15,11 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from hayase.serving import models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
+from hayase.serving.dead_routes import DeadRoutes
 from hayase.serving.describing import describe, problems
 from hayase.serving.desk import Desk
 from hayase.serving.guard import Guard, Limits
+from hayase.serving.operation_routes import FORBIDDEN, OperationRoutes
 from hayase.serving.parameters import only
 from hayase.serving.pipeline_routes import PipelineRoutes
 from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
@@ -37,7 +39,8 @@ def create_app(
     """The application that serves a home. With a token every route asks for it; `hosts` are names it answers to."""
     desk = Desk(limits or Limits())
     tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
-    queries, pipeline = QueryRoutes(service, desk), PipelineRoutes(service, desk)
+    queries, dead, pipeline = QueryRoutes(service, desk), DeadRoutes(service, desk), PipelineRoutes(service, desk)
+    operations = OperationRoutes(service, desk, writable=token is not None)
     app = FastAPI(
         title="Hayase", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
         telemetry=_QUIET, exception_handlers={HTTPException: _http_problem, RequestValidationError: _unfit, Problem: _problem},
@@ -75,7 +78,23 @@ def create_app(
         response_class=StreamingResponse,
         told=_EVENT_STREAM,
     )
-    route("/dead", pipeline.dead, models.DeadLetters, 304)
+    route("/operations", operations.operations, models.Operations, 304)
+    route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
+    code: dict[str, Any] = {"told": {403: {"description": FORBIDDEN}}}
+    route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
+    route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+          method="PATCH", openapi_extra=_body({JSON: {"schema": models.OperationChanged.model_json_schema()}}), **code)  # fmt: skip
+    route("/operations/{operation}", operations.remove_operation, models.OperationMade, 403, 404, 409,
+          method="DELETE", **code)  # fmt: skip
+    route("/operations/{operation}/rollback", operations.rollback_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
+          method="POST", openapi_extra=_body({JSON: {"schema": models.RollbackAsked.model_json_schema()}}), **code)  # fmt: skip
+    route("/dead", dead.dead, models.DeadLetters, 304)
+    route("/dead/replay", dead.replay, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.ReplayAsked.model_json_schema()}}))  # fmt: skip
+    route("/dead/drop", dead.drop, models.SettledLetters, 403, 404, 408, 409, 413, 415, method="POST",
+          openapi_extra=_body({JSON: {"schema": models.DropAsked.model_json_schema()}}))  # fmt: skip
+    route("/dead/{letter}", dead.letter, models.DeadLetterAnswer, 304, 404)
     route("/health", pipeline.health, models.Health)
     route("/metrics", pipeline.metrics, None, told={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
           response_class=Response)  # fmt: skip

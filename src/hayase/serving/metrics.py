@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hayase.core.times import BEGINNING, END
+from hayase.engine.governing import Seen
 from hayase.engine.manifests import Manifest
 from hayase.serving.figures import HttpFigures
 from hayase.serving.service import Moment
@@ -16,8 +17,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample = tuple[Mapping[str, object], float]
 
 
-def exposition(now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], http: HttpFigures) -> str:
-    """All figures as text; `wall` is the time in microseconds."""
+def exposition(
+    now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], http: HttpFigures, governors: Sequence[Seen] = ()
+) -> str:
+    """All figures as text; `wall` is the time in microseconds, `governors` what those of the lanes see."""
     manifest = now.manifest
     families = [
         _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
@@ -34,6 +37,7 @@ def exposition(now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], ht
                 list(_clocks(now))),
         _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage let pass because the lane was busy.",
                 [({"stage": stage}, each.missed) for stage, each in manifest.offset.firings.items()]),
+        *_of_governors(governors),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
                 [({"method": method, "route": route, "status": status}, count)
                  for (method, route, status), count in sorted(http.answered.items())]),
@@ -60,6 +64,35 @@ def _of_stages(name: str, kind: str, text: str, manifest: Manifest) -> str:
     suffix = "_total" if kind == "counter" else ""
     samples = [({"stage": stage}, getattr(figures, name)) for stage, figures in manifest.totals.items()]
     return _family(f"hayase_stage_{name}{suffix}", kind, text, samples)
+
+
+_QUEUES = (
+    ("rate", "records_per_second", "gauge", "Records that come to a queue in a second."),
+    ("service", "service_seconds", "gauge", "Time that a record of a queue takes."),
+    ("load", "load", "gauge", "Workers that a queue keeps busy."),
+    ("share", "share", "gauge", "Share of the work granted of late that went to a queue."),
+    ("waiting", "waiting_records", "gauge", "Records that wait in a queue."),
+    ("waited", "waiting_seconds", "gauge", "Time since the oldest record that waits in a queue was written."),
+    ("polls", "polls_total", "counter", "Visits to a queue since the lane was started."),
+    ("empty", "empty_polls_total", "counter", "Visits to a queue that found nothing."),
+)
+
+
+def _of_governors(governors: Sequence[Seen]) -> Iterable[str]:
+    lanes = [({"lane": each.lane}, each) for each in governors]
+    yield _family("hayase_governor_slots", "gauge", "Tasks of a lane that can run at once.",
+                  [(labels, each.slots) for labels, each in lanes])  # fmt: skip
+    yield _family("hayase_governor_polls_total", "counter", "Visits to queues and looks at all of them that found nothing.",
+                  [(labels, each.polls) for labels, each in lanes])  # fmt: skip
+    yield _family("hayase_governor_empty_polls_total", "counter", "Visits and looks that found nothing.",
+                  [(labels, each.empty) for labels, each in lanes])  # fmt: skip
+    for name, suffix, kind, text in _QUEUES:
+        samples = [
+            ({**labels, "stage": queue.stage, "stream": queue.stream}, getattr(queue, name))
+            for labels, each in lanes
+            for queue in each.queues
+        ]
+        yield _family(f"hayase_queue_{suffix}", kind, text, samples)
 
 
 def _clocks(now: Moment) -> Iterable[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -10,18 +10,32 @@ __all__ = [
     "AppendAnswer",
     "ColumnOfTable",
     "DeadLetter",
+    "DeadLetterAnswer",
     "DeadLetters",
+    "DropAsked",
     "Health",
     "KeysAsked",
+    "LetterRefused",
+    "Operation",
+    "OperationAnswer",
+    "OperationAsked",
+    "OperationChanged",
+    "OperationMade",
+    "OperationVersion",
+    "Operations",
     "ProblemAnswer",
     "Queries",
     "QueryChange",
     "QueryName",
+    "ReasonLeft",
     "RefusedRecord",
+    "ReplayAsked",
+    "RollbackAsked",
     "Row",
     "RowOrNone",
     "Rows",
     "RowsOfKeys",
+    "SettledLetters",
     "Snapshot",
     "StreamAnswer",
     "Streams",
@@ -200,22 +214,218 @@ class QueryChange(_Model):
 class DeadLetter(_Model):
     """A record that could not be taken."""
 
-    time: str
-    stage: str
-    version: str | None
+    letter: int = Field(description="The number of the letter.")
+    time: str = Field(description="When it was refused.")
+    stage: str = Field(description="The stage that refused it; `append` if it did not get into its stream.")
+    version: str | None = Field(description="The version of the stage.")
     stream: str
-    offset: int | None
-    reason: str
-    record: str
+    offset: int | None = Field(description="The offset of the record in its stream, if it has one.")
+    reason: str = Field(description="Why, with a traceback where there is one.")
+    record: str = Field(description="The record as JSON text, or the text that it was.")
     attempts: int
+    state: Literal["open", "replayed", "dropped"]
+
+
+class DeadLetterAnswer(DeadLetter):
+    """A dead letter, with what became of it."""
+
+    settled_at: str | None = Field(description="When it was replayed or dropped.")
+    replayed: str | None = Field(description="The record that its stage was given.")
+    appended: int | None = Field(description="The offset at which its record was appended to its stream.")
+    again: int | None = Field(description="The letter of the next refusal of the same record, if there was one.")
 
 
 class DeadLetters(_Model):
     """The newest dead letters, in the order in which they came."""
 
-    first: int = Field(description="The offset of the first one here.")
-    next: int = Field(description="The offset behind the last one there is.")
+    first: int = Field(description="The number of the first one here; that of the next one if there is none.")
+    next: int = Field(description="The number that the next letter will have.")
     letters: list[DeadLetter]
+    older: int | None = Field(description="Send it as `before` for older ones; null if there are none.")
+
+
+class _LettersAsked(_Model):
+    """Which letters are meant: those that are all of what is said. Something must be said, or `all`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    letters: list[Annotated[int, Field(ge=0, lt=2**62)]] | None = Field(
+        None, min_length=1, max_length=1000, description="Letters by their numbers."
+    )
+    stage: str | None = Field(None, max_length=200)
+    stream: str | None = Field(None, max_length=200)
+    reason: str | None = Field(None, max_length=1000, description="A part of the reason.")
+    since: str | int | None = Field(None, description="From this time on: ISO text or microseconds.")
+    until: str | int | None = Field(None, description="Before this time.")
+    version: str | None = Field(None, max_length=200, description="A version of the stage, or its beginning.")
+    first_offset: int | None = Field(None, ge=0, lt=2**62, description="The least offset of the record in its stream.")
+    last_offset: int | None = Field(None, ge=0, lt=2**62, description="The greatest offset of it.")
+    first: int = Field(0, ge=0, lt=2**62, description="The least number of a letter: the `next` of the last answer.")
+    all: bool = Field(False, description="All open letters.")
+    limit: int = Field(1000, ge=1, le=10_000, description="How many are done at once, at most.")
+    dry_run: bool = Field(False, description="Only say what would be done.")
+
+
+class DropAsked(_LettersAsked):
+    """Letters to drop."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "late:", "until": "2026-01-31T12:00:00Z"}]})
+
+
+class ReplayAsked(_LettersAsked):
+    """Letters to replay, as they are or edited: by a jq program first, then by values of columns."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"letters": [17], "set": {"amount": 12.5}}]})
+
+    late: bool = Field(False, description="Also records that were refused because they were late.")
+    edit: str | None = Field(
+        None, min_length=1, max_length=4096, description="A jq program that makes one record of each."
+    )
+    set: dict[str, Any] | None = Field(None, description="Columns and the values they get.")
+
+
+class ReasonLeft(_Model):
+    """Why letters are left open, and how many."""
+
+    reason: str
+    letters: int
+
+
+class LetterRefused(_Model):
+    """A letter whose record, as it was edited, does not fit its stream."""
+
+    letter: int
+    reason: str
+
+
+class SettledLetters(_Model):
+    """What became of the letters, or would."""
+
+    settled: int = Field(description="Letters that were replayed or dropped.")
+    appended: int = Field(description="Of these, those whose records were appended to their streams.")
+    unchanged: int = Field(description="Of these, those whose stage is as it was when it refused them.")
+    late: int = Field(description="Letters left open because they were late.")
+    before: int = Field(description="Letters asked for by number that had been settled before.")
+    left: list[ReasonLeft] = Field(description="Why letters stay open.")
+    refusals: list[LetterRefused] = Field(description="Those whose records do not fit, at most 100 of them.")
+    next: int | None = Field(description="Send it as `first` to go on; null if there are no more.")
+
+
+class OperationVersion(_Model):
+    """An operation from a version of the pipeline on."""
+
+    version: int = Field(description="The version of the pipeline's definition.")
+    since: str = Field(description="When that was made.")
+    fingerprint: str | None = Field(description="What dead letters call the version; null if it was removed.")
+    by: Literal["file", "command"] = Field(description="Whether it is as the pipeline's file says.")
+    changed: list[str] = Field(description="What is different from the version before.", examples=[["code"]])
+    operation: dict[str, Any] | None = Field(
+        description="The operation as a pipeline file says it; null if it was removed.",
+        examples=[{"reads": "orders", "function": "scoring:score", "schema": "user string, score double"}],
+    )
+    code: str | None = Field(description="The name of its code.")
+
+
+class Operation(OperationVersion):
+    """An operation as it is now."""
+
+    name: str = Field(examples=["scores"])
+    in_effect: bool = Field(description="Whether the pipeline runs it so already.")
+
+
+class OperationAnswer(Operation):
+    """An operation, with all that it has been, oldest first."""
+
+    history: list[OperationVersion]
+
+
+class Operations(_Model):
+    """All operations."""
+
+    operations: list[Operation]
+
+
+class _OperationOptions(_Model):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    source: str | None = Field(None, description="The text of a module, in which the function is.", min_length=1)
+    function: str | None = Field(
+        None, description="Its name in the source, or module:function of what is installed.", max_length=500
+    )
+    reads: str | list[str] | None = Field(None, description="A stream, several, or patterns like q*.", min_length=1)
+    window: int | str | None = Field(None, description="A number of records, or a duration like `5 minutes`.")
+    slide: int | str | None = Field(None, description="Where the next window begins.")
+    key: str | list[str] | None = Field(None, description="Windows per value of these columns.")
+    together: bool | None = Field(None, description="One sequence of windows for all streams.")
+    schema_: str | None = Field(
+        None, alias="schema", description="What the function gives; by default as a sample shows."
+    )
+    takes: Literal["records", "batch"] | None = None
+    attempts: int | None = Field(None, ge=1, le=100)
+    pause: str | None = Field(None, description="Before the second attempt.", examples=["50 ms"])
+    time_limit: str | None = Field(None, description="For a window.", examples=["30 s"])
+    memory_limit: str | None = Field(None, description="For a window.", examples=["1 GB"])
+    concurrency: int | None = Field(None, ge=1, le=10_000)
+
+
+class OperationAsked(_OperationOptions):
+    """An operation to add."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "scores",
+                    "reads": "orders",
+                    "function": "score",
+                    "source": "def score(records):\n    return {'score': records[0]['amount'] * 2}\n",
+                }
+            ]
+        }
+    )
+
+    name: str = Field(description="The name, which its output stream has too.", max_length=63)
+    function: str = Field(
+        description="Its name in the source, or module:function of what is installed.", max_length=500
+    )
+    reads: str | list[str] = Field(description="A stream, several, or patterns like q*.", min_length=1)
+    start: Literal["earliest", "now"] = Field("earliest", description="The record with which it begins.")
+
+
+class OperationChanged(_OperationOptions):
+    """What is to be different in an operation."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "function": "score",
+                    "source": "def score(records):\n    return {'score': records[0]['amount'] * 3}\n",
+                }
+            ]
+        }
+    )
+
+    reset: Literal["earliest", "now"] | None = Field(
+        None, description="Let it begin anew, so that it may write something else: what it has written goes."
+    )
+
+
+class RollbackAsked(_Model):
+    """What an operation is to be again."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"to": 3}]})
+
+    to: int | None = Field(None, ge=1, lt=2**62, description="A version of the pipeline; else before its last change.")
+    reset: Literal["earliest", "now"] | None = Field(None, description="Let it begin anew.")
+
+
+class OperationMade(_Model):
+    """A change that was taken."""
+
+    name: str = Field(examples=["scores"])
+    version: int = Field(description="The version of the pipeline's definition that has it.")
+    takes_effect: str = Field(examples=["at the next batch"])
 
 
 class Health(_Model):

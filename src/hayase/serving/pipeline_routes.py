@@ -1,4 +1,4 @@
-"""Routes to the pipeline itself: dead letters, health, metrics, and the description of all routes."""
+"""Routes to the pipeline itself: health, metrics, and the description of all routes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from hayase.engine.governing import seen_of
 from hayase.serving import metrics
 from hayase.serving.bodies import JSON
 from hayase.serving.describing import docs_page
-from hayase.serving.desk import Desk, answer
-from hayase.serving.parameters import Limit
-from hayase.serving.rows import json_text, plain_rows
+from hayase.serving.desk import Desk
 from hayase.serving.service import Service
 
 __all__ = ["PipelineRoutes"]
@@ -22,13 +21,6 @@ class PipelineRoutes:
 
     def __init__(self, service: Service, desk: Desk):
         self.service, self.desk = service, desk
-
-    async def dead(self, request: Request, limit: Limit = 100) -> Response:
-        """The newest dead letters: records that could not be taken, with the reasons."""
-        now = self.service.moment()
-        first, letters = await self.desk.run(self.service.tail, min(limit, self.desk.limits.page))
-        told = {"first": first, "next": first + letters.num_rows, "letters": plain_rows(letters)}
-        return answer(request, json_text(told), now)
 
     async def health(self) -> Response:
         """How the pipeline is: 200 while it is running or stopping, 503 while it starts or when it has failed."""
@@ -49,7 +41,8 @@ class PipelineRoutes:
         """Figures in the text format of Prometheus."""
         now = self.service.status.now
         lags = await self.desk.run(self.service.lags, now) if now.state != "starting" else {}
-        text = metrics.exposition(now, self.service.clock(), lags, self.desk.figures)
+        seen = await self.desk.run(seen_of, self.service.home)
+        text = metrics.exposition(now, self.service.clock(), lags, self.desk.figures, seen)
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
 
     async def docs(self, request: Request) -> Response:

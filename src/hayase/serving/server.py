@@ -169,7 +169,8 @@ def _listening(address: Address, token: str | None) -> Iterator[socket.socket]:
         raise HayaseError(f'there is no machine "{address.host}" to serve at ({error}); use 127.0.0.1') from error
     if token is None and not ipaddress.ip_address(str(place[0]).partition("%")[0]).is_loopback:
         raise HayaseError(
-            f"{address} can be reached from other machines, and there is no token; give one, or serve at 127.0.0.1"
+            f"{address} can be reached from other machines, and there is no token; give one (--token-file FILE, the "
+            f"variable HAYASE_TOKEN, in Python token=...), or serve at 127.0.0.1"
         )
     with socket.socket(
         family, kind, protocol
@@ -182,7 +183,8 @@ def _listening(address: Address, token: str | None) -> Iterator[socket.socket]:
             listener.listen(1024)
         except OSError as error:
             raise EnvironmentUnfit(
-                f"{address} cannot be served at: {error.strerror}; choose another port, or stop what listens there"
+                f"{address} cannot be served at: {error.strerror}; stop what listens there, or choose another port "
+                f"(--address {Address(address.host, 0)} takes any that is free)"
             ) from error
         listener.setblocking(False)
         yield listener

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-import pyarrow as pa
-
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END, instant_text
@@ -22,9 +20,8 @@ from hayase.engine.logs import Logs, declared_streams
 from hayase.engine.manifests import Manifest
 from hayase.serving.live import Live
 from hayase.serving.problems import RETRY_AFTER, Problem
-from hayase.streams import Index, StreamLog
+from hayase.streams import StreamLog
 from hayase.streams.appending import Accepted, append_conformed
-from hayase.streams.dead import DEAD
 from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Conformed
 from hayase.tables.table import Table
@@ -188,14 +185,6 @@ class Service:
             stage: {stream: max(0, ends.get(stream, 0) - each.at) for stream, each in inputs.items()}
             for stage, inputs in positions.items()
         }
-
-    def tail(self, count: int) -> tuple[int, pa.Table]:
-        """The newest dead letters in the order in which they came, and the offset of the first of them."""
-        log = self.log(DEAD)
-        index = log.index() if log.path.exists() else Index((), 0, 0, BEGINNING, BEGINNING)
-        first = max(index.start, index.next - count)
-        pieces = log.read(first, index.next) if first < index.next else ()
-        return first, pa.Table.from_batches([each.rows for each in pieces], schema=DEAD.arrow_schema)
 
     # -- queries --------------------------------------------------------------------------------------------------------
     def queries(self, now: Moment) -> Mapping[str, tuple[str, StreamDeclaration]]:

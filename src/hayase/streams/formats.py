@@ -77,8 +77,10 @@ def format_of(name: str | PurePath, given: str | None = None) -> Format:
         suffixes.pop()
     word = given if given is not None else suffixes[-1] if suffixes else ""
     if word.lower() not in FORMATS:
-        what = f'unknown format "{given}"' if given is not None else f'the name "{name}" does not say what format it is'
-        raise HayaseError(f"{what}{nearest(word, FORMATS)}; give one of csv, ndjson, parquet")
+        if given is not None:
+            raise HayaseError(f'unknown format "{given}"{nearest(word, FORMATS)}; give one of csv, ndjson, parquet')
+        hint = "let it end in .csv, .ndjson or .parquet, or say the format (--format csv, ndjson or parquet)"
+        raise HayaseError(f'the name "{name}" does not say what format it is; {hint}')
     if FORMATS[word.lower()] == "parquet" and compression is not None:
         raise HayaseError(f'"{name}" is Parquet inside {compression}; unpack it first, Parquet compresses by itself')
     return Format(FORMATS[word.lower()], compression)

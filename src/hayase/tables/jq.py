@@ -265,7 +265,15 @@ def _mistakes(program: str, answer: str) -> list[Mistake]:
     for message, line, column in _COMPILE_ERROR.findall(answer):
         number = min(int(line), len(lines))
         before = lines[number - 1].encode()[: int(column) - 1].decode(errors="ignore")
-        undefined = _UNDEFINED.search(message)
-        hint = f'a field is .{undefined[1]}, a text "{undefined[1]}" in quotes of its own' if undefined else None
-        found.append(Mistake(f"jq: {message}", hint, None, number, len(before) + 1))
+        found.append(Mistake(f"jq: {message}", _way_out(message), None, number, len(before) + 1))
     return found or [Mistake(f"jq: {answer}", None, None, 1, 1)]
+
+
+def _way_out(message: str) -> str | None:
+    """What to do about libjq's complaint."""
+    undefined = _UNDEFINED.search(message)
+    if undefined is not None:
+        return f'a field is .{undefined[1]}, a text "{undefined[1]}" in quotes of its own'
+    if "unexpected end of file" in message:
+        return "it ends too early: something must follow, or a bracket or a quote is not closed"
+    return "look at what stands right before it" if message.startswith("syntax error") else None

@@ -1,4 +1,4 @@
-"""Where the functions of steps are: "module:function", or "path/to/file.py:function" for those of a script.
+"""Where users' functions are: "module:function", or "path/to/file.py:function" for those of a script.
 
 A script is not run to get a function out of it: that would start the pipeline again. Of its statements only those are
 run that the function needs, by the names that it uses; the same statements are the text that a fingerprint covers.
@@ -11,6 +11,7 @@ import importlib
 import inspect
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,8 @@ from hayase.core.errors import DeclarationError, nearest
 __all__ = ["FunctionSource", "needed_text", "source_of"]
 
 _INSTALLED = tuple(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib"))
-_DECORATORS = ("map", "reduce", "merge")
+_DECORATORS = ("map", "merge", "operation", "reduce", "view")
+"""Methods of a pipeline, or of a job, that take a function up."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -67,13 +69,13 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
     'hayase.core.errors:nearest'
     >>> source_of(lambda record: None)
     Traceback (most recent call last):
-    hayase.core.errors.DeclarationError: a step cannot be a lambda; write it as a function with a name
+    hayase.core.errors.DeclarationError: a lambda cannot be found by other processes; write it as a function with a name
     """
     if not callable(function):
         raise DeclarationError(f"{function!r} is no function", "give a function or its name, module:function")
     name = getattr(function, "__qualname__", "")
     if name == "<lambda>" or name.endswith(".<lambda>"):
-        raise DeclarationError("a step cannot be a lambda", "write it as a function with a name")
+        raise DeclarationError("a lambda cannot be found by other processes", "write it as a function with a name")
     if not name.isidentifier():
         hint = "other processes must find it; put it on the top level of its module"
         raise DeclarationError(f"{name or function!r} stands inside of something else", hint)
@@ -118,9 +120,8 @@ def _module(name: str, directory: str | None) -> ModuleType:
     main = sys.modules.get("__main__")
     if main is not None and getattr(getattr(main, "__spec__", None), "name", None) == name:
         return main  # it is running: python -m name
-    if directory is not None and directory not in sys.path:
-        sys.path.insert(0, directory)
-        importlib.invalidate_caches()
+    if directory is not None:
+        _look_first_in(directory)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -129,7 +130,26 @@ def _module(name: str, directory: str | None) -> ModuleType:
         hint = "it must be installed, or lie in the directory of the pipeline"
         raise DeclarationError(f"there is no module {error.name}", hint) from error
     except Exception as error:
-        raise DeclarationError(f"the module {name} cannot be loaded: {type(error).__name__}: {error}") from error
+        told = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(told) from error
+
+
+def _look_first_in(directory: str) -> None:
+    """Have modules of a directory found before all others of their names."""
+    if sys.path[:1] != [directory]:
+        sys.path[:] = [directory, *(each for each in sys.path if each != directory)]
+        importlib.invalidate_caches()
+
+
+def _place(error: Exception) -> str:
+    """Where a module that cannot be loaded raised an error, as the end of a sentence."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_written_here(each.filename)]
+    return f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+
+
+def _is_written_here(file: str) -> bool:
+    """Whether a file is no library's, and not this one."""
+    return not file.startswith(("<frozen", __file__, *map(str, _INSTALLED)))
 
 
 # ---------------------------------------------------------------------------------------------------- scripts
@@ -148,18 +168,17 @@ def _script_module(place: str, attribute: str) -> ModuleType:
     file = getattr(main, "__file__", None)
     if main is not None and file is not None and Path(file).resolve() == Path(place) and hasattr(main, attribute):
         return main
-    folder = str(Path(place).parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _look_first_in(str(Path(place).parent))
     text = _script(place)
     name = f"{Path(place).stem}:{attribute}"
     module = sys.modules.setdefault(name, ModuleType(name))
     module.__file__ = place
     try:
         tree = ast.Module(list(_needed(ast.parse(text, place), attribute)), [])
-        exec(compile(tree, place, "exec"), module.__dict__)  # noqa: S102  (the user's own code is what a step runs)
+        exec(compile(tree, place, "exec"), module.__dict__)  # noqa: S102  (it is the user's own code)
     except Exception as error:
-        raise DeclarationError(f"{attribute} of {place} cannot be loaded: {type(error).__name__}: {error}") from error
+        told = f"{attribute} of {place} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(told) from error
     return module
 
 
@@ -198,13 +217,13 @@ def _is_entry(statement: ast.stmt) -> bool:
 
 
 def _undecorated(statement: ast.stmt) -> ast.stmt:
-    """A function without the decorators that make it a step: they need the job, and so the pipeline."""
+    """A function without the decorators by which a pipeline takes it up: they need the pipeline."""
     if isinstance(statement, _Definition):
-        statement.decorator_list = [each for each in statement.decorator_list if not _is_step(each)]
+        statement.decorator_list = [each for each in statement.decorator_list if not _takes_up(each)]
     return statement
 
 
-def _is_step(decorator: ast.expr) -> bool:
+def _takes_up(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return isinstance(called, ast.Attribute) and called.attr in _DECORATORS
 

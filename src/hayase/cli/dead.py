@@ -1,0 +1,355 @@
+"""The commands `hayase dead`: list, show, replay, drop. They work whether or not the pipeline runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hayase.cli import completion
+from hayase.cli.places import locate
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.core.errors import HayaseError
+
+if TYPE_CHECKING:
+    from hayase.engine.letter_edits import Editing
+    from hayase.engine.letter_settling import Report
+    from hayase.engine.letters import Filter, Letter, Letters
+    from hayase.pipeline import Pipeline
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Dead letters, records that could not be taken: list, show, replay, drop.",
+    epilog="Example: [cyan]hayase dead replay --stage scores[/]",
+    no_args_is_help=True,
+)
+
+Stage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STAGE", help="Of this stage; append for records that no stream took.", show_default=False,
+        autocompletion=completion.stages,
+    ),
+]  # fmt: skip
+Stream = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STREAM", help="Records of this stream.", show_default=False, autocompletion=completion.streams
+    ),
+]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="With this in the reason.", show_default=False)]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help='From this time on, or for so long: "2026-01-31T12:00", "1 hour".', show_default=False),
+]  # fmt: skip
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before this time, or longer ago.", show_default=False)]
+Version = Annotated[
+    str | None, typer.Option(metavar="VERSION", help="Of this version of the stage, or its beginning.", show_default=False)
+]  # fmt: skip
+Offsets = Annotated[
+    str | None, typer.Option(metavar="FROM..TO", help="Records with these offsets, both included.", show_default=False)
+]
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="N", help="Letters, by number.", show_default=False)]
+Everything = Annotated[bool, typer.Option("--all", help="All open letters.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+Most = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many.", min=1, show_default=False)]
+
+
+@app.command("list")
+def list_(
+    stage: Stage = None,
+    stream: Stream = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    version: Version = None,
+    offsets: Offsets = None,
+    settled: Annotated[bool, typer.Option("--all", help="Also those that were replayed or dropped.")] = False,
+    grouped: Annotated[bool, typer.Option("-g", "--grouped", help="Count them by stage and kind of reason.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="At most so many, the newest.", min=1)] = 20,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """List dead letters that are open, the newest first.
+
+    Example: [cyan]hayase dead list --stage scores --since "1 hour"[/]
+
+    What is wrong, in short: [cyan]hayase dead list --grouped[/]
+    """
+    letters = _letters(locate(pipeline, home))
+    wanted = _filter(None, stage, stream, reason, since, until, version, offsets)
+    if grouped:
+        groups = letters.groups(wanted, settled=settled)
+        if _as_json(json):
+            _write(asdict(each) for each in groups[:limit])
+        elif groups:
+            from hayase.console.letters_view import group_table
+
+            output().print(group_table(groups[:limit]))
+        else:
+            _none(settled)
+        return
+    page = letters.newest(wanted, limit, settled=settled)
+    if _as_json(json):
+        _write(_plain(each) for each in page.letters)
+    elif page.letters:
+        from hayase.console.letters_view import letter_list
+
+        output().print(letter_list(page.letters))
+        if page.older is not None:
+            errors().print("there may be more: --limit N shows them, --grouped counts them", style="dim", markup=False)
+    else:
+        _none(settled)
+
+
+@app.command()
+def show(
+    number: Annotated[int, typer.Argument(metavar="N", help="The number of the letter.")],
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Show one letter whole: the record, the reason with its traceback, and what became of it.
+
+    Example: [cyan]hayase dead show 17[/]
+    """
+    letter = _letters(locate(pipeline, home)).get(number)
+    if _as_json(json):
+        _write([_plain(letter)])
+    else:
+        from hayase.console.letters_view import letter_details
+
+        output().print(letter_details(letter))
+
+
+@app.command()
+def replay(
+    numbers: Numbers = None,
+    stage: Stage = None,
+    stream: Stream = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    version: Version = None,
+    offsets: Offsets = None,
+    everything: Everything = False,
+    edit: Annotated[
+        str | None,
+        typer.Option(metavar="JQ", help="A jq program that makes a new record of each.", show_default=False),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=VALUE", help="Give a column another value.", show_default=False),
+    ] = None,
+    late: Annotated[
+        bool, typer.Option("--late", help="Also records that were refused because they were late.")
+    ] = False,
+    limit: Most = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Give records once more to the stage that refused them, and to nobody else.
+
+    Records that no stream took are appended to theirs. What is edited must fit its stream; if it does not, the letter stays open.
+
+    Example: [cyan]hayase dead replay 17 --set amount=12.5[/]
+
+    After a fix: [cyan]hayase dead replay --stage scores --reason ValueError[/]
+
+    With jq: [cyan]hayase dead replay --stream orders --edit '.amount |= tonumber' --dry-run[/]
+    """
+    found = locate(pipeline, home)
+    letters = _letters(found)
+    wanted = _filter(numbers, stage, stream, reason, since, until, version, offsets, everything)
+    from hayase.engine.letter_settling import replay
+
+    with _editing(edit, set_ or []) as editing:
+
+        def work(dry: bool) -> Report:
+            return replay(letters, wanted, editing, late=late, limit=limit, dry=dry)
+
+        plan = work(True)
+        if dry_run or not plan.settled:
+            _tell(plan, "would replay", json)
+        else:
+            _ask(plan, "replay", yes)
+            _tell(work(False), "replayed", json)
+            if not found.home.is_locked():
+                errors().print(
+                    "the pipeline does not run; stages take them when it runs next", style="dim", markup=False
+                )
+    if not plan.settled and plan.kept:
+        raise typer.Exit(1)
+
+
+@app.command()
+def drop(
+    numbers: Numbers = None,
+    stage: Stage = None,
+    stream: Stream = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    version: Version = None,
+    offsets: Offsets = None,
+    everything: Everything = False,
+    limit: Most = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    pipeline: PipelineOption = None,
+    home: HomeOption = None,
+    json: AsJson = False,
+) -> None:
+    """Settle letters without doing anything with them. They are not listed any more, unless with --all.
+
+    Example: [cyan]hayase dead drop --reason "late:" --until "7 days"[/]
+    """
+    letters = _letters(locate(pipeline, home))
+    wanted = _filter(numbers, stage, stream, reason, since, until, version, offsets, everything)
+    plan = letters.drop(wanted, limit=limit, dry=True)
+    if dry_run or not plan.settled:
+        _tell(plan, "would drop", json)
+    else:
+        _ask(plan, "drop", yes)
+        _tell(letters.drop(wanted, limit=limit), "dropped", json)
+
+
+def _letters(pipeline: Pipeline) -> Letters:
+    from hayase.engine.letters import Letters
+
+    return Letters(pipeline.home, pipeline.declaration)
+
+
+# ---------------------------------------------------------------------------------------------------- which letters
+
+
+def _filter(
+    numbers: list[int] | None,
+    stage: str | None,
+    stream: str | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+    version: str | None,
+    offsets: str | None,
+    everything: bool | None = None,
+) -> Filter:
+    """The letters that are meant; `everything` must be said, if nothing else is, and is None for who only looks."""
+    from hayase.engine.letters import Filter
+
+    said = [numbers or None, stage, stream, reason, since, until, version, offsets]
+    if everything is False and all(each is None for each in said):
+        raise typer.BadParameter("say which letters: their numbers, --stage and the like, or --all", param_hint="N")
+    if everything and numbers:
+        raise typer.BadParameter("give numbers or --all, one of them", param_hint="--all")
+    return Filter(
+        stage,
+        stream,
+        reason,
+        _time(since, "--since"),
+        _time(until, "--until"),
+        version,
+        None if offsets is None else _range(offsets),
+        tuple(numbers) if numbers else None,
+    )
+
+
+def _time(text: str | None, option: str) -> int | None:
+    """A point in time, also as how long ago it is."""
+    from hayase.core.clock import now_us
+    from hayase.core.times import duration, instant
+
+    if text is None:
+        return None
+    with contextlib.suppress(HayaseError):
+        return now_us() - duration(text)
+    try:
+        return instant(text)
+    except HayaseError:
+        told = f'"{text}" is not a time; write it like "2026-01-31T12:00:00Z", or how long ago it is, like "1 hour"'
+        raise typer.BadParameter(told, param_hint=option) from None
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition("..")
+    if not (first.isdigit() and (last.isdigit() or (not last and ".." not in text))):
+        raise typer.BadParameter(f'"{text}" are no offsets; write them like 100..250', param_hint="--offsets")
+    return int(first), int(last or first)
+
+
+# ---------------------------------------------------------------------------------------------------- settling
+
+
+@contextlib.contextmanager
+def _editing(program: str | None, settings: list[str]) -> Iterator[Editing | None]:
+    from hayase.engine.letter_edits import by_jq, in_turn, setting_texts
+
+    given = {}
+    for each in settings:
+        column, is_, value = each.partition("=")
+        if not (is_ and column):
+            raise typer.BadParameter(f'"{each}" sets nothing; write COLUMN=VALUE', param_hint="--set")
+        given[column] = value
+    with contextlib.ExitStack() as stack:
+        edits = [] if program is None else [stack.enter_context(by_jq(program))]
+        edits += [setting_texts(given)] if given else []
+        yield in_turn(*edits) if edits else None
+
+
+def _ask(plan: Report, what: str, yes: bool) -> None:
+    """Ask before more than one letter is settled."""
+    if yes or plan.settled == 1:
+        return
+    from hayase.console.letters_view import report_lines
+
+    if not sys.stdin.isatty():
+        raise HayaseError(f"this would {what} {plan.settled:,} letters; say that you mean it with --yes")
+    for line in report_lines(plan, f"this will {what}"):
+        errors().print(line, markup=False)
+    typer.confirm("go on?", abort=True, err=True)
+
+
+def _tell(report: Report, what: str, json: bool) -> None:
+    if _as_json(json):
+        _write([report.plain()])
+        return
+    from hayase.console.letters_view import report_lines
+
+    for line in report_lines(report, what):
+        output().print(line, markup=False)
+
+
+# ---------------------------------------------------------------------------------------------------- output
+
+
+def _as_json(wanted: bool) -> bool:
+    return wanted or not sys.stdout.isatty()
+
+
+def _none(settled: bool) -> None:
+    errors().print("no dead letters" if settled else "no open dead letters", style="dim", markup=False)
+
+
+def _plain(letter: Letter) -> dict[str, Any]:
+    """A letter as plain data; what became of it stands behind its columns."""
+    fate: dict[str, Any] = {"state": letter.fate.state, "settled_us": letter.fate.at}
+    if letter.fate.state == "replayed":
+        fate |= {"replayed": letter.fate.record, "appended": letter.fate.appended, "again": letter.again}
+    return {"letter": letter.number, **letter.columns, **fate}
+
+
+def _write(rows: Any) -> None:
+    from hayase.streams.record_text import record_text
+
+    sys.stdout.write("".join(record_text(each) + "\n" for each in rows))
+    sys.stdout.flush()

@@ -1,0 +1,86 @@
+"""Where dead letters can go: back into the stage that refused them, if it is still there, or into their stream."""
+
+from __future__ import annotations
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.engine.definitions import Definition, latest
+from hayase.engine.letters import Letters
+from hayase.engine.logs import declared_streams
+from hayase.streams import StreamLog
+from hayase.streams.dead import APPEND
+from hayase.streams.evolution import kept_in
+from hayase.tables.loading import LOAD
+
+__all__ = ["VIEW", "Ways", "is_append"]
+
+VIEW = "view "
+"""How the stage of a letter begins that a view refused."""
+
+
+def is_append(stage: str, placed: bool) -> bool:
+    """Whether a letter's record never got into its stream; one that did has a place there."""
+    return stage == APPEND and not placed
+
+
+class Ways:
+    """The stages and streams of the newest definition, as far as letters go there."""
+
+    def __init__(self, letters: Letters):
+        self._home = letters.home
+        self._definition: Definition | None = latest(letters.home)
+        declared = {} if self._definition is None else declared_streams(self._definition)
+        own = () if letters.declaration is None else letters.declaration.streams
+        self._streams = declared | {each.name: each for each in own}
+        self._known: dict[tuple[str, str, bool], str | None] = {}
+
+    def stream(self, name: str) -> StreamDeclaration:
+        """A stream that letters can go to, as it is declared now."""
+        found = self._declared(name)
+        assert found is not None  # there is no obstacle
+        return found
+
+    def _declared(self, name: str) -> StreamDeclaration | None:
+        """A stream, as it is declared now; in a home in which nothing was declared yet, as it lies on disk."""
+        if name in self._streams or self._definition is not None:
+            return self._streams.get(name)
+        kept = kept_in(self._home.path / "streams" / name)
+        return None if kept is None else kept.declaration
+
+    def version(self, stage: str) -> str | None:
+        """The version of a stage that letters go to now."""
+        records = self._definition.records if self._definition is not None else ()
+        return next((each.fingerprint for each in records if each.name == stage), None)
+
+    def obstacle(self, stage: str, stream: str, placed: bool) -> str | None:
+        """Why letters of a stage and a stream cannot be replayed, and what to do instead; None if they can."""
+        place = (stage, stream, placed)
+        if place not in self._known:
+            self._known[place] = self._of_append(stream) if is_append(stage, placed) else self._of_stage(*place)
+        return self._known[place]
+
+    def _of_append(self, stream: str) -> str | None:
+        declared = self._declared(stream)
+        if declared is None:
+            return f'stream "{stream}" is not declared any more; declare it again, or drop the letter'
+        log = StreamLog(self._home.path, declared)
+        if log.path.is_dir() and log.index().finished:
+            return f'stream "{stream}" is finished and takes no more records; drop the letter'
+        return None
+
+    def _of_stage(self, stage: str, stream: str, placed: bool) -> str | None:
+        if stage == LOAD and not placed:
+            return f'it is a row for table "{stream}"; load it with `hayase groups load {stream}`, then drop the letter'
+        if stage.startswith(VIEW):
+            return f"it was refused by {stage}, a function of yours; call that with the record, then drop the letter"
+        records = self._definition.records if self._definition is not None else ()
+        inputs = next((each.inputs for each in records if each.name == stage), None)
+        if inputs is None:
+            return f'stage "{stage}" is not in the newest definition; add it with `hayase apply`, or drop the letter'
+        if not placed:
+            return (
+                f'it came up inside stage "{stage}" and is no record of a stream; drop the letter, or let the stage begin '
+                f"anew with `hayase reset {stage} --from earliest`"
+            )
+        if stream not in inputs:
+            return f'stage "{stage}" does not read "{stream}" any more; let it, with `hayase apply`, or drop the letter'
+        return None

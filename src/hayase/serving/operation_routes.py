@@ -1,0 +1,170 @@
+"""Routes to operations: what they are and were, and how they are changed while the pipeline runs.
+
+To change an operation is to run code here. So these routes work only where there is a token, also for this machine itself.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hayase.core.errors import DeclarationError, StageChanged
+from hayase.engine import changing
+from hayase.engine.definitions import Definition
+from hayase.serving.bodies import JSON, content_type, exact_json
+from hayase.serving.desk import Desk, answer
+from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
+from hayase.serving.parameters import Name
+from hayase.serving.problems import Problem
+from hayase.serving.rows import json_text
+from hayase.serving.service import Moment, Service
+
+__all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
+
+MOST_BYTES = 1 << 20
+"""Of a body."""
+FORBIDDEN = "The server has no token, or a page from elsewhere sent this."
+
+_Asked = TypeVar("_Asked", OperationAsked, OperationChanged, RollbackAsked)
+
+
+class OperationRoutes:
+    """Handlers of requests for operations; they are `writable` where there is a token."""
+
+    def __init__(self, service: Service, desk: Desk, writable: bool):
+        self.service, self.desk, self._writable = service, desk, writable
+
+    async def operations(self, request: Request) -> Response:
+        """All operations, as they are now."""
+        now = self.service.moment()
+        return answer(request, await self.desk.run(self._operations, now), now)
+
+    def _operations(self, now: Moment) -> bytes:
+        known = changing.operations_of(self.service.home)
+        return json_text({"operations": [_about(name, versions, now) for name, versions in known.items()]})
+
+    async def operation(self, request: Request, operation: Name) -> Response:
+        """An operation, with all that it has been."""
+        now = self.service.moment()
+        return answer(request, await self.desk.run(self._operation, operation, now), now)
+
+    def _operation(self, name: str, now: Moment) -> bytes:
+        versions = changing.history(self.service.home, name)
+        return json_text({**_about(name, versions, now), "history": [each.as_json() for each in versions]})
+
+    async def add_operation(self, request: Request) -> Response:
+        """Add an operation: the text of a module and what else a pipeline file says.
+
+        It is tried on the newest records first, and not taken if it fails. It begins at the next batch.
+        """
+        asked = await self._body(request, OperationAsked)
+
+        def add(data: dict[str, Any], directory: str | None) -> Definition:
+            given = {key: value for key, value in data.items() if value is not None}
+            return changing.add_operation(self.service.home, asked.name, given, directory, asked.start)
+
+        return await self._changed(lambda: _with_source(asked.name, asked.function, asked, add), asked.name)
+
+    async def change_operation(self, request: Request, operation: Name) -> Response:
+        """Change what is given of an operation; the rest stays.
+
+        It is tried on the newest records first, and not taken if it fails. Windows that are being worked on finish under the
+        version before.
+        """
+        asked = await self._body(request, OperationChanged)
+
+        def change(data: dict[str, Any], directory: str | None) -> Definition:
+            return changing.update_operation(self.service.home, operation, data, directory, asked.reset)
+
+        def whole() -> Definition:
+            before = changing.history(self.service.home, operation)[-1].declaration
+            named = asked.function or ("" if before is None else before.function.rpartition(":")[2])
+            return _with_source(operation, named, asked, change)
+
+        return await self._changed(whole, operation)
+
+    async def remove_operation(self, request: Request, operation: Name) -> Response:
+        """Remove an operation; what it has written stays. Refused while others read it."""
+        self._check()
+        return await self._changed(lambda: changing.remove_operation(self.service.home, operation), operation)
+
+    async def rollback_operation(self, request: Request, operation: Name) -> Response:
+        """Make an operation what it was in a version of the pipeline; without one, what it was before its last change."""
+        asked = await self._body(request, RollbackAsked)
+        return await self._changed(
+            lambda: changing.rollback_operation(self.service.home, operation, asked.to, asked.reset), operation
+        )
+
+    def _check(self) -> None:
+        self.service.moment()
+        if not self._writable:
+            raise Problem(
+                403, "to change an operation is to run code, so it is possible here only with a token; start the server with "
+                "one (--token-file), or use `hayase ops` on its machine",
+            )  # fmt: skip
+
+    async def _body(self, request: Request, model: type[_Asked]) -> _Asked:
+        """What a body asks for; a problem if it is too much, or not clear."""
+        self._check()
+        content_type(request.headers, (JSON,))
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length[:20]) > MOST_BYTES:
+            raise _too_long()
+        body = await self.desk.body(request)
+        if len(body) > MOST_BYTES:
+            raise _too_long()
+        try:
+            return model.model_validate(exact_json(body))
+        except ValidationError as error:
+            told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()[:10])
+            raise Problem(422, "; ".join(told)) from None
+
+    async def _changed(self, change: Callable[[], Definition], name: str) -> Response:
+        made = await self.desk.run(_taken, change)
+        told = {"name": name, "version": made.version, "takes_effect": "at the next batch"}
+        return Response(json_text(told), media_type=JSON, headers={"Cache-Control": "no-store"})
+
+
+def _taken(change: Callable[[], Definition]) -> Definition:
+    try:
+        return change()
+    except DeclarationError as error:
+        raise Problem(422, str(error)) from None
+    except StageChanged as error:
+        raise Problem(409, str(error)) from None
+
+
+def _too_long() -> Problem:
+    return Problem(413, f"the body is longer than {MOST_BYTES:,} bytes; install what is large where the pipeline runs")
+
+
+def _with_source(
+    name: str,
+    function: str,
+    asked: OperationAsked | OperationChanged,
+    change: Callable[[dict[str, Any], str | None], Definition],
+) -> Definition:
+    """Make a change whose module may have come as text."""
+    data = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"name", "source", "start", "reset"})
+    module, _, attribute = function.rpartition(":")
+    if asked.source is None:
+        if module.endswith(".py"):
+            raise Problem(422, 'a function cannot come from a file of the server; send its text as "source"')
+        return change(data, None)
+    module = module or f"operation_{name}"
+    if not module.isidentifier() or not attribute.isidentifier():
+        raise Problem(422, 'with a source, "function" is the name of a function in it, like score')
+    with tempfile.TemporaryDirectory(prefix="hayase-source-") as directory:
+        (Path(directory) / f"{module}.py").write_text(asked.source, encoding="utf-8")
+        return change({**data, "function": f"{module}:{attribute}"}, directory)
+
+
+def _about(name: str, versions: list[changing.OperationVersion], now: Moment) -> dict[str, Any]:
+    newest = versions[-1]
+    return {"name": name, **newest.as_json(), "in_effect": now.manifest.offset.definition >= newest.version}

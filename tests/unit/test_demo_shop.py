@@ -1,0 +1,247 @@
+"""The demo's shop, in this process: what it gives is what plain Python makes of the same events, and is shown as it is."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from command_line import answer
+from hayase.console.figures import stage_views
+from hayase.core.errors import HayaseError
+from hayase.demo import judge, mended, scoring
+from hayase.demo.books import Books, Entry, Sent, books_of
+from hayase.demo.declaring import fill_blocklist, shop_pipeline
+from hayase.demo.hints import hints
+from hayase.demo.running import _opened_shop
+from hayase.demo.screen import Scene, plain_lines
+from hayase.demo.shop import BLOCKED, SLACK, Shop
+from hayase.demo.watching import Move, Watch
+from hayase.engine.changing import update_operation
+from hayase.engine.governing import QueueSeen, Seen
+from hayase.pipeline import Pipeline
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(minutes: float) -> datetime:
+    return BEGIN + timedelta(minutes=minutes)
+
+
+def send(pipeline: Pipeline, seed: int, ticks: range, sent: Sent) -> None:
+    for number in ticks:
+        tick = Shop(seed).tick(number)
+        for stream, events in (("orders", tick.orders), ("lines", tick.lines)):
+            done = pipeline.append(stream, events, producer="shop", sequence=number)
+            sent.records += len(events)
+            sent.accepted += done.accepted
+            sent.refused += done.refused
+
+
+def close(pipeline: Pipeline) -> None:
+    for stream in ("orders", "lines"):
+        pipeline.finish(stream)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Sent]:
+    """A shop that has run and closed."""
+    pipeline, sent = shop_pipeline(tmp_path_factory.mktemp("shop")), Sent()
+    fill_blocklist(pipeline)
+    for ticks in (range(25), range(25, 40)):
+        send(pipeline, SEED, ticks, sent)
+        pipeline.run_until_idle(spark=False)
+    close(pipeline)
+    pipeline.run_until_idle(spark=False)
+    return pipeline, sent
+
+
+SEED = 10
+
+
+class TestTheShop:
+    def test_a_tick_is_always_the_same_and_every_seed_has_its_own(self) -> None:
+        assert Shop(3).tick(7) == Shop(3).tick(7)
+        assert Shop(3).tick(7) != Shop(4).tick(7)
+
+    def test_events_are_late_repeated_and_broken(self) -> None:
+        orders = [each for number in range(200) for each in Shop().tick(number).orders]
+        taken = [each for each in orders if judge.is_taken(each)]
+        assert 0 < len(orders) - len(taken) < 30
+        assert len({each["uuid"] for each in orders}) < len(orders)
+        found = judge.verdict(taken, [], {}, SLACK, 100_000)
+        assert all(found.dead[stage] for stage in ("spree", "purchases", "scores"))
+        assert {each for _, _, each in found.spree} > {None}, "sprees end"
+
+
+class TestTheJudge:
+    def test_sprees_begin_and_end(self) -> None:
+        orders = [order(0, "a", 60), order(4, "a", 70), order(5, "b", 10), order(30, "b", 1)]
+        found = judge.verdict(orders, [], {}, SLACK, 100)
+        assert found.spree == [(("a", 2, 130), at(4), at(10))]
+
+    def test_windows_of_the_revenue(self) -> None:
+        orders = [order(0.5, "a", 60), order(1.5, "a", 70), order(3, "b", 10)]
+        found = judge.verdict(orders, [], {}, SLACK, 100)
+        assert [each for each in found.revenue if each[0][0] == "1 minute"] == [
+            (("1 minute", 0, None, None), at(0.5), at(1)),
+            (("1 minute", 1, 10, 10), at(3), None),
+            (("1 minute", 1, 60, 60), at(1), at(2)),
+            (("1 minute", 1, 70, 70), at(2), at(3)),
+        ]
+        assert (("1 hour", 3, 140, 70), at(3), None) in found.revenue
+
+    def test_a_late_order_is_none_for_queries_and_one_for_the_table(self) -> None:
+        orders = [order(5, "a", 60), order(1, "a", 70), order(5, "a", 60, uuid="5.0a")]
+        found = judge.verdict(orders, [], {}, SLACK, 1)
+        assert found.dead["spree"] == {1}
+        assert found.spree == [(("a", 2, 120), at(5), None)]
+        assert (found.purchases["a"]["orders"], found.purchases["a"]["total"]) == (2, 130)
+
+    def test_the_mended_operation_bears_all_and_is_the_same_otherwise(self) -> None:
+        for each in (one for number in range(30) for one in Shop().tick(number).orders if judge.is_taken(one)):
+            if each["item"] in judge.UNBEARABLE or each["amount"] is None:
+                assert mended.score([each])["score"] == 99
+            else:
+                assert mended.score([each]) == scoring.score([each])
+
+
+def order(minutes: float, user: str, amount: int, **more: Any) -> dict[str, Any]:
+    made = {"time": at(minutes), "uuid": f"{minutes:.1f}{user}", "type": "purchase", "user_id": user, "item": "tea"}
+    return {**made, "amount": amount, **more}
+
+
+class TestTheBooks:
+    def test_every_output_is_what_plain_python_says(self, shop: tuple[Pipeline, Sent]) -> None:
+        pipeline, sent = shop
+        books = books_of(pipeline, sent, pipeline.progress().totals)
+        assert [each for each in books.outputs if not each.good] == []
+        assert books.good
+        assert {each.name for each in books.outputs if each.what == "dead letters" and each.found} == {
+            "streams", "spree", "revenue", "traffic", "purchases", "scores"
+        }  # fmt: skip
+        text = shown(books)
+        assert "everything adds up" in text
+        assert "✗" not in text
+
+    def test_what_is_in_the_logs_is_what_was_sent(self, shop: tuple[Pipeline, Sent]) -> None:
+        pipeline, _ = shop
+        ticks = [Shop(SEED).tick(number) for number in range(40)]
+        orders = [each for tick in ticks for each in tick.orders if judge.is_taken(each)]
+        assert pipeline.results("orders").table().to_pylist() == orders
+        assert pipeline.results("lines").table().to_pylist() == [each for tick in ticks for each in tick.lines]
+
+    def test_crashes_are_dead_letters_with_their_reasons(self, shop: tuple[Pipeline, Sent]) -> None:
+        pipeline, _ = shop
+        reasons = {
+            re.search(r'"item": "([^"]+)"', each["record"])[1]: each["reason"]  # type: ignore[index]
+            for each in pipeline.dead_letters()
+            if each["stage"] == "scores"
+        }
+        assert "nobody can say what a cursed mirror is worth" in reasons["cursed mirror"]
+        assert "exit code 13" in reasons["paper dragon"]
+        assert "more than 0.5 s" in reasons["endless scarf"]
+
+    def test_a_difference_is_told(self, shop: tuple[Pipeline, Sent]) -> None:
+        pipeline, sent = shop
+        totals = pipeline.progress().totals
+        assert not books_of(pipeline, replace(sent, accepted=sent.accepted + 1), totals).good
+        figures = replace(totals["spree"], dead=totals["spree"].dead + 1)
+        assert not books_of(pipeline, sent, {**totals, "spree": figures}).good
+        assert not Books(Sent(), {}, (Entry("spree", "rows", 3, 3, False),)).good
+        assert "✗" in shown(Books(Sent(), {}, (Entry("spree", "rows", 3, 3, False),)))
+
+    def test_a_shop_that_has_closed_is_not_opened_again(self, shop: tuple[Pipeline, Sent]) -> None:
+        with pytest.raises(HayaseError, match="has closed for good; name another home"):
+            _opened_shop(shop[0].home.path)
+
+
+def test_an_operation_that_was_mended_is_not_judged(tmp_path: Path) -> None:
+    pipeline, sent = _opened_shop(tmp_path), Sent()
+    assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
+    send(pipeline, SEED, range(3), sent)
+    pipeline.run_until_idle(spark=False)
+    update_operation(pipeline.home, "scores", {"function": f"{mended.__file__}:score"})
+    send(pipeline, SEED, range(3, 6), sent)
+    close(pipeline)
+    pipeline.run_until_idle(spark=False)
+    books = books_of(pipeline, sent, pipeline.progress().totals)
+    assert {each.name for each in books.outputs if each.good is None} == {"scores"}
+    assert books.good
+    assert "changed" in shown(books)
+
+
+# ------------------------------------------------------------------------------------------------ what is shown
+
+
+def shown(what: RenderableType, width: int = 80, height: int = 24) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(what)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def scene(shop: tuple[Pipeline, Sent]) -> Scene:
+    pipeline, _ = shop
+    manifest = pipeline.progress()
+    sight = Watch(pipeline).look()
+    assert sight.clock is not None
+    gone = Move("-", sight.clock, {"user_id": "nobody", "orders": 9, "spent": 120_000})
+    queue = QueueSeen("", "orders", 100.0, 0.001, 0.1, 0.75, 3, 0.1, 5, 0)
+    seen = Seen("main", "informed", 2, 0, 5, 0, (queue, replace(queue, stage="scores", load=1.25, share=1.0)))
+    return Scene(
+        "running",
+        stage_views(manifest, manifest, {}, 3.0),
+        replace(sight, moves=[*sight.moves, gone]),
+        75.0,
+        [seen],
+        "hayase dead list",
+    )
+
+
+class TestTheScreen:
+    @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+    def test_it_fits_and_has_everything_on_it(self, scene: Scene, width: int, height: int) -> None:
+        lines = shown(scene, width, height).splitlines()
+        assert len(lines) < height
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        for each in ("spree", "revenue", "traffic", "blocked", "purchases", "scores", "10 minutes", "dead letters"):
+            assert each in text
+        assert "- 23:53 nobody is not any more" in text
+        assert "try: hayase dead list" in text
+
+    def test_load_and_share_stand_with_the_first_stage_of_a_pass(self, scene: Scene) -> None:
+        rows = {line.split()[0]: line.split()[-2:] for line in shown(scene).splitlines()[2:8]}
+        assert rows["spree"] == ["0.10", "75%"]
+        assert rows["revenue"] == ["″", "″"]
+        assert rows["scores"] == ["1.25", "100%"]
+        assert rows["traffic"] == ["—", "—"]
+
+    def test_lines_say_what_is_new(self, scene: Scene) -> None:
+        lines = list(plain_lines(scene, None))
+        assert any(line.startswith("spree: - nobody at") for line in lines)
+        assert any(line.startswith("dead: scores: ") for line in lines)
+        assert any(line.startswith("governor: orders: load 0.10, share 75%") for line in lines)
+        again = list(plain_lines(scene, scene))
+        assert not [line for line in again if line.startswith(("dead:", "spree: -", "spree: +"))]
+
+
+def test_what_it_says_to_try_works(
+    shop: tuple[Pipeline, Sent], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, _ = shop
+    customer = Shop(SEED).on_spree(0)
+    for each in hints(pipeline.home.path, "http://127.0.0.1:1", customer):
+        command, *words = shlex.split(each.command)
+        if command == "hayase" and words[0] not in ("ops",):
+            done = answer(capfd, monkeypatch, *(word for word in words if word != "-f"))
+            assert done.code == 0, (each.command, done.err)
+            assert done.out, each.command

@@ -1,0 +1,91 @@
+"""The page of measurements, from JSON that nobody measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from benchmarks import measurements
+
+GOVERNOR = {
+    "service_seconds": 0.1,
+    "empty_poll_seconds": 0.01,
+    "figure_5_workers": {"50": {"round-robin": {"1": 5, "80": None}, "ALS": {"1": 5, "80": 13}}},
+    "figure_8": {
+        "0.0": {"empty_share": 0.988, "queue_length": 0.013, "completion_seconds": 0.11},
+        "0.5": {"empty_share": 0.497, "queue_length": 0.94, "completion_seconds": 1.03},
+    },
+    "figure_8_informed": {"empty_share": 0.03, "queue_length": 0.055, "completion_seconds": 0.15},
+    "ratios": {"share of empty polls, informed (at most 0.05)": 0.03},
+    "measured": {"machine": "an abacus", "commit": "0123456789", "at": "2026-01-31 12:00Z"},
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "docs" / "design").mkdir(parents=True)
+    return tmp_path
+
+
+def written(place: Path, **results: Any) -> str:
+    for name, data in results.items():
+        (place / "results" / f"{name}.json").write_bytes(orjson.dumps(data))
+    measurements.main(["--results", str(place / "results"), "--docs", str(place / "docs")])
+    return (place / "docs" / "measurements.md").read_text()
+
+
+def test_figures_stand_beside_those_of_the_paper(place: Path) -> None:
+    text = written(place, governor=GOVERNOR)
+    assert "`hayase bench governor`, 2026-01-31 12:00Z, commit `0123456789`, on an abacus." in text
+    assert "| figure 8: empty polls without restraint | 98.8% | 98.8% |" in text
+    assert "| round-robin | 5 | > 50 |" in text
+    assert "| share of empty polls, informed | 0.0300 | at most 0.05 |" in text
+
+
+def test_pictures_come_along(place: Path) -> None:
+    (place / "results" / "governor.png").write_bytes(b"a picture")
+    assert "![governor](figures/governor.png)" in written(place, governor=GOVERNOR)
+    assert (place / "docs" / "figures" / "governor.png").read_bytes() == b"a picture"
+
+
+def test_what_is_missing_is_said_and_quoted(place: Path) -> None:
+    note = "# Jobs\n\n**Choice.** x\n\n**Measured** (somewhere). 17 records.\n\n**Looked at.** y\n"
+    (place / "docs" / "design" / "0014-jobs.md").write_text(note)
+    (place / "README.md").write_text("| totals (`lanes`) | 24.9 | ≥ 8 |\n")
+    text = written(place, governor=GOVERNOR)
+    assert "Not measured for this page: `hayase bench streams`," in text
+    assert "**Measured** (somewhere). 17 records.\n\n## Lanes" in text
+    assert "| totals (`lanes`) | 24.9 | ≥ 8 |" in text
+    assert "`hayase bench governor`." not in text.partition("## ")[0]
+
+
+def test_json_of_another_shape_still_gives_its_ratios(place: Path) -> None:
+    text = written(place, windows={"ratios": {"time per tuple (at most 3)": 1.5}})
+    assert "only its ratios follow" in text
+    assert "| time per tuple | 1.50 | at most 3 |" in text
+
+
+def test_a_file_without_circumstances_is_dated(place: Path) -> None:
+    text = written(place, latency={"p50_seconds": 0.33, "ratios": {}})
+    assert "`hayase bench latency`, by the date of its file" in text
+    assert "| p50 seconds | 0.330 |" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (7, "7"),
+        (1_991_912, "1,991,912"),
+        (7.0, "7.00"),
+        (12.345, "12.3"),
+        (999.6, "1,000"),
+        (0.000123456, "0.000123"),
+        (-2.5, "-2.50"),
+    ],
+)
+def test_numbers_have_three_figures(value: float, shown: str) -> None:
+    assert measurements.number(value) == shown

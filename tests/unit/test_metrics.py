@@ -1,0 +1,36 @@
+"""What the governors see, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from hayase.engine.governing import QueueSeen, Seen
+from hayase.serving.figures import HttpFigures
+from hayase.serving.metrics import exposition
+from hayase.serving.service import Moment
+
+GOVERNORS = (
+    Seen("main", "informed", 4, 0, 130, 1, (QueueSeen("", "orders", 9.0, 1e-6, 9e-6, 1.0, 0, 0.0, 129, 0),)),
+    Seen("operations", "als", 4, 0, 80, 40, (QueueSeen("scores", "orders", 2.0, 0.1, 0.2, 1.0, 3, 0.5, 80, 40),)),
+)
+
+
+def samples(text: str) -> dict[str, str]:
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_queues_and_lanes() -> None:
+    found = samples(exposition(Moment(), 0, {}, HttpFigures(), GOVERNORS))
+    of_queue = '{lane="operations",stage="scores",stream="orders"}'
+    figures = {name: value for name, value in found.items() if name.endswith(of_queue)}
+    assert {name.removesuffix(of_queue).removeprefix("hayase_queue_"): value for name, value in figures.items()} == {
+        "records_per_second": "2.0", "service_seconds": "0.1", "load": "0.2", "share": "1.0", "waiting_records": "3",
+        "waiting_seconds": "0.5", "polls_total": "80", "empty_polls_total": "40",
+    }  # fmt: skip
+    assert found['hayase_governor_slots{lane="main"}'] == "4"
+    assert found['hayase_governor_empty_polls_total{lane="main"}'] == "1"
+    assert found['hayase_queue_load{lane="main",stage="",stream="orders"}'] == "9e-06"
+
+
+def test_without_any_the_families_are_empty() -> None:
+    text = exposition(Moment(), 0, {}, HttpFigures())
+    assert "# TYPE hayase_queue_polls_total counter" in text
+    assert not [name for name in samples(text) if name.startswith(("hayase_queue", "hayase_governor"))]

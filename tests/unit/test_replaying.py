@@ -1,0 +1,143 @@
+"""Dead letters that are replayed reach the stage that refused them, once, and nobody else."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import hayase as hy
+from hayase.engine.inprocess import InProcess
+from hayase.streams import StreamLog
+from hayase.streams.dead import SETTLED
+
+
+def _shop(home: Path) -> hy.Pipeline:
+    p = hy.Pipeline("shop", home=home)
+    p.stream("orders", schema="time timestamp, user string, amount string", time="time", slack="1 minute")
+    p.query("numbers", "select time, user, cast(amount as double) as amount from orders")
+    p.query("copies", "select time, user, amount from orders")
+    p.query("spend", "select user, sum(cast(amount as double)) as spend from orders [Range 1 hour] group by user")
+    return p
+
+
+def _orders(*amounts: str) -> list[dict[str, Any]]:
+    return [
+        {"time": f"2026-01-01T00:00:{second:02}Z", "user": "taro", "amount": amount}
+        for second, amount in enumerate(amounts)
+    ]
+
+
+def _settle(p: hy.Pipeline, letter: int, stage: str, stream: str, offset: int | None, record: str | None) -> None:
+    row = {"time": None, "letter": letter, "stage": stage, "stream": stream, "offset": offset, "record": record}
+    columns = {name: pa.array([value]) for name, value in row.items()}
+    columns["time"] = pa.array([0], pa.timestamp("us", tz="UTC"))
+    table = pa.table(columns).cast(SETTLED.arrow_schema)
+    StreamLog.ensure(p.home.path, SETTLED).append(table, now=0)
+
+
+GOOD = '{"time": "2026-01-01T00:00:01Z", "user": "taro", "amount": "7"}'
+
+
+def test_only_the_stage_that_refused_it_gets_a_replayed_letter(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x", "3"))
+    p.run_until_idle(spark=False)
+    refused = [(each["stage"], each["offset"]) for each in p.dead_letters()]
+    assert ("numbers", 1) in refused
+    _settle(p, 0, "numbers", "orders", 1, GOOD)
+    manifest = p.run_until_idle(spark=False)
+    assert sorted(row["amount"] for row in p.results("numbers").rows()) == [1.0, 3.0, 7.0]
+    assert len(p.results("copies").rows()) == 3
+    assert manifest.totals["numbers"].read == 4
+    assert manifest.totals["numbers"].processed == 3
+    assert manifest.totals["copies"].read == 3
+    before = manifest.version
+    assert p.run_until_idle(spark=False).version == before, "a letter is replayed once"
+
+
+def test_a_letter_that_fails_again_is_a_letter_again(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x"))
+    p.run_until_idle(spark=False)
+    count = len(p.dead_letters())
+    _settle(p, 0, "numbers", "orders", 1, GOOD.replace('"7"', '"seven"'))
+    p.run_until_idle(spark=False)
+    [letter] = p.dead_letters()[count:]
+    assert (letter["stage"], letter["stream"], letter["offset"]) == ("numbers", "orders", 1)
+    assert "seven" in letter["record"]
+
+
+def test_a_stage_with_a_window_takes_it_while_its_time_is_not_over(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x"))
+    p.run_until_idle(spark=False)
+    _settle(p, 0, "spend", "orders", 1, GOOD)
+    p.run_until_idle(spark=False)
+    p.finish("orders")
+    p.run_until_idle(spark=False)
+    assert p.query("spend").at() == [{"user": "taro", "spend": 8.0}]
+
+
+def test_a_replayed_record_is_late_where_the_clock_has_gone_by(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", [*_orders("1", "x"), {"time": "2026-01-01T01:00:00Z", "user": "taro", "amount": "5"}])
+    p.run_until_idle(spark=False)
+    count = len(p.dead_letters())
+    _settle(p, 0, "spend", "orders", 1, GOOD)
+    p.run_until_idle(spark=False)
+    [letter] = p.dead_letters()[count:]
+    assert letter["stage"] == "spend"
+    assert letter["reason"].startswith("late: ")
+
+
+@pytest.mark.parametrize(
+    ("stage", "stream", "record", "reason"),
+    [
+        ("numbers", "orders", "{", "no JSON"),
+        ("numbers", "orders", '{"time": "noon"}', 'column "time"'),
+        ("gone", "orders", GOOD, 'the stage "gone"'),
+        ("numbers", "copies", GOOD, 'does not read "copies"'),
+    ],
+)
+def test_what_cannot_be_replayed_is_a_letter_again(
+    tmp_path: Path, stage: str, stream: str, record: str, reason: str
+) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1"))
+    p.run_until_idle(spark=False)
+    _settle(p, 0, stage, stream, None, record)
+    manifest = p.run_until_idle(spark=False)
+    [letter] = p.dead_letters()
+    assert reason in letter["reason"]
+    assert letter["record"] == record
+    for figures in manifest.totals.values():
+        assert figures.read == figures.processed + figures.dead + figures.waiting
+
+
+def test_dropped_letters_reach_nobody(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x"))
+    p.run_until_idle(spark=False)
+    count = len(p.dead_letters())
+    _settle(p, 0, "numbers", "orders", 1, None)
+    p.run_until_idle(spark=False)
+    assert len(p.dead_letters()) == count
+    assert len(p.results("numbers").rows()) == 1
+
+
+def test_a_replay_is_not_lost_when_a_batch_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x"))
+    p.run_until_idle(spark=False)
+    _settle(p, 0, "numbers", "orders", 1, GOOD)
+    with closing(InProcess(p.home, lambda: 0)) as runner:
+        monkeypatch.setattr("hayase.engine.manifests.write_atomic", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(hy.HayaseError):
+            runner.run_until_idle()
+        monkeypatch.undo()
+        runner.run_until_idle()
+    assert [row["amount"] for row in p.results("numbers").rows()] == [1.0, 7.0]
