@@ -103,8 +103,8 @@ class Pool:
         found = [np.empty(0)]
         for (_, first), (moment, last) in zip(self.commits, self.commits[1:], strict=False):
             if moment >= since and last > first:
-                for piece in self.output.read(first, last):
-                    found.append(moment - piece.rows.column("time").to_numpy() / 1e6)
+                times = [piece.rows.column("time").to_numpy() for piece in self.output.read(first, last)]
+                found += [moment - each / 1e6 for each in times]
         return np.concatenate(found)
 
 

@@ -75,6 +75,8 @@ from hayase.streams.formats import format_of
 from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
+    from hayase.engine.letter_edits import Edit
+    from hayase.engine.letter_settling import Report
     from hayase.jobs.declaring import Job
     from hayase.operations.declaring import Extent
     from hayase.tables.declaring import Column
@@ -409,6 +411,9 @@ class Pipeline:
                 return Results(StreamLog.ensure(self.home.path, stage.output))
         if any(each.name == name for each in self.declaration.tables):
             raise HayaseError(f'"{name}" is a table; ask for it by p.table("{name}")')
+        newest = definitions.latest(self.home)
+        if newest is not None and any(each.name == name for each in newest.declaration.operations):  # added by command
+            return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
         raise UnknownName("stream or query", name, self._names())
 
     def _operation_stream(self, name: str) -> StreamDeclaration:
@@ -422,6 +427,23 @@ class Pipeline:
     def dead_letters(self) -> list[dict[str, Any]]:
         """What the pipeline could not take, with the reasons."""
         return self.results(DEAD.name).rows()
+
+    def replay(
+        self, *letters: int, edit: Edit | None = None, late: bool = False, limit: int | None = None, **which: Any
+    ) -> Report:
+        """Give dead letters once more to the stages that refused them, and to nobody else: those of these numbers, or those
+        that fit, as in `stage="scores"` or `reason="timeout"` (see `hayase.engine.letters.Filter`). `edit` changes the
+        records; those that were late are left, unless `late` says otherwise."""
+        from hayase.engine.letters import Filter, Letters
+
+        found = Letters(self.home, self.declaration, self._clock)
+        return found.replay(Filter.of(*letters, **which), edit, late=late, limit=limit)
+
+    def drop_letters(self, *letters: int, **which: Any) -> Report:
+        """Settle dead letters without doing anything with them."""
+        from hayase.engine.letters import Filter, Letters
+
+        return Letters(self.home, self.declaration, self._clock).drop(Filter.of(*letters, **which))
 
     def _names(self) -> list[str]:
         declared = self.declaration

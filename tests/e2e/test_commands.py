@@ -52,7 +52,7 @@ def test_help_and_check_load_no_more_than_they_need(shop: Path) -> None:
 def test_the_first_steps_of_the_template(shop: Path) -> None:
     assert "is sound" in hayase("check", cwd=shop).stdout
     done = hayase("append", "events", "events.ndjson", cwd=shop)
-    assert done.stdout == "appended 23 records to events (1 refused: see `hayase streams tail _dead`)\n"
+    assert done.stdout == "appended 23 records to events (1 refused: see `hayase dead list`)\n"
     assert len(rows(hayase("streams", "tail", "events", "-n", "30", cwd=shop))) == 23
     assert len(rows(hayase("streams", "tail", "_dead", cwd=shop))) == 1
 

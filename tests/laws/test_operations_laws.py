@@ -142,11 +142,12 @@ def test_what_a_record_spoils_for_the_others_is_made_good(
     total = int(windows[1][-1])
     places = st.integers(0, total - 1)
     spoilers = data.draw(st.sets(places, max_size=attempts - 1))
-    model = Model(set(spoilers), {}, spoilers)
+    poison = spoilers | data.draw(st.sets(places, max_size=4))
+    model = Model(poison, {}, spoilers)
     model.spoiled = data.draw(st.booleans()) and len(spoilers) < attempts - 1
     done = tried(model, windows, attempts, True, data)
-    assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in spoilers]
-    assert [each.start for each in done.refusals] == sorted(spoilers)
+    assert done.rows.column("value").to_pylist() == [each for each in range(total) if each not in poison]
+    assert [each.start for each in done.refusals] == sorted(poison)
 
 
 @given(count=st.integers(1, 20), size=st.integers(1, 6), attempts=st.integers(1, 3), data=st.data())
@@ -419,7 +420,9 @@ OUTPUT = pa.schema([("id", pa.int64()), ("at", pa.int64())])
 
 
 class Identities:
-    """A function that gives the identities of its records, and fails while one of them has a nine."""
+    """A function that gives the identities of its records, a second each, and fails while one of them has a nine."""
+
+    records = 0
 
     def renew(self) -> None:
         pass
@@ -435,7 +438,9 @@ class Identities:
             else:
                 given += ids[start:stop]
                 counts.append(stop - start)
-        return Outcomes(pa.table({"id": pa.array(given, pa.int64())}), np.array(counts, np.int64), failures)
+        took = 1_000_000_000 * (stops - starts)
+        self.records += int((stops - starts).sum())
+        return Outcomes(pa.table({"id": pa.array(given, pa.int64())}), np.array(counts, np.int64), failures, took)
 
 
 @settings(max_examples=100)
@@ -443,12 +448,12 @@ class Identities:
 def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
     some: list[Record], spec: WindowSpec, steps: list[int], attempts: int, data: st.DataObject
 ) -> None:
-    function = OperationFunction(FunctionSource("nobody:asks"))
+    source, function = OperationFunction(FunctionSource("nobody:asks")), Identities()
     queues = ("q0", "q1", "q2")
-    config = OperationConfig("op", "1", function, spec, queues, RECORD, OUTPUT, "at", attempts=Attempts(attempts))
+    config = OperationConfig("op", "1", source, spec, queues, RECORD, OUTPUT, "at", attempts=Attempts(attempts))
 
     def kernel() -> OperationKernel:
-        return OperationKernel(config, caller=Identities(), sleep=lambda seconds: None)
+        return OperationKernel(config, caller=function, sleep=lambda seconds: None)
 
     current, state = kernel(), []
     out: list[tuple[int, int]] = []
@@ -461,7 +466,10 @@ def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
             for number, tuples in state:
                 current.restore(tuples.section, tuples.rows, number)
         inputs = batches([each for each in some if since <= each[0] < clock])
+        function.records = 0
         outcome = current.process(inputs, since, clock, version)
+        assert sum(outcome.seconds) == pytest.approx(function.records)
+        assert all(not took or queue in {each[1] for each in some} for queue, took in enumerate(outcome.seconds))
         out += list(zip(*columns(outcome.rows, "at", "id")))
         for batch, refused in zip(inputs, outcome.refused):
             assert len(refused.rows) == len(refused.reasons)
@@ -487,3 +495,12 @@ def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
         assert out == [(at, each) for at, window in expected if not nines & set(window) for each in window]
         assert windows == [(at, window) for at, window in expected if nines & set(window)]
         assert not lost
+
+
+def test_the_time_of_a_window_is_shared_by_its_records() -> None:
+    source = OperationFunction(FunctionSource("nobody:asks"))
+    spec = WindowSpec("count", 4, 4, per_queue=False)
+    config = OperationConfig("op", "1", source, spec, ("q0", "q1", "q2"), RECORD, OUTPUT, "at")
+    some: list[Record] = [(at, 2 * (at % 4 == 0), at, "a", 1) for at in range(8)]
+    outcome = OperationKernel(config, caller=Identities()).process(batches(some), 0, 10, 1)
+    assert list(outcome.seconds) == [6.0, 0.0, 2.0]

@@ -145,7 +145,7 @@ class TestAppend:
     def test_a_record_that_does_not_fit_is_refused_alone(self, hayase_: Command, shop: Path) -> None:
         (shop / "a.ndjson").write_text(lines(1, "a lot", 3))
         answer = hayase_("append", "events", "a.ndjson")
-        assert answer.out == "appended 2 records to events (1 refused: see `hayase streams tail _dead`)\n"
+        assert answer.out == "appended 2 records to events (1 refused: see `hayase dead list`)\n"
         assert [row["amount"] for row in records(hayase_)] == [1, 3]
         assert "a lot" in str(records(hayase_, "_dead")[0]["record"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks import governor
+from benchmarks import governor, governor_lane
 
 from hayase.governor import Adaptive, RoundRobin
 
@@ -20,8 +20,7 @@ def test_the_least_workers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(governor, "simulate", simulate)
     assert governor._needed(RoundRobin(), 50, 11, 10.0) == 17
     assert min(tried) == 6  # the load
-    monkeypatch.setattr(governor, "MOST", 16)
-    assert governor._needed(RoundRobin(), 50, 11, 10.0) is None
+    assert governor._needed(RoundRobin(), 50, 11, 10.0, governor.Pool(most=16)) is None
 
 
 def test_round_robin_needs_more_than_load_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +35,37 @@ def test_the_picture_and_the_ratios(tmp_path: Path) -> None:
     picture = governor._draw(tmp_path / "figure.png", (1, 10), needed, {0.0: figures, 0.5: figures}, figures)
     assert picture.stat().st_size > 0
     assert set(governor._against_load(needed).values()) == {float("inf")}
+
+
+def test_the_least_workers_on_spark_are_looked_for_from_a_guess() -> None:
+    tried: list[int] = []
+
+    def enough(workers: int) -> bool:
+        tried.append(workers)
+        return workers >= 5
+
+    assert [governor_lane.least(enough, guess, 8) for guess in (1, 4, 5, 7, 20)] == [5] * 5
+    tried.clear()
+    assert governor_lane.least(enough, 6, 8) == 5
+    assert tried == [6, 5, 4]
+    assert governor_lane.least(enough, 2, 4) is None
+
+
+def test_an_empty_poll_is_its_part_of_a_batch() -> None:
+    costs = governor_lane.Costs(record=0.025, batch=0.2)
+    assert costs.visit(20) == pytest.approx(0.2 / 40)  # two rounds of 20 records of 20 ms in a second
+    assert costs.visit(50) == pytest.approx(0.2 / 50)
+    assert costs.visit(200) == pytest.approx(0.2 / 50)
+
+
+def test_the_picture_and_the_ratios_of_spark(tmp_path: Path) -> None:
+    pools = {20: governor.Pool(0.025, 0.005, 8), 50: governor.Pool(0.025, 0.004, 8)}
+    found = {queues: {name: {1: 1, 60: None} for name in governor.POLICIES} for queues in pools}
+    found[20]["ALS"] = {1: 1, 60: 3}
+    figures = {"empty_share": 0.5, "queue_length": 1.0, "completion_seconds": 0.2}
+    against_u, idle = {0.0: figures, 0.5: figures}, {"round-robin": 0.5, "ASC, u = 0.5": 0.2, "informed": 0.1}
+    picture = governor._draw_spark(tmp_path / "figure.png", pools, found, found, against_u, figures, idle)
+    assert picture.stat().st_size > 0
+    ratios = governor._ratios_there(pools, found, found, against_u, figures, idle)
+    assert [each for name, each in ratios.items() if name.endswith("round-robin to ALS (above 1)")] == [3.0]
+    assert ratios["Spark: workers, farthest from the simulator's"] == 1.0

@@ -129,7 +129,7 @@ class TestLoad:
         assert 'takes no column "note"' in said.err
         assert "--ignore-others" in said.err
         said = hayase_("groups", "load", "places", "places.ndjson", "--ignore-others")
-        assert said.out == "loaded 1 row into places (1 refused: see `hayase streams tail _dead`)\n"
+        assert said.out == "loaded 1 row into places (1 refused: see `hayase dead list`)\n"
         (letter,) = hayase_("streams", "tail", "_dead").rows
         assert (letter["stage"], letter["stream"]) == ("load", "places")
         assert hayase_("groups", "get", "places", '"jp"', "1", "--json-key").rows[0]["count"] == 2

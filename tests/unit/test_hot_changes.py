@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from hayase.engine.changing import (
 from hayase.engine.definitions import Definition
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
+from hayase.streams.durable import thrown_away
 
 SCORE = "def score(records):\n    return {'user': records[0]['user'], 'score': records[0]['amount'] * %s}\n"
 
@@ -86,6 +87,12 @@ class Shop:
     @property
     def version(self) -> int:
         return definitions.latest_version(self.home)
+
+
+@pytest.fixture(autouse=True)
+def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
+    with thrown_away():
+        yield
 
 
 @pytest.fixture
@@ -242,6 +249,51 @@ class TestAddingAndRemoving:
             Shop(tmp_path).add("scores", function="scoring:score")
 
 
+LOOKED_AT = """
+def look(records):
+    users = {record["user"] for record in records}
+    times, amounts = ([record[name] for record in records] for name in ("time", "amount"))
+    assert %s, records
+    return {"ok": True}
+"""
+
+
+class TestSamples:
+    """What a function is tried on are windows as it will get them."""
+
+    @pytest.mark.parametrize(
+        ("options", "holds"),
+        [
+            ({"window": 3}, "len(records) == 3 and amounts == sorted(amounts)"),
+            ({"window": 3, "key": "user"}, "len(records) == 3 and len(users) == 1"),
+            ({"window": "5 s", "key": "user"}, "len(users) == 1 and (max(times) - min(times)).seconds < 5"),
+            ({"window": "5 s"}, "len(users) == 2 and (max(times) - min(times)).seconds < 5"),
+            ({"window": 4, "reads": ["orders", "returns"]}, "min(amounts) >= 1000 or max(amounts) < 1000"),
+            ({"window": 30, "reads": "*s", "together": True}, "min(amounts) < 1000 < max(amounts)"),
+        ],
+    )
+    def test_of_each_kind(self, tmp_path: Path, options: dict[str, Any], holds: str) -> None:
+        shop = Shop(tmp_path)
+        for stream, first in (("orders", 0), ("returns", 1000)):
+            rows = [
+                {"time": f"2026-01-01T00:00:{at:02d}Z", "user": ("taro", "hana")[at % 2], "amount": first + at}
+                for at in range(10, 40)
+            ]
+            shop.pipeline.append(stream, rows)
+        shop.apply()
+        shop.write("looking.py", LOOKED_AT % holds)
+        shop.add("looked", function="looking:look", **options)
+        assert shop.now("looked").schema == "ok boolean"
+        shop.write("looking.py", LOOKED_AT % f"not ({holds})")
+        with pytest.raises(DeclarationError, match="AssertionError"):
+            shop.update("looked", function="looking:look")
+
+    def test_too_few_records_for_a_window_are_none(self, shop: Shop) -> None:
+        with pytest.raises(DeclarationError, match="without a sample"):
+            shop.add("many", function="scoring:score", window=11)
+        shop.add("many", function="scoring:score", window=11, schema="user string, score double")
+
+
 class TestTheFile:
     def test_applied_again_leaves_what_a_command_changed(self, shop: Shop) -> None:
         shop.update("scores", function=shop.write("fix.py", SCORE % 2))
@@ -272,12 +324,10 @@ class TestTheFile:
     def test_that_says_the_same_as_the_command_takes_over(self, shop: Shop) -> None:
         shop.write("scoring.py", SCORE % 2)
         shop.update("scores", function="scoring:score")
+        before = shop.now("scores")
         assert shop.by_command() == {"scores"}
         shop.apply()
-        assert shop.by_command() == {"scores"}
-        shop.write("scoring.py", SCORE % 3)
-        shop.apply()
-        assert shop.by_command() == set()
+        assert (shop.now("scores"), shop.by_command()) == (before, set())
 
     def test_the_home_s_own_definition_is_no_edit(self, shop: Shop) -> None:
         shop.update("scores", function=shop.write("fix.py", SCORE % 2))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -141,6 +142,48 @@ def test_calls_in_a_row_need_one_child(directory: str) -> None:
     assert children.starts == 1
     singly(Children(source(directory, "work"), READS, WRITES, PATIENT), "raise", "leave")
     children.close()
+
+
+def test_with_care_no_window_pays_for_what_another_has_spoiled(directory: str) -> None:
+    children = Children(source(directory, "spoiled"), READS, WRITES, PATIENT)
+    at = np.arange(6)
+    rows = rows_of(None, "break", "break", None, "break", None)
+    assert children.call(rows, at, at + 1).counts.tolist() == [1, 0, 0, 0, 0, 0]
+    children.renew()
+    assert children.call(rows, at, at + 1, careful=True).counts.tolist() == [1, 0, 0, 1, 0, 1]
+    children.close()
+    asynchronous = Children(source(directory, "together"), READS, WRITES, PATIENT)
+    at = np.arange(20)
+    done = asynchronous.call(rows_of(*["raise"] * 20), at, at + 1, careful=True)
+    asynchronous.close()
+    assert sorted(done.failures) == list(range(20))
+    assert asynchronous.starts < 6  # nobody has spoiled anything, so that care ends
+
+
+def test_a_child_that_ended_is_followed_by_one_that_was_forked_ahead(directory: str) -> None:
+    children = Children(source(directory, "work"), READS, WRITES, PATIENT)
+    held = children._processes
+    singly(children, None)
+    assert held.spare is None
+    singly(children, "exit", None)
+    spare = held.spare
+    assert spare is not None
+    singly(children, "exit", None)
+    assert held.child is spare
+    assert held.spare is not spare
+    children.close()
+
+
+def test_how_long_the_function_was_at_work_is_told_of_every_window(directory: str) -> None:
+    for name in ("napping", "napping_together"):
+        children = Children(source(directory, name), READS, WRITES, PATIENT)
+        done = singly(children, None, "raise", None, "exit", None)
+        children.close()
+        assert done.counts.tolist() == [1, 0, 1, 0, 1]
+        assert len(done.nanoseconds) == 5
+        assert done.nanoseconds.sum() >= 3_000_000
+        if name == "napping":
+            assert done.nanoseconds.min() >= 3_000_000
 
 
 def test_processes_that_a_function_leaves_behind_end_with_the_child(work: Children) -> None:
@@ -392,6 +435,37 @@ def test_a_long_traceback_is_cut_in_the_middle() -> None:
     assert failure_of(Unfit("it gave 7")) == Failure("unfit", "it gave 7")
 
 
+def test_errors_are_the_same_only_if_all_that_is_told_of_them_is() -> None:
+    def fail(error: Exception, cause: Exception | None = None) -> None:
+        if cause is not None:
+            raise error from cause
+        raise error
+
+    errors = [(ValueError("a"), None), (ValueError("b"), None), (TypeError("a"), None), (KeyError("a"), None)]
+    errors += [
+        (ValueError("a"), KeyError("b")),
+        (ValueError("a"), None),
+        (OSError(2, "c"), None),
+        (ValueError(1), None),
+    ]
+    found = []
+    for error, cause in errors:
+        with pytest.raises(Exception) as raised:  # noqa: PT011  (any of them)
+            fail(error, cause)
+        found.append(failure_of(raised.value))
+    assert found[0] is found[5]
+    told = ["".join(traceback.format_exception(each)) for each, _ in errors]
+    for failure, text in zip(found, told):
+        assert failure.traceback == text.rstrip()
+
+
+def test_an_error_that_comes_again_is_told_as_before(directory: str) -> None:
+    at = np.arange(4)
+    done = run(source(directory, "work").load(), WRITES, Request(rows_of("raise", None, "raise", "memory"), at, at + 1))
+    assert done.failures[0] is done.failures[2]
+    assert done.failures[3].kind == "memory"
+
+
 # ---------------------------------------------------------------------------------------------------- schemas
 
 
@@ -432,6 +506,31 @@ def test_what_a_sample_does_not_tell() -> None:
     ]:
         with pytest.raises(DeclarationError, match=told):
             schema_of_results(given)
+
+
+def test_a_field_that_is_not_the_functions_to_give_is_left_out() -> None:
+    arrow = pa.record_batch({"x": pa.array([1, 2]), "at": pa.array(["a", "b"])})
+    given: list[Any] = [[{"x": 7, "at": 3}], arrow, [{"x": 8}], [{"at": 3, "x": 9}, {"at": 0, "x": 1, "y": 2}]]
+    done = fit_results(given, WRITES, "at")
+    assert done.rows.column("x").to_pylist() == [7, 1, 2, 8]
+    assert done.unfit == {3: 'unknown field "y"; known are: x'}
+    assert fit_results([[{"x": 1, "at": 3}], [{"x": 2}], [{"at": 3}]], WRITES, "at").counts.tolist() == [1, 1, 0]
+    assert fit_results([[{"x": 1, "at": 3}], [{"at": 2, "x": 2}]], WRITES, "at").counts.tolist() == [1, 1]
+    assert schema_of_results([[{"at": 3, "x": 1}], arrow], "at") == "x bigint"
+    with pytest.raises(DeclarationError, match='gave no record with more than "at"'):
+        schema_of_results([[{"at": 3}]], "at")
+
+
+def test_what_a_function_gives_as_the_time_is_left_out_wherever_it_runs(directory: str) -> None:
+    window, function = WindowSpec("count", 1, 1), source(directory, "whole")
+    sample = rows_of(None, "a")
+    assert check_function(function, window, READS, sample=sample, limits=PATIENT, time="way") == "x bigint"
+    declared = check_function(function, window, READS, "way string, x bigint", sample, PATIENT, "way")
+    assert declared == "x bigint"
+    output = pa.schema([("way", pa.int64()), ("x", pa.int64())])
+    config = OperationConfig("whole", "1", function, window, ("q",), READS, output, "way", limits=PATIENT)
+    ((outcome, _),) = fed(OperationKernel(config), ["a", "b"], 1)
+    assert outcome.rows.to_pylist() == [{"way": 0, "x": 0}, {"way": 1, "x": 1}]
 
 
 def test_results_of_all_kinds_fit_together() -> None:
@@ -515,6 +614,9 @@ def test_a_dead_letter_says_what_where_how_often_and_in_which_version(directory:
     ((outcome, _),) = fed(kernel, [None, "raise", None, "exit"], 1)
     (refused,) = outcome.refused
     assert refused.rows.tolist() == [1, 3]
+    assert refused.attempts == [4, 4]
+    (seconds,) = outcome.seconds
+    assert seconds > 0
     line = MODULE.read_text().splitlines().index('        raise ValueError("no good")') + 1
     told, *trace = refused.reasons[0].splitlines()
     assert told == (
@@ -548,6 +650,7 @@ def test_a_sliding_window_that_fails_is_told_with_its_records(directory: str) ->
     (lost,) = outcome.spoiled
     assert [[each["x"] for each in records] for records in lost.rows.column("records").to_pylist()] == [[1, 2], [2, 3]]
     assert lost.rows.column("instant").cast(pa.int64()).to_pylist() == [2, 3]
+    assert lost.attempts == [1, 1]
 
 
 def test_configurations_that_cannot_be(directory: str) -> None:

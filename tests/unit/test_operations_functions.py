@@ -73,6 +73,20 @@ def spoiled(records):
     return {"x": records[0]["x"]}
 
 
+def whole(records):
+    return [dict(each) for each in records]
+
+
+def napping(records):
+    time.sleep(0.003)
+    return work(records)
+
+
+async def napping_together(records):
+    await asyncio.sleep(0.003)
+    return work(records)
+
+
 def batch(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.select(["x"])
 

@@ -16,6 +16,7 @@ from hayase.engine import definitions
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving
+from hayase.streams.durable import thrown_away
 
 PIPELINE = """\
 pipeline: shop
@@ -29,6 +30,12 @@ operations:
 """
 SCORE = "def score(records):\n    return {'user': records[0]['user'], 'score': records[0]['amount'] * %s}\n"
 TOKEN = "a-token-of-some-length"
+
+
+@pytest.fixture(autouse=True)
+def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
+    with thrown_away():
+        yield
 
 
 @pytest.fixture

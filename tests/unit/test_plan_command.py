@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from command_line import Answer, answer
 from hayase.engine import definitions
 from hayase.engine.home import Home
+from hayase.streams.durable import thrown_away
 
 PIPELINE: dict[str, Any] = {
     "pipeline": "shop",
@@ -64,6 +66,12 @@ class Shop:
 
     def applied(self) -> Answer:
         return self.run("apply")
+
+
+@pytest.fixture(autouse=True)
+def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
+    with thrown_away():
+        yield
 
 
 @pytest.fixture

@@ -141,3 +141,18 @@ def test_a_replay_is_not_lost_when_a_batch_fails(tmp_path: Path, monkeypatch: py
         monkeypatch.undo()
         runner.run_until_idle()
     assert [row["amount"] for row in p.results("numbers").rows()] == [1.0, 7.0]
+
+
+def test_a_stage_that_has_come_to_its_end_takes_no_letters(tmp_path: Path) -> None:
+    p = _shop(tmp_path)
+    p.append("orders", _orders("1", "x"))
+    p.finish("orders")
+    p.run_until_idle(spark=False)
+    count = len(p.dead_letters())
+    [(number, _)] = [(at, each) for at, each in enumerate(p.dead_letters()) if each["stage"] == "numbers"]
+    report = p.replay(number)
+    assert (report.settled, sum(report.left.values())) == (0, 1)
+    _settle(p, 0, "numbers", "orders", 1, GOOD)  # one that got in before the end
+    p.run_until_idle(spark=False)
+    [letter] = p.dead_letters()[count:]
+    assert "come to its end" in letter["reason"]

@@ -59,9 +59,9 @@ class Tally:
         """The answer of the command.
 
         >>> Tally(12345, 3).answer("events")
-        'appended 12,345 records to events (3 refused: see `hayase streams tail _dead`)'
+        'appended 12,345 records to events (3 refused: see `hayase dead list`)'
         """
-        notes = [f"{self.refused:,} refused: see `hayase streams tail _dead`"] if self.refused else []
+        notes = [f"{self.refused:,} refused: see `hayase dead list`"] if self.refused else []
         notes += [f"{self.there:,} were there already"] if self.there else []
         noun = "record" if self.accepted == 1 else "records"
         return f"appended {self.accepted:,} {noun} to {stream}" + (f" ({'; '.join(notes)})" if notes else "")

@@ -132,7 +132,7 @@ def load(
             rows, key=parts, time=time, ignore_others=ignore_others, format=kind, schema=schema, progress=show
         )
     noun = "row" if done.rows == 1 else "rows"
-    refused = f" ({done.refused:,} refused: see `hayase streams tail _dead`)" if done.refused else ""
+    refused = f" ({done.refused:,} refused: see `hayase dead list`)" if done.refused else ""
     typer.echo(f"loaded {done.rows:,} {noun} into {name}{refused}")
 
 

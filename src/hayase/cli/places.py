@@ -66,9 +66,10 @@ def _open(home: Path, name: str) -> StreamLog:
 
 
 def names_of(pipeline: Pipeline) -> list[str]:
-    """All streams: declared ones, results of queries, and what else lies in the home, dead letters last."""
-    streams, queries = pipeline.declaration.streams, pipeline.declaration.queries
-    declared = [each.name for each in streams] + [each.name for each in queries]
+    """All streams: declared ones, results of stages, and what else lies in the home, dead letters last."""
+    given = pipeline.declaration
+    kinds = (given.streams, given.queries, given.jobs, given.operations)
+    declared = [each.name for kind in kinds for each in kind]
     found = sorted(each.parent.name for each in (pipeline.home.path / "streams").glob("*/stream.json"))
     others = [name for name in found if name not in declared]
     return [*declared, *sorted(others, key=lambda name: name.startswith("_"))]
@@ -80,9 +81,10 @@ def kind_of(pipeline: Pipeline, name: str) -> str:
 
     if name == DEAD.name:
         return "dead letters"
-    if any(each.name == name for each in pipeline.declaration.queries):
+    given = pipeline.declaration
+    if any(each.name == name for kind in (given.queries, given.jobs, given.operations) for each in kind):
         return "results"
-    return "stream" if any(each.name == name for each in pipeline.declaration.streams) else "not declared any more"
+    return "stream" if any(each.name == name for each in given.streams) else "not declared any more"
 
 
 def index_of(log: StreamLog) -> Index:

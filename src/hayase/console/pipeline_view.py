@@ -207,5 +207,5 @@ def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: fl
     batches = end.version - start.version
     lines = [Text(f"stopped after {seconds:.1f} s: {batches:,} batches, {read:,} records read in this run")]
     if any(each.dead for each in stages):
-        lines.append(Text("`hayase streams tail _dead` shows what could not be handled", style="dim"))
+        lines.append(Text("`hayase dead list` shows what could not be handled", style="dim"))
     return Group(table, Text(), *lines)

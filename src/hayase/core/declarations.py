@@ -52,8 +52,9 @@ def checked_name(kind: str, name: object) -> str:
     """A name that is safe as a file name, an SQL identifier and a URL segment; a leading underscore is Hayase's own."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
+    article = "an" if kind[0] in "aeiou" else "a"
     raise DeclarationError(
-        f"{name!r} cannot be the name of a {kind}", "use letters, digits and _, a letter first, at most 63 of them"
+        f"{name!r} cannot be the name of {article} {kind}", "use letters, digits and _, a letter first, at most 63 of them"
     )
 
 

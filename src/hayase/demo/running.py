@@ -42,8 +42,6 @@ __all__ = ["Options", "run_demo"]
 SERVED_AT = "127.0.0.1:8421"
 SPEED = 60
 """How much faster time goes in the shop than on the wall."""
-FAST_TICKS = 130
-"""Ticks of a shop in a hurry: long enough that sprees end."""
 SENT_TWICE = 10
 """Of so many appends one is sent twice, as a client does that got no answer."""
 LOOK, REDRAW, PLAIN = 0.05, 0.25, 3.0
@@ -56,8 +54,8 @@ Show = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How long after the first result, where, and how it is shown. A shop in a hurry sends all it has at once, one that is
-    kept open closes at Ctrl-C."""
+    """How long after the first result, where, and how it is shown. A shop in a hurry sends its first `ticks` at once, one that
+    is kept open closes at Ctrl-C."""
 
     seconds: float = 30.0
     home: Path | None = None
@@ -65,14 +63,16 @@ class Options:
     plain: bool = False
     fast: bool = False
     keep: bool = False
+    ticks: int = 130
 
 
 class Sender(threading.Thread):
     """Sends the shop's events, tick by tick. Those that an earlier run has sent are known again, and not waited for."""
 
-    def __init__(self, pipeline: Pipeline, fast: bool):
+    def __init__(self, pipeline: Pipeline, at_once: int | None = None):
+        """With `at_once` it sends so many ticks without waiting, and no more."""
         super().__init__(name="shop", daemon=True)
-        self._pipeline, self._fast = pipeline, fast
+        self._pipeline, self._at_once = pipeline, at_once
         self._stopping = threading.Event()
         self._error: Exception | None = None
         self.sent = Sent()
@@ -82,10 +82,10 @@ class Sender(threading.Thread):
         every = TICK.total_seconds() / SPEED
         due, tick = time.monotonic(), 0
         try:
-            while not self._stopping.is_set() and not (self._fast and tick >= FAST_TICKS):
+            while not self._stopping.is_set() and tick != self._at_once:
                 new = self._send(tick)
                 tick += 1
-                if new and not self._fast:
+                if new and self._at_once is None:
                     due = max(due + every, time.monotonic() - 1)
                     self._stopping.wait(max(0.0, due - time.monotonic()))
         except Exception as error:  # raised in `finish`, where somebody is listening
@@ -198,7 +198,7 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
         pipeline = _opened_shop(home)  # planned while Spark starts
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())
-        sender = Sender(pipeline, options.fast)
+        sender = Sender(pipeline, options.ticks if options.fast else None)
         sender.start()
         ledger = stack.enter_context(opened(pipeline.home))
         server = stack.enter_context(_served(ledger))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
@@ -154,24 +155,39 @@ def operations_of(home: Home) -> dict[str, list[OperationVersion]]:
 def _histories(home: Home) -> dict[str, list[OperationVersion]]:
     found: dict[str, list[OperationVersion]] = {}
     for version in range(1, latest_version(home) + 1):
-        definition = load(home, version)
-        operations = {each.name: each for each in definition.declaration.operations}
-        by_command = {each.name for each in definition.changes}
-        for name in dict.fromkeys([*found, *operations]):
-            before, now = found[name][-1] if name in found else None, operations.get(name)
+        told = _told(home, version)
+        for name in dict.fromkeys([*found, *told.operations]):
+            before, now = found[name][-1] if name in found else None, told.operations.get(name)
             declared = None if before is None else before.declaration
-            if now == declared and (before is None or before.by_command == (name in by_command)):
+            if now == declared and (before is None or before.by_command == (name in told.by_command)):
                 continue
-            entry = OperationVersion(
-                version,
-                datetime.datetime.fromtimestamp(path_of(home, version).stat().st_mtime, datetime.UTC),
-                now,
-                definition.record(name).fingerprint if now is not None else None,
-                _differences(declared, now),
-                name in by_command,
-            )
+            changed, fingerprint = _differences(declared, now), told.fingerprints.get(name)
+            entry = OperationVersion(version, told.time, now, fingerprint, changed, name in told.by_command)
             found.setdefault(name, []).append(entry)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a definition says of operations."""
+
+    time: datetime.datetime
+    operations: Mapping[str, OperationDeclaration]
+    fingerprints: Mapping[str, str]
+    by_command: frozenset[str]
+
+
+@lru_cache(maxsize=4096)
+def _told(home: Home, version: int) -> _Told:
+    """Read once: a definition stays as it is."""
+    definition = load(home, version)
+    operations = {each.name: each for each in definition.declaration.operations}
+    return _Told(
+        datetime.datetime.fromtimestamp(path_of(home, version).stat().st_mtime, datetime.UTC),
+        operations,
+        {each.name: each.fingerprint for each in definition.records if each.name in operations},
+        frozenset(each.name for each in definition.changes),
+    )
 
 
 def _differences(one: OperationDeclaration | None, other: OperationDeclaration | None) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ from hayase.engine.source import POLL, LaneSource, definition_of
 
 __all__ = ["Lane"]
 
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says of a Python process that has not started within ten seconds."""
+MOST_STARTS = 4
+"""How often a lane is started, at most."""
+
 
 @dataclass(frozen=True)
 class Reducer:
@@ -83,16 +88,22 @@ class Lane:
         self._gate.set(Grants(at_once=self._at_once))
         self._commits = commits
         self._on_commit, self._before_change = on_commit, before_change
+        self._slots, self._awake = task_slots(session), awake
+        self._starts = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Go on from the newest manifest."""
+        self._starts += 1
         self.manifest = begin(self._commits, self._commits.recover(), now_us())
         self.arrived = self.manifest.offset.definition
-        exchange.clear(home.exchange(lane))
-        self._slots = task_slots(session)
+        exchange.clear(self._home.exchange(self._lane))
         self._tell_gate()
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
-        self._query = self._start(awake)
+        self._query = self._start()
 
-    def _start(self, awake: bool) -> StreamingQuery:
+    def _start(self) -> StreamingQuery:
         checkpoints = self._home.checkpoints(self._lane)
         shutil.rmtree(checkpoints, ignore_errors=True)
         session = self._session
@@ -102,7 +113,7 @@ class Lane:
             .option("home", str(self._home.path))
             .option("lane", self._lane)
             .option("slots", self._slots)
-            .option("awake", str(awake).lower())
+            .option("awake", str(self._awake).lower())
             .option("initial", orjson.dumps(self.manifest.offset.as_json()).decode())
             .load()
         )
@@ -162,11 +173,14 @@ class Lane:
         return bool(self._query.isActive)
 
     def check(self) -> None:
-        """Raise what ended the query, if something did."""
+        """Raise what ended the query, if something did. One that ended since a busy machine did not get a process started in
+        time is started again."""
         if self._query.isActive:
             return
         error = self._query.exception()
-        if error is not None:
+        if error is not None and TOO_SLOW in str(error) and self._starts < MOST_STARTS:
+            self._begin()
+        elif error is not None:
             raise LaneFailed(f"lane {self._lane} failed: {_first_cause(error)}") from error
 
     def drain(self, patience: float = 600.0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.engine.definitions import Definition, latest
+from hayase.engine.definitions import Definition, latest, stages_of
 from hayase.engine.letters import Letters
 from hayase.engine.logs import declared_streams
 from hayase.streams import StreamLog
@@ -63,7 +63,7 @@ class Ways:
         if declared is None:
             return f'stream "{stream}" is not declared any more; declare it again, or drop the letter'
         log = StreamLog(self._home.path, declared)
-        if log.path.is_dir() and log.index().finished:
+        if is_finished(log):
             return f'stream "{stream}" is finished and takes no more records; drop the letter'
         return None
 
@@ -83,4 +83,16 @@ class Ways:
             )
         if stream not in inputs:
             return f'stage "{stage}" does not read "{stream}" any more; let it, with `hayase apply`, or drop the letter'
+        begin_anew = f"let the stage begin anew with `hayase reset {stage} --from earliest`, or drop the letter"
+        assert self._definition is not None
+        if [each.stream for each in stages_of(self._definition)[stage].inputs].count(stream) > 1:
+            return f'stage "{stage}" reads "{stream}" more than once, and only one of the readings refused it; {begin_anew}'
+        output = self._streams.get(stage)
+        if output is not None and is_finished(StreamLog(self._home.path, output)):
+            return f'stage "{stage}" has come to its end, as all that it reads is finished; {begin_anew}'
         return None
+
+
+def is_finished(log: StreamLog) -> bool:
+    """Whether a stream takes no more records."""
+    return log.path.is_dir() and log.index().finished

@@ -71,6 +71,10 @@ class Offset:
     firings: Mapping[str, Firing] = field(default_factory=dict)
     settled: int = 0
 
+    def is_finished(self, stage: str) -> bool:
+        """Whether nothing can come any more in what a stage reads."""
+        return all(each.clock >= END for each in self.positions.get(stage, {}).values())
+
     def as_json(self) -> dict[str, Any]:
         return {
             "definition": self.definition,

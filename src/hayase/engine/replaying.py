@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import Definition, stages_of
@@ -67,13 +68,23 @@ def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
     stages = stages_of(definition)
     for (stage, stream), letters in found.items():
         if stage in mine and stream in mine[stage].inputs:
-            yield _conformed(definition, stage, stream, letters)
+            output = mine[stage].output
+            if isinstance(output, StreamDeclaration) and batch.start.is_finished(stage):
+                told = f'"{stage}" has come to its end, as all that it reads is finished'
+                yield _none_of(stage, stream, letters, told)
+            else:
+                yield _conformed(definition, stage, stream, letters)
         elif definition.lane == MAIN and (
             stage not in stages or stream not in {each.stream for each in stages[stage].inputs}
         ):
             told = f'the stage "{stage}" that refused it does not read "{stream}" any more'
-            bad = tuple((offset, text, told) for offset, text in letters)
-            yield Replayed(stage, None, stream, _empty(DEAD.arrow_schema), np.empty(0, np.int64), bad)
+            yield _none_of(stage, stream, letters, told)
+
+
+def _none_of(stage: str, stream: str, letters: list[tuple[int, str]], told: str) -> Replayed:
+    """Letters that become letters again, all for one reason."""
+    bad = tuple((offset, text, told) for offset, text in letters)
+    return Replayed(stage, None, stream, _empty(DEAD.arrow_schema), np.empty(0, np.int64), bad)
 
 
 def _conformed(definition: Definition, stage: str, stream: str, letters: list[tuple[int, str]]) -> Replayed:

@@ -47,14 +47,16 @@ def settled(
 def _still(
     current: Definition | None, declaration: PipelineDeclaration, given: Mapping[str, OperationDeclaration]
 ) -> tuple[Change, ...]:
-    """The changes by command that hold: where the declaration says what it said before, or is the home's own."""
+    """The changes by command that hold: where the declaration says what it said before, or was taken from the home itself."""
     if current is None:
         return ()
-    ours = replace(declaration, operations=tuple(given.values())) == current.declaration
+    if declaration == current.declaration:
+        return current.changes
+    ours = {each.name for each in declaration.operations if each.code is not None}
     return tuple(
         each
         for each in current.changes
-        if ours or any(_says(given.get(each.name), side) for side in (each.declared, each.now or each.declared))
+        if _says(given.get(each.name), each.now if each.name in ours else each.declared)
     )
 
 
@@ -124,7 +126,7 @@ def _tried(
         return operation  # told when it is planned
     read = [streams[name] for name in names]
     try:
-        reads, window = read_schema(operation, read), window_of(operation, len(read))
+        reads, window = read_schema(operation, read), window_of(operation, read)
         window.check(reads)
         sample = _sample(home, read, reads, window)
     except DeclarationError:
@@ -164,10 +166,9 @@ def _schema(
     sample: pa.RecordBatch | None,
     time: str,
 ) -> str:
-    """The schema of what the function gives for most windows of a sample."""
-    function = function_of(operation, home.path)
+    """The schema of what the function gives, which the declared one is if it fits."""
     limits = Limits(operation.time_limit / 1e6, operation.memory_limit)
-    found = check_function(function, window, reads, declared, sample, limits, time)
+    found = check_function(function_of(operation, home.path), window, reads, declared, sample, limits, time)
     return declared if declared is not None else found
 
 

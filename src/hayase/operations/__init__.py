@@ -9,6 +9,7 @@
 | `template`, `processes`, `frames` | the processes: their program, our side of them, what they say to each other |
 | `children` | calls in a child process, with limits; every failure pinned to its window |
 | `attempts` | who is tried again, divided, or refused |
+| `shipping` | the code of an operation, copied into the home with the local modules that it imports |
 | `checking` | loads a function and tries it on a sample, before it is taken |
 | `kernel` | all of it behind `hayase.core.stages.Kernel` |
 

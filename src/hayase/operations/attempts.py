@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
-from hayase.operations.outcomes import Call, Failure
+from hayase.operations.outcomes import DEADLY, Call, Failure
 
 __all__ = ["Attempts", "Pace", "Refusal", "Tried", "most_calls", "try_windows"]
 
@@ -100,7 +100,7 @@ class _Span:
     """A window, or a part of one, that waits to be called again until it is `due`.
 
     `alone` counts the failures of exactly this span, `failed` all calls with its records that failed. A span that is
-    `whole` is a window; one that is `suspected` is called with care.
+    `whole` is a window; one that is `suspected` is called with care. One that is `deadly` has ended the process.
     """
 
     due: float
@@ -111,6 +111,7 @@ class _Span:
     failed: int = 0
     whole: bool = True
     suspected: bool = False
+    deadly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +162,10 @@ class _Trial:
             for each in ready:
                 if not each.suspected:
                     heappush(self._waiting, each)
-            return _Portion(sorted(suspected, key=_bounds), range(0))
+            return _Portion(sorted(suspected, key=_place), range(0))
         new = range(self._new, min(self._new + most, len(self._starts)))
         self._new = new.stop
-        return _Portion(sorted(ready, key=_bounds), new)
+        return _Portion(sorted(ready, key=_place), new)
 
     def call(self, call: Call, portion: _Portion) -> Mapping[int, Failure]:
         """Call a portion; what failed of it."""
@@ -197,13 +198,14 @@ class _Trial:
 
     def _fail(self, span: _Span, failure: Failure, now: float, suspected: bool) -> None:
         size, alone, failed = span.stop - span.start, span.alone + 1, span.failed + 1
+        span = replace(span, failed=failed, suspected=suspected, deadly=failure.kind in DEADLY)
         if alone < (self._attempts.most if span.whole or size == 1 else 1):
             due = now + self._attempts.pause_after(alone)
-            heappush(self._waiting, replace(span, due=due, alone=alone, failed=failed, suspected=suspected))
+            heappush(self._waiting, replace(span, due=due, alone=alone))
         elif self._divide and size > 1:
             middle = (span.start + span.stop) // 2
             for start, stop in ((span.start, middle), (middle, span.stop)):
-                heappush(self._waiting, _Span(now, span.window, start, stop, 0, failed, False, suspected))
+                heappush(self._waiting, replace(span, due=now, start=start, stop=stop, alone=0, whole=False))
         else:
             self._refusals.append(Refusal(span.window, span.start, span.stop, failed, failure))
 
@@ -220,6 +222,11 @@ class _Trial:
 
 def _bounds(span: _Span) -> tuple[int, int, int]:
     return span.window, span.start, span.stop
+
+
+def _place(span: _Span) -> tuple[bool, int, int]:
+    """Who comes first: those who may end the process, since what was done before them would have to be done again."""
+    return not span.deadly, span.window, span.start
 
 
 def try_windows(

@@ -178,11 +178,47 @@ def _gathered(given: Any) -> Given:
     return records
 
 
+_told: dict[Any, Failure] = {}
+_MOST_TOLD = 256
+_PLAIN = (BaseException.__str__, KeyError.__str__)
+
+
 def failure_of(error: BaseException) -> Failure:
-    """How a call failed that raised an exception; frames of Hayase itself are left out."""
+    """How a call failed that raised an exception; frames of Hayase itself are left out.
+
+    The same error from the same place is put into words once: one that is tried again mostly fails as it did.
+    """
     if isinstance(error, Unfit):
         return Failure("unfit", str(error))
-    told = traceback.TracebackException(type(error), error, _outside(error.__traceback__), compact=True)
+    trace = _outside(error.__traceback__)
+    same = _sameness(error, trace)
+    found = None if same is None else _told.get(same)
+    if found is None:
+        found = _in_words(error, trace)
+        if same is not None:
+            if len(_told) >= _MOST_TOLD:
+                _told.clear()
+            _told[same] = found
+    return found
+
+
+def _sameness(error: BaseException, trace: TracebackType | None) -> Any:
+    """What two errors have in common of which the same is told; None if that is not known."""
+    kind = type(error)
+    if kind.__str__ not in _PLAIN or not all(type(each) in (str, int) for each in error.args):
+        return None
+    if error.__cause__ or error.__context__ or hasattr(error, "__notes__"):
+        return None
+    places = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append((code.co_filename, code, trace.tb_lasti))
+        trace = trace.tb_next
+    return kind, error.args, tuple(places)
+
+
+def _in_words(error: BaseException, trace: TracebackType | None) -> Failure:
+    told = traceback.TracebackException(type(error), error, trace, compact=True)
     text = "".join(told.format()).rstrip()
     reason = "".join(told.format_exception_only()).strip().partition("\n")[0][:1000]
     outside = [each for each in told.stack if not each.filename.startswith(_LIBRARIES)]

@@ -121,7 +121,7 @@ class OperationKernel:
         return len(self._windows)
 
     def _output(self, complete: Complete, tried: Tried) -> pa.RecordBatch:
-        """The rows of the output: windows come by instant, and so do their results."""
+        """The rows of the output, in the order of the windows."""
         schema = self._config.output
         instants = complete.instants[tried.window]
         kind = schema.field(self._config.time).type

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["KINDS", "Call", "Failure", "Outcomes", "Request"]
+__all__ = ["DEADLY", "KINDS", "Call", "Failure", "Outcomes", "Request"]
 
 KINDS = {
     "raised": "it raised an exception",
@@ -21,6 +21,8 @@ KINDS = {
     "killed": "the process was ended from outside",
 }
 """The ways in which a call can fail."""
+DEADLY = frozenset(["time", "exited", "crashed", "killed"])
+"""Those that end the process before what it has done is handed over."""
 
 _MOST_TEXT = 12_000
 """Characters of a traceback that are kept: of a longer one the beginning and, mostly, the end."""

@@ -5,9 +5,9 @@ reads the records of a stream as they are, all columns; those of a query that is
 `valid_to` when they are valid. What an operation writes follows from its declaration and the time column of what it reads,
 so that others can read it whatever the order in which things are planned.
 
-Windows by count of one queue take records in the order of the log, and nothing is late for them. Windows by time, and
-windows that mix streams, go by event time. In both cases the stage says itself how far its output is: as far as its inputs
-are. The records of one batch come out bucket by bucket, so their times alone do not tell that.
+Windows by count of one queue take records in the order of the log, and nothing is late for them. Windows by time, windows
+that mix streams, and those over what stages write go by event time. In both cases the stage says itself how far its output
+is: as far as its inputs are. The records of one batch come out bucket by bucket, so their times alone do not tell that.
 """
 
 from __future__ import annotations
@@ -180,11 +180,13 @@ def _circles(reads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 # ---------------------------------------------------------------------------------------------------- what it is
 
 
-def window_of(operation: OperationDeclaration, streams: int) -> WindowSpec:
-    """The windows of an operation that reads so many streams."""
+def window_of(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]) -> WindowSpec:
+    """The windows of an operation that reads these streams. How the output of a stage lies in its log depends on how batches
+    fell, so that windows of several such records go by event time."""
     unit, slide = "time" if operation.by_time else "count", operation.slide or operation.window
-    alone = streams == 1 or not (operation.key or operation.together)
-    by_arrival = unit == "count" and (alone or operation.window == 1)
+    alone = len(streams) == 1 or not (operation.key or operation.together)
+    lasting = alone and not any(each.ordered for each in streams)
+    by_arrival = unit == "count" and (lasting or operation.window == 1)
     return WindowSpec(unit, operation.window, slide, operation.key, per_queue=alone, by_arrival=by_arrival)
 
 
@@ -262,7 +264,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         raise DeclarationError([FieldMistake(message, hint, field="schema")])
     first = streams[0]
     reads, output = read_schema(operation, streams), _output(operation, first)
-    window = window_of(operation, len(streams))
+    window = window_of(operation, streams)
     try:
         window.check(reads)
     except DeclarationError as error:

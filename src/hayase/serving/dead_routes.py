@@ -81,11 +81,11 @@ class DeadRoutes:
         return answer(request, json_text(told), now)
 
     async def letter(
-        self, request: Request, letter: Annotated[int, Path(ge=0, lt=_HIGHEST, examples=[17])]
+        self, request: Request, letter: Annotated[str, Path(pattern="^[0-9]{1,18}$", examples=["17"])]
     ) -> Response:
         """One dead letter, with what became of it."""
         now = self.service.moment()
-        found = await self.desk.run(self.letters.get, letter)
+        found = await self.desk.run(self.letters.get, int(letter))
         fate = found.fate
         more = {
             "settled_at": None if fate.at is None else instant_text(fate.at),

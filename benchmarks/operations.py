@@ -1,0 +1,375 @@
+"""Operations: what isolation costs, poison on Spark, and a change of one operation while two are under load.
+
+isolation   windows/s of a function that does next to nothing: called in the process of the kernel, in a child process, and
+            through a lane on Spark
+poison      100,000 records that take 1 ms each, of which 10% raise, and 0.1% each end the process, make it crash, or hang until
+            the limit of 200 ms; beside as many without poison. What the limits themselves take is taken off: a hang has its
+            200 ms in every attempt. Poison takes its 1 ms too, in each of 3 attempts
+hot change  two operations whose streams get 300 records a second each; one is changed: what is lost, what comes twice, when
+            the change takes effect, and what the other does in every second
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import operation_functions as functions
+from benchmarks.measure import alternate, median, seconds_of, until_idle
+from hayase import Pipeline
+from hayase.core.function_sources import source_of
+from hayase.core.stages import OFFSET, TIME
+from hayase.engine.changing import update_operation
+from hayase.engine.lanes import Lanes
+from hayase.engine.manifests import Manifest
+from hayase.engine.running import running
+from hayase.engine.session import local_master, open_session
+from hayase.operations.functions import Function, OperationFunction
+from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.operations.outcomes import Outcomes, Request
+from hayase.operations.running import IDLE, answers
+from hayase.operations.windows import WindowSpec
+from hayase.streams import StreamLog
+
+SEED = 3
+WORKERS = 4
+"""Task slots on Spark. The functions sleep, so that they fit on fewer cores."""
+ATTEMPTS = 3
+LIMIT = 0.2
+SCHEMA = pa.schema([("time", pa.int64()), ("number", pa.int64()), ("kind", pa.string())])
+DDL = "time bigint, number bigint, kind string"
+GOOD, HANG = "good", "hang"
+
+
+def run(*, quick: bool, out: Path) -> dict[str, Any]:
+    """Measure everything in one run; `quick` makes it small."""
+    out.mkdir(parents=True, exist_ok=True)
+    isolation = {size: _isolation(size, 20_000 if quick else 100_000, 3 if quick else 7) for size in (1, 10)}
+    session = open_session(local_master(WORKERS))
+    try:
+        on_spark = _flood(session, 50_000 if quick else 400_000)
+        poison = _poison(session, 5_000 if quick else 100_000)
+        change = _hot_change(session, 300, 6.0 if quick else 20.0)
+    finally:
+        session.stop()
+    picture = _draw(out / "operations.png", isolation, on_spark, change)
+    return {
+        "windows_per_second": isolation,
+        "spark_windows_per_second": on_spark,
+        "spark_workers": WORKERS,
+        "poison": poison,
+        "hot_change": change,
+        "picture": str(picture),
+        "ratios": {
+            **{
+                f"windows a second, child process to in-process, {size} records each": each["child"]
+                / each["in-process"]
+                for size, each in isolation.items()
+            },
+            "windows a second on Spark, to one kernel with a child": on_spark / isolation[1]["child"],
+            "poison: good records that are lost or repeated (0)": poison["good_wrong"],
+            "poison: bad records without exactly one dead letter (0)": poison["bad_wrong"],
+            "poison: records a second to those without, less the limits (at least 0.8)": poison["throughput_ratio"],
+            "hot change: records that are lost or repeated (0)": change["changed_wrong"] + change["other_wrong"],
+            "hot change: slowest second of the other operation since, to the median before": change["slowest_since"]
+            / change["median_before"],
+            "hot change: seconds until the new version has its first results": change["effect_seconds"],
+        },
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- isolation
+
+
+@dataclass(slots=True)
+class InProcess:
+    """Calls a function right here, by the loop that a child runs: what isolation is compared with."""
+
+    function: Function
+    writes: pa.Schema
+    ignored: str
+
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes:
+        note = np.array([IDLE, 0])
+        parts = list(answers(self.function, self.writes, Request(rows, starts, stops), note, self.ignored))
+        return Outcomes(
+            pa.concat_tables([each.rows for each in parts]),
+            np.concatenate([each.counts for each in parts]),
+            {number: failure for each in parts for number, failure in each.failures.items()},
+            np.concatenate([each.nanoseconds for each in parts]),
+        )
+
+    def renew(self) -> None:
+        """It has nothing that it could forget."""
+
+
+def _isolation(size: int, windows: int, repetitions: int) -> dict[str, float]:
+    """Windows a second of a kernel, by the wall clock: who calls a child waits for it."""
+    output = pa.schema([("time", pa.int64()), ("number", pa.int64())])
+    function = OperationFunction(source_of(functions.trivial))
+    config = OperationConfig(
+        "trivial", "1", function, WindowSpec("count", size, size, by_arrival=True), ("q",), SCHEMA, output, "time"
+    )
+    caller = InProcess(function.load(), config.writes, config.time)
+    kernels = {"in-process": OperationKernel(config, caller=caller), "child": OperationKernel(config)}
+    at = 0
+
+    def fed(kernel: OperationKernel) -> float:
+        nonlocal at
+        batch = _with_places(_records(windows * size, at))
+        at += windows * size
+        return seconds_of(lambda: kernel.process([batch], 0, at, 1))
+
+    for kernel in kernels.values():
+        fed(kernel)
+    took = alternate(repetitions, {name: partial(fed, kernel) for name, kernel in kernels.items()})
+    return {name: windows / min(seconds) for name, seconds in took.items()}
+
+
+def _records(count: int, first: int = 0, kinds: Sequence[str] | None = None) -> pa.Table:
+    numbers = np.arange(first, first + count)
+    return pa.table([numbers, numbers, pa.array(kinds or [GOOD] * count)], schema=SCHEMA)
+
+
+def _with_places(rows: pa.Table) -> pa.RecordBatch:
+    (batch,) = rows.combine_chunks().to_batches()
+    places = batch.column("number")
+    return pa.record_batch([*batch.columns, places, places], names=[*SCHEMA.names, TIME, OFFSET])
+
+
+# ---------------------------------------------------------------------------------------------------- on Spark
+
+
+@dataclass(slots=True)
+class Running:
+    """A pipeline at work, and when how much of each output was committed."""
+
+    pipeline: Pipeline
+    lanes: Lanes
+    outputs: dict[str, StreamLog]
+    commits: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+
+    def append(self, stream: str, rows: pa.Table) -> None:
+        log = StreamLog.ensure(self.pipeline.home.path, self.pipeline.declaration.stream(stream))
+        log.append(rows, now=time.time_ns() // 1000)
+
+    def until_idle(self) -> None:
+        until_idle(self.lanes)
+
+
+@contextlib.contextmanager
+def _running(session: Any, operations: dict[str, Callable[..., Any]], schema: str, **options: Any) -> Iterator[Running]:
+    """Operations, each of a stream of its own, `q_` and its name, with warm workers: some records are done."""
+    with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
+        p = Pipeline("bench", home=home, buckets=WORKERS)
+        for name, function in operations.items():
+            p.stream(f"q_{name}", DDL, time="time", time_unit="us", max_ahead=None)
+            p.operation(function, reads=f"q_{name}", writes=name, schema=schema, **options)
+        p.apply()
+        outputs = {name: p.results(name).log for name in operations}
+        commits: dict[str, list[tuple[float, int]]] = {name: [] for name in operations}
+
+        def committed(manifest: Manifest) -> None:
+            for name, log in outputs.items():
+                commits[name].append((time.monotonic(), log.index().next))
+
+        with running(p.home, session=session, awake=True, on_commit=committed) as lanes:
+            made = Running(p, lanes, outputs, commits)
+            for name in operations:
+                made.append(f"q_{name}", _records(20 * WORKERS, -20 * WORKERS))
+            made.until_idle()
+            yield made
+
+
+def _flood(session: Any, windows: int) -> float:
+    """Windows a second of a trivial function, when there are always more."""
+    with _running(session, {"trivial": functions.trivial}, "number bigint") as it:
+        it.append("q_trivial", _records(windows // 4))  # so that it is known how little one takes
+        it.until_idle()
+        it.append("q_trivial", _records(windows, windows // 4))
+        return windows / seconds_of(it.until_idle)
+
+
+def _poison(session: Any, count: int) -> dict[str, Any]:
+    """The same number of records with and without poison, one after the other."""
+    kinds = _kinds(count)
+    plain, clean = _settled(session, [GOOD] * count)
+    took, wrong = _settled(session, kinds)
+    limits = kinds.count(HANG) * LIMIT * ATTEMPTS / WORKERS
+    return {
+        "records": count,
+        "kinds": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        "attempts": ATTEMPTS,
+        "seconds_without_poison": plain,
+        "seconds_with_poison": took,
+        "seconds_of_limits": limits,
+        "throughput_ratio": plain / (took - limits),
+        "good_wrong": clean["good"] + wrong["good"],
+        "bad_wrong": clean["bad"] + wrong["bad"],
+    }
+
+
+def _kinds(count: int) -> list[str]:
+    """What each record is: good, or poison of some kind."""
+    few = max(1, count // 1000)
+    bad = ["raise"] * (count // 10) + ["exit"] * few + ["fault"] * few + [HANG] * few
+    kinds = np.array([*bad, *[GOOD] * (count - len(bad))])
+    np.random.default_rng(SEED).shuffle(kinds)
+    return [str(each) for each in kinds]
+
+
+def _settled(session: Any, kinds: Sequence[str]) -> tuple[float, dict[str, int]]:
+    """Seconds until every record has come to an end, and for how many that was the wrong one."""
+    options = {"attempts": ATTEMPTS, "time_limit": f"{LIMIT * 1000:.0f} ms", "pause": "50 ms"}
+    with _running(session, {"scored": functions.poisonous}, "number bigint", **options) as it:
+        it.append("q_scored", _records(len(kinds), 0, kinds))
+        took = seconds_of(it.until_idle)
+        first = 20 * WORKERS  # those that warmed it up
+        out = it.pipeline.results("scored").table().column("number").to_numpy()
+        dead = it.pipeline.results("_dead").table()
+    good = np.array([number for number, kind in enumerate(kinds) if kind == GOOD])
+    bad = np.array([number for number, kind in enumerate(kinds) if kind != GOOD])
+    return took, {"good": wrong(out[out >= 0], good), "bad": wrong(dead.column("offset").to_numpy() - first, bad)}
+
+
+def wrong(found: np.ndarray, expected: np.ndarray) -> int:
+    """How many are missing, repeated, or not expected at all.
+
+    >>> wrong(np.array([1, 2, 2, 9]), np.array([1, 2, 3]))
+    3
+    """
+    numbers, counts = np.unique(found, return_counts=True)
+    missing = len(np.setdiff1d(expected, numbers))
+    strangers = int(counts[~np.isin(numbers, expected)].sum())
+    return missing + strangers + int((counts[np.isin(numbers, expected)] - 1).sum())
+
+
+# ---------------------------------------------------------------------------------------------------- hot change
+
+
+def _hot_change(session: Any, rate: int, seconds: float) -> dict[str, Any]:
+    """Change one of two operations in the middle of a steady stream of records."""
+    operations = {"changed": functions.older, "other": functions.older}
+    with _running(session, operations, "number bigint, version string", pause="50 ms") as it:
+        stop = threading.Event()
+        feeder = _Feeder(it, list(operations), rate, stop)
+        feeder.start()
+        began = time.monotonic()
+        _wait(it, 3.0 + seconds)
+        called = time.monotonic()
+        name = source_of(functions.newer).name
+        update_operation(it.pipeline.home, "changed", {"function": name}, str(Path(__file__).resolve().parents[1]))
+        answered = time.monotonic()
+        _wait(it, seconds)
+        stop.set()
+        feeder.join()
+        ended = time.monotonic()
+        it.until_idle()
+        tables = {name: it.pipeline.results(name).table() for name in operations}
+    numbers = np.arange(feeder.sent)
+    changed = tables["changed"]
+    newer = np.flatnonzero(changed.column("version").to_numpy(zero_copy_only=False) == "newer")
+    if not len(newer):
+        raise TimeoutError("the change did not take effect")
+    effect = next(moment for moment, end in it.commits["changed"] if end > newer[0])
+    other = _per_second(it.commits["other"], began + 3.0, ended)
+    before, since = _around(other, began + 3.0, called)
+    return {
+        "records_per_second": rate,
+        "records": feeder.sent,
+        "changed_wrong": wrong(_sent(changed), numbers),
+        "other_wrong": wrong(_sent(tables["other"]), numbers),
+        "scored_by_older_after_newer": int(changed.num_rows - newer[0] - len(newer)),
+        "call_seconds": answered - called,
+        "effect_seconds": effect - called,
+        "called_after_seconds": called - began - 3.0,
+        "other_per_second": other,
+        "median_before": median(before),
+        "slowest_before": min(before),
+        "median_since": median(since),
+        "slowest_since": min(since),
+    }
+
+
+class _Feeder(threading.Thread):
+    """Appends records to the streams of all operations, at a steady rate."""
+
+    STEP = 0.1
+
+    def __init__(self, it: Running, names: Sequence[str], rate: int, stop: threading.Event) -> None:
+        super().__init__(name="feeder", daemon=True)
+        self._it, self._names, self._rate, self._stopped = it, names, rate, stop
+        self.sent = 0
+
+    def run(self) -> None:
+        began, count, step = time.monotonic(), round(self._rate * self.STEP), 0
+        while not self._stopped.wait(max(0.0, began + step * self.STEP - time.monotonic())):
+            for name in self._names:
+                self._it.append(f"q_{name}", _records(count, self.sent))
+            self.sent += count
+            step += 1
+
+
+def _wait(it: Running, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        it.lanes.check()
+        time.sleep(0.05)
+
+
+def _sent(results: pa.Table) -> np.ndarray:
+    numbers: np.ndarray = results.column("number").to_numpy()
+    return numbers[numbers >= 0]  # without those that warmed it up
+
+
+def _per_second(commits: Sequence[tuple[float, int]], start: float, stop: float) -> list[float]:
+    """What was committed in every second; a batch that spans two is shared out between them."""
+    moments, ends = zip(*commits, strict=True)
+    return [float(each) for each in np.diff(np.interp(np.arange(start, stop, 1.0), moments, ends))]
+
+
+def _around(rates: Sequence[float], start: float, moment: float) -> tuple[list[float], list[float]]:
+    """The whole seconds before a moment, and those from it on."""
+    at = int(moment - start)
+    return list(rates[:at]), list(rates[at:])
+
+
+# ---------------------------------------------------------------------------------------------------- drawing
+
+
+def _draw(path: Path, isolation: dict[int, dict[str, float]], on_spark: float, change: dict[str, Any]) -> Path:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (bars, line) = plt.subplots(1, 2, figsize=(12, 4.5))
+    told = {f"{name},\n{size} records": rate for size, each in isolation.items() for name, rate in each.items()}
+    told[f"Spark, {WORKERS} workers,\n1 record"] = on_spark
+    bars.bar(list(told), list(told.values()))
+    bars.tick_params(axis="x", labelsize=8)
+    bars.set(title="Windows a second of a trivial function")
+    seconds = [each + 0.5 for each in range(len(change["other_per_second"]))]
+    line.plot(seconds, change["other_per_second"], label="the other operation")
+    line.axvline(change["called_after_seconds"], color="C3", linewidth=1, label="change asked for")
+    effect = change["called_after_seconds"] + change["effect_seconds"]
+    line.axvline(effect, color="C2", linewidth=1, label="new version at work")
+    line.set(title="An operation is changed; another one goes on", xlabel="second", ylabel="results a second")
+    line.set_ylim(bottom=0)
+    line.legend(fontsize=8)
+    for axes in (bars, line):
+        axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path

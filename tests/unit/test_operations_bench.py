@@ -1,0 +1,49 @@
+"""The benchmark of operations at tiny sizes: what it counts, what it draws. No time is looked at, no Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import operation_functions, operations
+
+
+def test_what_is_wrong_is_counted() -> None:
+    expected = np.array([1, 2, 3])
+    assert operations.wrong(np.array([3, 2, 1]), expected) == 0
+    assert operations.wrong(np.array([1, 3]), expected) == 1
+    assert operations.wrong(np.array([1, 2, 3, 3, 3]), expected) == 2
+    assert operations.wrong(np.array([1, 2, 7, 7]), expected) == 3
+    assert operations.wrong(np.array([], np.int64), expected) == 3
+
+
+def test_poison_of_every_kind_is_there() -> None:
+    kinds = operations._kinds(5_000)
+    assert len(kinds) == 5_000
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "good": 4_485, "raise": 500, "exit": 5, "fault": 5, "hang": 5
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="poison 7"):
+        operation_functions.poisonous([{"number": 7, "kind": "raise"}])
+    assert operation_functions.poisonous([{"number": 7, "kind": "good"}]) == {"number": 7}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_both_kernels_do_the_work(size: int) -> None:
+    rates = operations._isolation(size, 20, 1)
+    assert set(rates) == {"in-process", "child"}
+    assert min(rates.values()) > 0
+
+
+def test_results_of_every_second() -> None:
+    commits = [(10.0, 0), (10.5, 50), (12.0, 350), (13.0, 350), (14.0, 450)]
+    assert operations._per_second(commits, 10.0, 14.5) == pytest.approx([150, 200, 0, 100])
+    assert operations._around([1, 2, 3, 4], 10.0, 12.4) == ([1, 2], [3, 4])
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    rates = {"in-process": 2.0, "child": 1.0}
+    change = {"other_per_second": [300.0, 290.0], "called_after_seconds": 1.0, "effect_seconds": 0.5}
+    path = operations._draw(tmp_path / "figure.png", {1: rates, 10: rates}, 1.5, change)
+    assert path.stat().st_size > 0
