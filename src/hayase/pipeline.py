@@ -76,7 +76,7 @@ from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
     from hayase.engine.letter_edits import Edit
-    from hayase.engine.letter_settling import Report
+    from hayase.engine.letter_settling import Settlement
     from hayase.jobs.declaring import Job
     from hayase.operations.declaring import Extent
     from hayase.tables.declaring import Column
@@ -430,7 +430,7 @@ class Pipeline:
 
     def replay(
         self, *letters: int, edit: Edit | None = None, late: bool = False, limit: int | None = None, **which: Any
-    ) -> Report:
+    ) -> Settlement:
         """Give dead letters once more to the stages that refused them, and to nobody else: those of these numbers, or those
         that fit, as in `stage="scores"` or `reason="timeout"` (see `hayase.engine.letters.Filter`). `edit` changes the
         records; those that were late are left, unless `late` says otherwise."""
@@ -439,7 +439,7 @@ class Pipeline:
         found = Letters(self.home, self.declaration, self._clock)
         return found.replay(Filter.of(*letters, **which), edit, late=late, limit=limit)
 
-    def drop_letters(self, *letters: int, **which: Any) -> Report:
+    def drop_letters(self, *letters: int, **which: Any) -> Settlement:
         """Settle dead letters without doing anything with them."""
         from hayase.engine.letters import Filter, Letters
 

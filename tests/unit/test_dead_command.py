@@ -16,7 +16,7 @@ from rich.console import Console
 from command_line import Answer, Command, answer
 from hayase.console.letters_view import group_table, letter_details, letter_list, report_lines
 from hayase.core.clock import now_us
-from hayase.engine.letter_settling import Report
+from hayase.engine.letter_settling import Settlement
 from hayase.engine.letters import Letters
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
@@ -136,7 +136,7 @@ class TestLooking:
         assert "dropped at" in text
 
     def test_a_report_in_words(self) -> None:
-        report = Report(settled=3, appended=1, unchanged=2, before=1, refusals=[(n, "why") for n in range(11)])
+        report = Settlement(settled=3, appended=1, unchanged=2, before=1, refusals=[(n, "why") for n in range(11)])
         report.left["a reason"] = 1
         assert list(report_lines(report, "replayed"))[:5] == [
             "replayed 3 letters, 1 of them by an append to a stream",

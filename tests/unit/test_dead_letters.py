@@ -419,7 +419,7 @@ def test_what_was_begun_is_not_done_twice_nor_against_the_stream(shop: Trial) ->
 def test_two_at_once_replay_each_letter_once(shop: Trial) -> None:
     write(shop.home.path, "large", "orders", [number % 6 for number in range(300)])
     begin = threading.Barrier(4)
-    reports: list[letter_settling.Report] = []
+    reports: list[letter_settling.Settlement] = []
 
     def work() -> None:
         begin.wait()

@@ -24,7 +24,6 @@ from hayase.demo.running import _opened_shop
 from hayase.demo.screen import Scene, plain_lines
 from hayase.demo.shop import BLOCKED, SLACK, Shop
 from hayase.demo.watching import Move, Watch
-from hayase.engine.changing import update_operation
 from hayase.engine.governing import QueueSeen, Seen
 from hayase.pipeline import Pipeline
 
@@ -163,21 +162,6 @@ class TestTheBooks:
             _opened_shop(shop[0].home.path)
 
 
-def test_an_operation_that_was_mended_is_not_judged(tmp_path: Path) -> None:
-    pipeline, sent = _opened_shop(tmp_path), Sent()
-    assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
-    send(pipeline, SEED, range(3), sent)
-    pipeline.run_until_idle(spark=False)
-    update_operation(pipeline.home, "scores", {"function": f"{mended.__file__}:score"})
-    send(pipeline, SEED, range(3, 6), sent)
-    close(pipeline)
-    pipeline.run_until_idle(spark=False)
-    books = books_of(pipeline, sent, pipeline.progress().totals)
-    assert {each.name for each in books.outputs if each.good is None} == {"scores"}
-    assert books.good
-    assert "changed" in shown(books)
-
-
 # ------------------------------------------------------------------------------------------------ what is shown
 
 
@@ -234,14 +218,26 @@ class TestTheScreen:
         assert not [line for line in again if line.startswith(("dead:", "spree: -", "spree: +"))]
 
 
-def test_what_it_says_to_try_works(
-    shop: tuple[Pipeline, Sent], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline, _ = shop
-    customer = Shop(SEED).on_spree(0)
-    for each in hints(pipeline.home.path, "http://127.0.0.1:1", customer):
+    pipeline, sent = _opened_shop(tmp_path), Sent()
+    assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
+    send(pipeline, SEED, range(20), sent)
+    pipeline.run_until_idle(spark=False)
+    for each in hints(tmp_path, "http://127.0.0.1:1", Shop(SEED).on_spree(0)):
         command, *words = shlex.split(each.command)
-        if command == "hayase" and words[0] not in ("ops",):
+        if command == "hayase":
             done = answer(capfd, monkeypatch, *(word for word in words if word != "-f"))
             assert done.code == 0, (each.command, done.err)
             assert done.out, each.command
+    send(pipeline, SEED, range(20, 25), sent)
+    close(pipeline)
+    pipeline.run_until_idle(spark=False)
+    books = books_of(pipeline, sent, pipeline.progress().totals)
+    assert {each.name for each in books.outputs if each.good is None} == {"scores"}
+    assert books.good
+    assert "changed" in shown(books)
+    scores = {row["uuid"]: row["score"] for row in pipeline.results("scores").rows()}
+    orders = pipeline.results("orders").table().to_pylist()
+    assert scores == {each["uuid"]: mended.score([each])["score"] for each in orders}

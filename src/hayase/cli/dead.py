@@ -17,7 +17,7 @@ from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
     from hayase.engine.letter_edits import Editing
-    from hayase.engine.letter_settling import Report
+    from hayase.engine.letter_settling import Settlement
     from hayase.engine.letters import Filter, Letter, Letters
     from hayase.pipeline import Pipeline
 
@@ -175,7 +175,7 @@ def replay(
 
     with _editing(edit, set_ or []) as editing:
 
-        def work(dry: bool) -> Report:
+        def work(dry: bool) -> Settlement:
             return replay(letters, wanted, editing, late=late, limit=limit, dry=dry)
 
         plan = work(True)
@@ -306,7 +306,7 @@ def _editing(program: str | None, settings: list[str]) -> Iterator[Editing | Non
         yield in_turn(*edits) if edits else None
 
 
-def _ask(plan: Report, what: str, yes: bool) -> None:
+def _ask(plan: Settlement, what: str, yes: bool) -> None:
     """Ask before more than one letter is settled."""
     if yes or plan.settled == 1:
         return
@@ -319,7 +319,7 @@ def _ask(plan: Report, what: str, yes: bool) -> None:
     typer.confirm("go on?", abort=True, err=True)
 
 
-def _tell(report: Report, what: str, json: bool) -> None:
+def _tell(report: Settlement, what: str, json: bool) -> None:
     if _as_json(json):
         _write([report.plain()])
         return

@@ -14,7 +14,7 @@ from hayase.console.tables import facts_grid, plain_table
 from hayase.core.times import instant_text
 
 if TYPE_CHECKING:
-    from hayase.engine.letter_settling import Report
+    from hayase.engine.letter_settling import Settlement
     from hayase.engine.letters import Fate, Group, Letter
 
 __all__ = ["group_table", "letter_details", "letter_list", "report_lines"]
@@ -85,7 +85,7 @@ def _fate(fate: Fate, again: int | None) -> str:
     return told if again is None else f"{told}, and refused again as letter #{again}"
 
 
-def report_lines(report: Report, what: str) -> Iterator[str]:
+def report_lines(report: Settlement, what: str) -> Iterator[str]:
     """What became of letters, or would: `what` is said of those that are settled."""
     appended = f", {report.appended:,} of them by an append to a stream" if report.appended else ""
     yield f"{what} {_counted(report.settled)}{appended}"

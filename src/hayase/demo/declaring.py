@@ -59,7 +59,7 @@ def shop_pipeline(home: Path, clock: Callable[[], int] | None = None) -> Pipelin
     p.query("spree", SPREES)
     p.query("revenue", REVENUE)
     p.table(
-        "purchases", key="user_id",
+        "purchases", key="user_id", fold_after="6 hours",
         orders=Counter(), total=Counter(), last_purchase_time=Register(), by_day=MapCounter(), basket=ORSet(),
     )  # fmt: skip
     p.rules(text=RULES)

@@ -130,7 +130,7 @@ class Display:
     """Where the demo is shown: a live view on a terminal, lines everywhere else."""
 
     def __init__(self, console: Console, live: Live | None, begun: float):
-        self._console, self._live, self._begun = console, live, begun
+        self._console, self._live, self.begun = console, live, begun
         self._phase, self._history = "starting", History()
         self._scene: Scene | None = None
         self._written_at = float("-inf")
@@ -140,7 +140,7 @@ class Display:
         """Say what is being done now."""
         self._phase = text
         if self._live is None:
-            self._say(f"shop: {text}")
+            self.say(f"shop: {text}")
         elif self._scene is None:
             self._live.update(phase_view("shop", text))
 
@@ -161,17 +161,18 @@ class Display:
             return
         self._written_at = moment
         elapsed, previous = self._history.base()
-        hint = self.hints[int((moment - self._begun) / HINT) % len(self.hints)].command if self.hints else ""
+        hint = self.hints[int((moment - self.begun) / HINT) % len(self.hints)].command if self.hints else ""
         stages = stage_views(previous, manifest, ends, elapsed)
-        scene = Scene(self._phase, stages, look(), moment - self._begun, seen_of(home), hint)
+        scene = Scene(self._phase, stages, look(), moment - self.begun, seen_of(home), hint)
         if self._live is not None:
             self._live.update(scene, refresh=True)
         else:
             for line in plain_lines(scene, self._scene):
-                self._say(line)
+                self.say(line)
         self._scene = scene
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Say something that stays."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -198,8 +199,6 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
         pipeline = _opened_shop(home)  # planned while Spark starts
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())
-        sender = Sender(pipeline, options.ticks if options.fast else None)
-        sender.start()
         ledger = stack.enter_context(opened(pipeline.home))
         server = stack.enter_context(_served(ledger))
         display.try_out(hints(home, server.url, Shop().on_spree(0)))
@@ -211,7 +210,8 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
             on_commit=server.status.committed, on_phase=display.phase,
         ) as lanes:  # fmt: skip
             stack.enter_context(stopping.listening())
-            watch = Watch(pipeline)
+            watch, sender = Watch(pipeline), Sender(pipeline, options.ticks if options.fast else None)
+            sender.start()
 
             def show() -> None:
                 display.show(lanes.manifest, logs.ends(logs), pipeline.home, watch.look)
@@ -238,6 +238,7 @@ def _sell(display: Display, lanes: Lanes, sender: Sender, stopping: Stopping, op
         if until is None and any(each.written for each in lanes.manifest.totals.values()):
             until = time.monotonic() + options.seconds
             display.phase(RUNNING)
+            display.say(f"first result after {time.monotonic() - display.begun:.1f} s")
         show()
         stopping.wait(LOOK)
 

@@ -62,7 +62,7 @@ class Scene:
         state = self.phase if self.phase != RUNNING else "caught up" if not behind else f"{behind:,} behind"
         clock = "" if self.sight.clock is None else f"{self.sight.clock:%Y-%m-%d %H:%M} in the shop"
         return Text.assemble(
-            ("shop", "bold"), "  ", (state, "cyan"), f"  {clock}  ", (f"up {uptime_text(self.uptime)}", "dim"),
+            ("shop", "bold"), "  ", (state, "cyan"), f"  {clock}  ", (f"up {uptime_text(self.uptime)}  Ctrl-C closes it", "dim"),
             no_wrap=True, overflow="ellipsis",
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,8 @@ __all__ = ["Move", "Sight", "Watch"]
 Row = Mapping[str, Any]
 KEPT = 40
 """Moves and dead letters that are remembered."""
+BUYERS = 14
+"""Customers whose rows of the table are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Watch:
         self._spree, self._revenue = pipeline.results("spree"), pipeline.results("revenue")
         self._purchases = pipeline.table("purchases")
         self._blocked, self._dead = pipeline.results("blocked"), pipeline.results(DEAD.name)
-        self._scores = pipeline.results("scores")
+        self._scores, self._orders = pipeline.results("scores"), pipeline.results("orders")
+        self._buyers: dict[str, None] = {}
         self._read: dict[str, int] = {}
         self._hits: Counter[str] = Counter()
         self._moves: deque[Move] = deque(maxlen=KEPT)
@@ -69,7 +72,7 @@ class Watch:
         for row in self._new(self._blocked):
             self._hits[row["address"]] += row["hits"]
         self._letters += self._new(self._dead)
-        rows: dict[str, Row] = {str(row["user_id"]): row for row in self._purchases.rows()}
+        rows = self._bought()
         fresh = frozenset(user for user, row in rows.items() if self._rows.get(user) != row)
         self._rows = rows
         return Sight(
@@ -77,12 +80,22 @@ class Watch:
             spree=sorted(now.values(), key=lambda row: -row["spent"]),
             moves=tuple(self._moves),
             revenue=sorted(self._revenue.at(), key=lambda row: row["orders"]),
-            purchases=_newest(rows.values()),
+            purchases=list(rows.values()),
             fresh=fresh,
             blocked=dict(self._hits.most_common()),
             scores=self._scores.log.index().next,
             letters=tuple(self._letters),
         )
+
+    def _bought(self) -> dict[str, Row]:
+        """The rows of those who have bought something, the latest first."""
+        for order in self._new(self._orders):
+            if order["type"] == "purchase":
+                self._buyers.pop(order["user_id"], None)
+                self._buyers[order["user_id"]] = None
+        buyers = list(reversed(self._buyers))[:BUYERS]
+        rows = zip(buyers, self._purchases.get_many(buyers))
+        return {user: {"user_id": user, **row} for user, row in rows if row and row["last_purchase_time"]}
 
     def _new(self, results: Results) -> list[dict[str, Any]]:
         name = results.log.declaration.name
@@ -90,9 +103,3 @@ class Watch:
         found = results.table(first)
         self._read[name] = first + found.num_rows
         return list(found.to_pylist())
-
-
-def _newest(rows: Iterable[Row]) -> list[Row]:
-    """Who has bought something, the latest first."""
-    bought = [row for row in rows if row["last_purchase_time"] is not None]
-    return sorted(bought, key=lambda row: str(row["last_purchase_time"]), reverse=True)

@@ -234,7 +234,7 @@ def _changed(
     resets: Mapping[str, Start] | None,
 ) -> Definition:
     """Write the definition in which one operation is what `edit` says."""
-    from hayase.engine.settling import tried
+    from hayase.engine.readying import tried
     from hayase.operations.shipping import ship
 
     def whole(current: Definition) -> tuple[PipelineDeclaration, tuple[Change, ...]]:

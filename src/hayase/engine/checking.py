@@ -1,6 +1,6 @@
 """A pipeline checked whole, without Spark: every mistake of the file, its queries, tables and rules, with its place.
 
-Operations can also be tried (`hayase.engine.settling`): their modules are loaded, and their functions called on the newest
+Operations can also be tried (`hayase.engine.readying`): their modules are loaded, and their functions called on the newest
 records that the home has of what they read, in a process of their own. That tells the schemas of what they give, where
 nobody declared them. What the home's newest definition has already is not tried again.
 """
@@ -135,7 +135,7 @@ def _tried(home: Home, declaration: PipelineDeclaration) -> tuple[PipelineDeclar
     """The declaration with all schemas that can be known, and what is wrong with functions."""
     if not declaration.operations:
         return declaration, []
-    from hayase.engine.settling import tried
+    from hayase.engine.readying import tried
 
     known = _known(home)
     mistakes: list[_Placed] = []

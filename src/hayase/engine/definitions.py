@@ -48,7 +48,7 @@ __all__ = [
     "path_of",
     "planned",
     "propose",
-    "settled",
+    "readied",
     "stages_of",
     "with_readers",
 ]
@@ -213,19 +213,19 @@ def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, S
     """
     with only_writer(home):
         current = latest(home)
-        declaration, changes = settled(home, current, declaration, frozenset(resets or ()))
+        declaration, changes = readied(home, current, declaration, frozenset(resets or ()))
         return _made(home, current, declaration, changes, resets)
 
 
-def settled(
+def readied(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
     """What a declaration comes to in a home, with its operations as they will run, and what of them is by command."""
     if not declaration.operations and (current is None or not current.changes):
         return declaration, ()
-    from hayase.engine import settling  # which not every pipeline needs
+    from hayase.engine import readying  # which not every pipeline needs
 
-    return settling.settled(home, current, declaration, anew)
+    return readying.readied(home, current, declaration, anew)
 
 
 def amend(

@@ -26,7 +26,7 @@ from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.mapping import blob_rows, header_rows, map_task
 from hayase.engine.positions import Batch, Range, advance, ranges
 from hayase.engine.reducing import Report, Task, reduce_bucket
-from hayase.engine.replaying import settled_end
+from hayase.engine.letter_replaying import settled_end
 from hayase.engine.tables import Tables
 
 __all__ = ["InProcess", "begin"]

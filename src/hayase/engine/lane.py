@@ -34,7 +34,7 @@ from hayase.engine.manifests import Commits
 from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
-from hayase.engine.replaying import settled_end
+from hayase.engine.letter_replaying import settled_end
 from hayase.engine.session import task_slots
 from hayase.engine.source import POLL, LaneSource, definition_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from hayase.core.stages import MAIN
@@ -63,7 +64,7 @@ def together(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     if len(known) <= 1:
         return known[0] if known else Manifest()
     version = max(each.offset.definition for each in known)
-    named = {each.name for each in load(home, version).records}
+    named = _stages(home, version)
     newest = max(known, key=lambda each: each.committed_at)
     return replace(
         newest,
@@ -83,5 +84,11 @@ def together(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     )
 
 
-def _merged(several: Sequence[Mapping[str, _T]], named: set[str]) -> dict[str, _T]:
+@lru_cache(maxsize=64)
+def _stages(home: Home, version: int) -> frozenset[str]:
+    """The stages of a definition, which never changes."""
+    return frozenset(each.name for each in load(home, version).records)
+
+
+def _merged(several: Sequence[Mapping[str, _T]], named: frozenset[str]) -> dict[str, _T]:
     return {name: value for each in several for name, value in each.items() if name in named}

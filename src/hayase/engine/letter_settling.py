@@ -35,7 +35,7 @@ from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Origin, conform_rows, row_texts
 from hayase.tables.jq_numbers import read
 
-__all__ = ["Report", "drop", "replay"]
+__all__ = ["Settlement", "drop", "replay"]
 
 _LATE = ("late: ", "too old: ")
 """How reasons begin that a stage will have again."""
@@ -54,7 +54,7 @@ _PRODUCER = "replay of dead letters"
 
 
 @dataclass(slots=True)
-class Report:
+class Settlement:
     """What was done, or would be.
 
     `settled` letters were replayed or dropped, of which `appended` went to their streams and `unchanged` to the same version of
@@ -105,9 +105,9 @@ def drop(
     dry: bool = False,
     expired: Callable[[], bool] = lambda: False,
     patience: float = _PATIENCE,
-) -> Report:
+) -> Settlement:
     """Settle letters as they are; `Letters.drop`. See `replay` for the rest."""
-    report = Report()
+    report = Settlement()
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
         for lot in _limited(letters, wanted, limit, report, expired):
@@ -127,10 +127,10 @@ def replay(
     dry: bool = False,
     expired: Callable[[], bool] = lambda: False,
     patience: float = _PATIENCE,
-) -> Report:
+) -> Settlement:
     """Give letters to their stages once more; `Letters.replay`. When it has `expired`, what is left stays for another time.
     Somebody else who settles letters here is waited for, for `patience` seconds."""
-    report = Report()
+    report = Settlement()
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
         ways = Ways(letters)
@@ -151,7 +151,7 @@ def _limited(
     letters: Letters,
     wanted: Filter,
     limit: int | None,
-    report: Report,
+    report: Settlement,
     expired: Callable[[], bool],
     chosen: Callable[[Lot], Lot] = lambda lot: lot,
 ) -> Iterator[Lot]:
@@ -173,7 +173,7 @@ def _limited(
             return
 
 
-def _possible(lot: Lot, ways: Ways, late: bool, report: Report) -> Lot:
+def _possible(lot: Lot, ways: Ways, late: bool, report: Settlement) -> Lot:
     """The letters that can be replayed; of the others it is noted why not."""
     possible = np.ones(len(lot.numbers), bool)
     for stage, stream, placed, at in _by_place(lot):
@@ -202,7 +202,7 @@ def _by_place(lot: Lot) -> Iterator[tuple[str, str, bool, np.ndarray]]:
 
 
 # -- records ------------------------------------------------------------------------------------------------------------
-def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry: bool, report: Report) -> None:
+def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry: bool, report: Settlement) -> None:
     """Settle letters that can be replayed, but for those whose records do not fit."""
     texts: dict[int, str] = {}
     for stage, stream, placed, at in _by_place(lot):
@@ -258,7 +258,7 @@ def _fitting(
     editing: Editing | None,
     now: int,
     numbers: Sequence[int],
-    report: Report,
+    report: Settlement,
 ) -> dict[int, str]:
     """The records, edited, as their stream takes them, by position; what does not fit is reported."""
     values: list[Any] = [_value(each) for each in records]

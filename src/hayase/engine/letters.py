@@ -32,7 +32,7 @@ from hayase.streams.dead import APPEND, DEAD, SETTLED
 
 if TYPE_CHECKING:
     from hayase.engine.letter_edits import Edit
-    from hayase.engine.letter_settling import Report
+    from hayase.engine.letter_settling import Settlement
 
 __all__ = ["Fate", "Filter", "Group", "Letter", "Letters", "Lot", "Page"]
 
@@ -328,7 +328,7 @@ class Letters:
         late: bool = False,
         limit: int | None = None,
         dry: bool = False,
-    ) -> Report:
+    ) -> Settlement:
         """Give open letters once more to the stages that refused them, and to nobody else; oldest first, at most `limit`.
 
         `edit` gets each record, as a dict of JSON values, and gives the one to replay. Letters that were refused because
@@ -345,7 +345,7 @@ class Letters:
         *,
         limit: int | None = None,
         dry: bool = False,
-    ) -> Report:
+    ) -> Settlement:
         """Settle open letters without doing anything with them; they stay readable."""
         from hayase.engine.letter_settling import drop
 

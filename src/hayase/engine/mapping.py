@@ -26,7 +26,7 @@ from hayase.streams.dead import dead_table
 from hayase.streams.records import row_texts
 
 if TYPE_CHECKING:
-    from hayase.engine.replaying import Replayed
+    from hayase.engine.letter_replaying import Replayed
 
 __all__ = ["BLOBS", "blob_rows", "from_blob", "header_rows", "map_ranges", "map_task", "mapped_schema"]
 
@@ -63,7 +63,7 @@ def map_task(
     """What one task of a batch gives to the reduce side. `number` tells the tasks apart: the first one also takes the dead
     letters that are replayed."""
     if number == 0 and batch.end.settled > batch.start.settled:
-        from hayase.engine.replaying import replayed  # seldom
+        from hayase.engine.letter_replaying import replayed  # seldom
 
         for each in replayed(definition, batch):
             yield from _map_replayed(definition, logs, batch, each, now)

@@ -24,7 +24,6 @@ from hayase.engine.definitions import (
     latest,
     only_writer,
     planned,
-    settled,
     stages_of,
     with_readers,
 )
@@ -96,7 +95,7 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
     try:
         with only_writer(home):
             current = latest(home)
-            wanted, changes = settled(home, current, declaration)
+            wanted, changes = readied(home, current, declaration)
             found.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
             raise _Enough
     except _Enough:

@@ -142,12 +142,12 @@ class OperationKernel:
             return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
         row = np.array([each.start for each in refusals])
         came, queue = complete.came[row], complete.rows.column(QUEUE).to_numpy()[row]
-        refused = []
-        for number in range(inputs):
+        refused = [Refusals()] * inputs
+        for number in np.unique(queue[came >= 0]).tolist():
             mine = np.flatnonzero((queue == number) & (came >= 0))
             mine = mine[np.argsort(came[mine])]
             numbers = mine.tolist()
-            refused.append(Refusals(came[mine], [reasons[at] for at in numbers], [attempts[at] for at in numbers]))
+            refused[number] = Refusals(came[mine], [reasons[at] for at in numbers], [attempts[at] for at in numbers])
         older = np.flatnonzero(came < 0).tolist()
         if not older:
             return refused, []

@@ -17,7 +17,7 @@ from hayase.core.errors import DeclarationError, HayaseError, HomeInUse
 from hayase.core.times import instant_text
 from hayase.engine import letter_settling
 from hayase.engine.letter_edits import Editing, by_jq, in_turn, setting
-from hayase.engine.letter_settling import Report
+from hayase.engine.letter_settling import Settlement
 from hayase.engine.letters import Filter, Letter, Letters
 from hayase.serving.bodies import JSON, content_type, exact_json
 from hayase.serving.desk import Desk, answer
@@ -107,14 +107,14 @@ class DeadRoutes:
         """Settle letters without doing anything with them."""
         return await self._settled(request, DropAsked, self._drop)
 
-    async def _settled(self, request: Request, model: type[_Asked], work: Callable[[_Asked], Report]) -> Response:
+    async def _settled(self, request: Request, model: type[_Asked], work: Callable[[_Asked], Settlement]) -> Response:
         self.service.moment()
         content_type(request.headers, (JSON,))
         asked = _read(await self.desk.body(request), model)
         report = await self.desk.run(work, asked)
         return Response(json_text(report.plain()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
-    def _replay(self, asked: ReplayAsked) -> Report:
+    def _replay(self, asked: ReplayAsked) -> Settlement:
         expired = _deadline()
         with contextlib.ExitStack() as stack:
             edits: list[Editing] = []
@@ -132,7 +132,7 @@ class DeadRoutes:
                     expired=expired, patience=_PATIENCE,
                 )  # fmt: skip
 
-    def _drop(self, asked: DropAsked) -> Report:
+    def _drop(self, asked: DropAsked) -> Settlement:
         with _one_at_a_time():
             return letter_settling.drop(
                 self.letters, _filter(asked), limit=asked.limit, dry=asked.dry_run, expired=_deadline(),

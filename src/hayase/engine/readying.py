@@ -1,4 +1,4 @@
-"""The operations of a declaration as they will run: their code shipped, what commands have changed kept, schemas known.
+"""The operations of a declaration made ready to run: their code shipped, what commands have changed kept, schemas known.
 
 An operation that is new or has changed is tried first, in a process of its own, on the newest records of what it reads. A
 schema that nobody declared is found by that, and stays from then on as long as the results fit it.
@@ -25,13 +25,13 @@ from hayase.operations.shipping import ship
 from hayase.operations.windows import WindowSpec
 from hayase.streams import StreamLog, event_times
 
-__all__ = ["settled", "tried"]
+__all__ = ["readied", "tried"]
 
 MOST_RECORDS = 10_000
 """Records that are read for a sample."""
 
 
-def settled(
+def readied(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
     """What a declaration comes to in a home, and what of it is by command. Code is shipped to the home, nothing else is
