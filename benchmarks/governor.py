@@ -345,7 +345,8 @@ def _ratios_there(
         "Spark: share of empty polls, informed (at most 0.05)": informed["empty_share"],
         "Spark: time to completion, informed to u = 0 (at most 2)": informed["completion_seconds"]
         / against_u[0.0]["completion_seconds"],
-        "Spark: share of empty polls, u = 0.5 to u = 0": against_u[0.5]["empty_share"] / against_u[0.0]["empty_share"],
+        "Spark: share of empty polls, u = 0 less u = 0.5 (above 0)": against_u[0.0]["empty_share"]
+        - against_u[0.5]["empty_share"],
         "Spark: CPU while idle, informed to round-robin": idle["informed"] / idle["round-robin"],
     }
 

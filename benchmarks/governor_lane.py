@@ -234,7 +234,9 @@ def watched(session: Any, queues: int, workers: int, policy: str, seconds: float
         "empty_share": (after.empty - before.empty) / polls if polls else 0.0,
         "polls_per_second": polls / (after.at - before.at) * 1e6,
         "queue_length": float(np.mean(lengths)),
-        "completion_seconds": float(took.mean()),
+        "completion_seconds": float(took.mean()) if len(took) else math.inf,
+        "service_seconds_seen": float(np.mean([each.service for each in after.queues])),
+        "records_completed": len(took),
     }
 
 

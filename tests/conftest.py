@@ -1,9 +1,10 @@
-"""What all tests share: one Spark session per run, and kernels that no test inherits from another."""
+"""What all tests share: one Spark session per run, and the command line."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from command_line import Command
 
 
 # No test asserts a time, and a slow machine is no failure. CI tries the same examples every time; people try new ones.
@@ -36,3 +39,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(local_master(2), log=tmp_path_factory.mktemp("spark") / "spark.log")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command line as the entry point does."""
+    from command_line import answer  # which loads much that few tests need
+
+    return partial(answer, capsys, monkeypatch)

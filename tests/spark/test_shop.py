@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_faults import PATIENCE, kill_tree
+from test_faults import kill_tree
 
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.demo import judge, mended
@@ -25,6 +25,7 @@ from hayase.engine.home import Home
 from hayase.engine.manifests import Commits, Manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.kill]
+PATIENCE = 180.0
 HAYASE = str(Path(sys.executable).with_name("hayase"))
 DEMO = """
 import sys
@@ -70,7 +71,7 @@ def hayase(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_shop_that_is_killed_and_changed_gives_what_plain_python_does(tmp_path: Path) -> None:
     with demo(tmp_path, 50, "keep") as child:
         until(lambda: committed(tmp_path, OPERATIONS).version >= 1, child)

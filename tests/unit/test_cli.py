@@ -21,7 +21,7 @@ import pytest
 
 import hayase.cli
 import hayase.cli.append
-from command_line import Answer, Command, answer
+from command_line import Command
 from hayase.cli.following import Following, look
 from hayase.console.stopping import Stopping
 from hayase.core.clock import now_us
@@ -43,16 +43,6 @@ queries:
   large: select user, amount from events where amount > 1
   totals: select user, count(*) as n from events group by user
 """
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 @pytest.fixture

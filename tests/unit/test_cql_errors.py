@@ -12,7 +12,9 @@ from hayase.core.errors import DeclarationError
 from hayase.cql.sharing import check_windows
 
 ALONE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
-DIRECTLY = "use it directly over a stream, in a window by Rows, or by Range with Slide"
+DIRECTLY = (
+    "use it directly over a stream, in a window by Range with Slide, or by Rows that are partitioned as it is grouped"
+)
 KNOWN = ", ".join(sorted(algebra.AGGREGATES))
 
 CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relation that changes all the time, or none yet.

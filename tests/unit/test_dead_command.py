@@ -13,7 +13,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from command_line import Answer, Command, answer
+from command_line import Command
 from hayase.console.letters_view import group_table, letter_details, letter_list, report_lines
 from hayase.core.clock import now_us
 from hayase.engine.letter_settling import Settlement
@@ -35,16 +35,6 @@ streams:
 queries:
   large: select user, amount from orders where amount > 1
 """
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 def write(home: Path, stage: str, offsets: list[int | None], reasons: list[str], now: int | None = None) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,12 +20,11 @@ import shop
 from hayase.core.declarations import PipelineDeclaration, Retention
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
-from hayase.engine import reducing
-from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import keep_house
 from hayase.streams import StreamLog, durable
+from interruptions import Act, Deaths, Granting, check_deaths, check_full_disk, room_for_homes
 from shop import Event, check, expected
 
 SLACK = 4
@@ -41,14 +38,6 @@ EVENTS = [
 STAGES = ("big", "spend", "ranks")
 
 
-@dataclass(frozen=True)
-class _Granting:
-    limit: int
-
-    def grants(self) -> Grants:
-        return Grants(limit=self.limit)
-
-
 @cache
 def _declaration() -> PipelineDeclaration:
     return shop.shop(Path("nowhere"), SLACK, STAGES, retention=Retention(age=0)).declaration
@@ -58,15 +47,6 @@ def _pipeline(home: Path) -> hy.Pipeline:
     pipeline = hy.Pipeline("shop", home, clock=lambda: 100)
     pipeline.declaration = _declaration()
     return pipeline
-
-
-@dataclass(frozen=True)
-class Act:
-    """A step of the script, that can be repeated; `upto` events have been appended when it is done."""
-
-    name: str
-    do: Callable[[Path], object]
-    upto: int
 
 
 def _append(number: int, first: int, last: int) -> Act:
@@ -83,7 +63,7 @@ def _run(home: Path, limit: int = 100) -> None:
     pipeline = _pipeline(home)
     with pipeline.home.lock():
         pipeline.apply()
-        InProcess(pipeline.home, lambda: 100, gate=_Granting(limit)).run_until_idle()
+        InProcess(pipeline.home, lambda: 100, gate=Granting(limit)).run_until_idle()
 
 
 def _reset(home: Path) -> None:
@@ -141,10 +121,8 @@ def _check(home: Path, upto: int) -> None:
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Path]:
-    """A place for many homes: in memory, if that can be."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-        yield Path(directory)
+    with room_for_homes() as directory:
+        yield directory
 
 
 def _look(home: Path) -> frozenset[tuple[str, int]]:
@@ -153,11 +131,11 @@ def _look(home: Path) -> frozenset[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def deaths(room: Path) -> dict[str, list[tuple[str, Path]]]:
+def deaths(room: Path) -> Deaths:
     """What `kill -9` would leave at every durable step of an undisturbed run of the script, by act."""
     home = room / "undisturbed"
     home.mkdir()
-    found: dict[str, list[tuple[str, Path]]] = {each.name: [] for each in SCRIPT}
+    found: Deaths = {each.name: [] for each in SCRIPT}
     seen = set()
     with pytest.MonkeyPatch.context() as patch:
         for act in SCRIPT:
@@ -177,55 +155,14 @@ def deaths(room: Path) -> dict[str, list[tuple[str, Path]]]:
 
 
 @pytest.mark.parametrize("act", SCRIPT, ids=lambda act: act.name)
-def test_a_death_at_any_durable_step_changes_nothing(act: Act, deaths: dict[str, list[tuple[str, Path]]]) -> None:
-    assert deaths[act.name]
-    for step, home in deaths[act.name]:
-        reducing.forget_kernels()
-        try:
-            act.do(home)
-            _check(home, act.upto)
-        except Exception as error:
-            raise AssertionError(f'after a death at "{step}": {error}') from error
-
-
-class _FullDisk:
-    """No room, from the n-th durable step on that needs some, until told otherwise."""
-
-    NEEDS_ROOM = ("before write", "before create", "before make directory", "before fsync file", "before rename")
-
-    def __init__(self, after: int):
-        self.left, self.full, self.met = after, True, False
-
-    def __call__(self, step: str) -> None:
-        if self.full and step in self.NEEDS_ROOM:
-            self.left -= 1
-            if self.left < 0:
-                self.met = True
-                raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_death_at_any_durable_step_changes_nothing(act: Act, deaths: Deaths) -> None:
+    check_deaths(act, deaths, _check)
 
 
 @pytest.mark.parametrize("act", [each for each in SCRIPT if each.name != "reset"], ids=lambda act: act.name)
-def test_a_full_disk_is_said_and_nothing_is_lost(
-    act: Act, deaths: dict[str, list[tuple[str, Path]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_and_nothing_is_lost(act: Act, deaths: Deaths, monkeypatch: pytest.MonkeyPatch) -> None:
     before = deaths[act.name][0][1]  # as it was when the act began
-    room_for, met = 0, True
-    while met:
-        home = before.with_name(f"{before.name}-full-{room_for}")
-        shutil.copytree(before, home)
-        disk = _FullDisk(after=room_for)
-        monkeypatch.setattr(durable, "reached", disk)
-        told = "No space left"
-        try:
-            act.do(home)
-        except HayaseError as error:
-            told = str(error)
-        met, disk.full = disk.met, False
-        assert "No space left" in told
-        act.do(home)
-        _check(home, act.upto)
-        shutil.rmtree(home)
-        room_for += 1 if room_for < 12 else 9
+    check_full_disk(act, before, _check, monkeypatch, each_of=12)
 
 
 def test_a_runner_goes_on_from_the_files_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import hayase as hy
 import hayase.cli.groups
-from command_line import Answer, Command, answer
+from command_line import Command
 from hayase.console.groups_view import group_list
 from hayase.pipeline import Pipeline
 
@@ -38,16 +38,6 @@ rules:
   branches:
     - tables: {spending: {key: .user, columns: {total: .amount, last: .id}}}
 """
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import typer.main
 import hayase.cli
 from command_line import answer
 from hayase.cli import completion
-from hayase.core.templates import TEMPLATES, template
+from hayase.cli.templates import TEMPLATES, template
 
 Command = Any
 ROOT: Command = typer.main.get_command(hayase.cli.app)

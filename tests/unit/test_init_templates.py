@@ -15,24 +15,14 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from command_line import Answer, Command, answer
+from command_line import Answer, Command
+from hayase.cli.templates import TEMPLATES, template
 from hayase.core.errors import UnknownName
 from hayase.core.pipeline_file import read_pipeline
-from hayase.core.templates import TEMPLATES, template
 from hayase.core.times import instant
 from hayase.pipeline import Pipeline
 
 Rows: TypeAlias = list[dict[str, Any]]
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from command_line import Answer, Command, answer
+from command_line import Command
 from hayase.engine import definitions
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
@@ -36,16 +36,6 @@ TOKEN = "a-token-of-some-length"
 def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
     with thrown_away():
         yield
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedSegment, SchemaMismatch
 from hayase.streams import segments
-from hayase.streams.clock import event_times
+from hayase.streams.event_time import event_times
 from hayase.streams.segments import Produced, open_segment, read_trailer, stage
 
 STREAM = StreamDeclaration("s", "at bigint, text string", time="at", time_unit="us")

@@ -12,13 +12,11 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,21 +29,14 @@ from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest
-from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
+from hayase.engine.ledger import Ledger
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import fold_tables
 from hayase.streams import durable
 from hayase.tables import rocks
+from interruptions import Act, Deaths, Granting, check_deaths, check_full_disk, room_for_homes
 from purchases import HORIZON, TABLES, answers_of, append_chunk, check, log_of
-
-
-@dataclass(frozen=True)
-class _Granting:
-    limit: int
-
-    def grants(self) -> Grants:
-        return Grants(limit=self.limit)
 
 
 @cache
@@ -59,15 +50,6 @@ def _pipeline(home: Path) -> hy.Pipeline:
     return pipeline
 
 
-@dataclass(frozen=True)
-class Act:
-    """A step of the script, that can be repeated; so many chunks have been appended when it is done."""
-
-    name: str
-    do: Callable[[Path], object]
-    chunks: int
-
-
 def _append(number: int) -> Act:
     return Act(f"append {number}", lambda home: append_chunk(_pipeline(home), number), number + 1)
 
@@ -76,7 +58,7 @@ def _run(home: Path, limit: int = 100) -> None:
     pipeline = _pipeline(home)
     with pipeline.home.lock():
         pipeline.apply()
-        with closing(InProcess(pipeline.home, lambda: 100, gate=_Granting(limit))) as runner:
+        with closing(InProcess(pipeline.home, lambda: 100, gate=Granting(limit))) as runner:
             runner.run_until_idle()
 
 
@@ -124,10 +106,8 @@ def _check(home: Path, chunks: int) -> None:
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Path]:
-    """A place for many homes: in memory, if that can be."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
-        yield Path(directory)
+    with room_for_homes() as directory:
+        yield directory
 
 
 def _look(home: Path) -> frozenset[tuple[str, int, int]]:
@@ -167,11 +147,11 @@ def _announced(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def deaths(room: Path) -> dict[str, list[tuple[str, Path]]]:
+def deaths(room: Path) -> Deaths:
     """What `kill -9` would leave at every durable step of an undisturbed run of the script, by act."""
     home = room / "undisturbed"
     home.mkdir()
-    found: dict[str, list[tuple[str, Path]]] = {each.name: [] for each in SCRIPT}
+    found: Deaths = {each.name: [] for each in SCRIPT}
     seen = set()
     folded = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -195,57 +175,17 @@ def deaths(room: Path) -> dict[str, list[tuple[str, Path]]]:
 
 
 @pytest.mark.parametrize("act", SCRIPT, ids=lambda act: act.name)
-def test_a_death_at_any_durable_step_changes_nothing(act: Act, deaths: dict[str, list[tuple[str, Path]]]) -> None:
-    assert deaths[act.name]
-    for step, home in deaths[act.name]:
-        try:
-            act.do(home)
-            _check(home, act.chunks)
-        except Exception as error:
-            raise AssertionError(f'after a death at "{step}": {error}') from error
-
-
-class _FullDisk:
-    """No room, from the n-th durable step on that needs some, until told otherwise."""
-
-    NEEDS_ROOM = ("write", "create", "make directory", "fsync file", "rename", "write of a store", "ingest of a store")
-
-    def __init__(self, after: int):
-        self.left, self.full, self.met = after, True, False
-
-    def __call__(self, step: str) -> None:
-        if self.full and step.removeprefix("before ") in self.NEEDS_ROOM:
-            self.left -= 1
-            if self.left < 0:
-                self.met = True
-                raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_death_at_any_durable_step_changes_nothing(act: Act, deaths: Deaths) -> None:
+    check_deaths(act, deaths, _check)
 
 
 @pytest.mark.parametrize(
     "act", [each for each in SCRIPT if "run" in each.name or "fold" in each.name], ids=lambda act: act.name
 )
-def test_a_full_disk_is_said_and_nothing_is_lost(
-    act: Act, deaths: dict[str, list[tuple[str, Path]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_said_and_nothing_is_lost(act: Act, deaths: Deaths, monkeypatch: pytest.MonkeyPatch) -> None:
     before = deaths[act.name][0][1].with_name(f"before {act.name}")  # the test above has used the others up
     _announced(monkeypatch)
-    room_for, met = 0, True
-    while met:
-        home = before.with_name(f"{before.name} {room_for}")
-        shutil.copytree(before, home)
-        disk = _FullDisk(after=room_for)
-        monkeypatch.setattr(durable, "reached", disk)
-        told = "No space left"
-        try:
-            act.do(home)
-        except (HayaseError, OSError) as error:
-            told = str(error)
-        met, disk.full = disk.met, False
-        assert "No space left" in told
-        act.do(home)
-        _check(home, act.chunks)
-        shutil.rmtree(home)
-        room_for += 1 if room_for < 4 else 9
+    check_full_disk(act, before, _check, monkeypatch, each_of=4)
 
 
 def _at_work(home: Path, chunks: int = 2) -> hy.Pipeline:
@@ -286,8 +226,8 @@ def test_runs_that_come_back_after_they_were_taken_in_count_once(
     for path in sorted(latest_runs)[: None if part == "all" else 1]:
         path.write_bytes(kept_runs[path])
     for _ in range(2):
-        with closing(Commits(pipeline.home, MAIN)) as commits:
-            commits.recover()
+        with closing(Ledger(pipeline.home)) as ledger:
+            ledger.recover()
         assert not list(pipeline.home.staged(MAIN).iterdir())
         assert {name: answers_of(pipeline, name) for name in TABLES} == wanted
     _check(home, 2)

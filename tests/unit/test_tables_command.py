@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 import hayase.cli.tables
-from command_line import Answer, Command, answer
+from command_line import Answer, Command
 from hayase.console.table_view import row_grid, table_details, table_list
 from hayase.core.clock import now_us
 from hayase.engine.inprocess import InProcess
@@ -57,16 +57,6 @@ rules:
       tables: {empty: {key: .user, columns: {seen: .id}}}
 """
 USERS = ("hana", "jiro", "taro", "ume")
-
-
-@pytest.fixture
-def hayase_(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs the command line as the entry point does."""
-
-    def command(*args: object) -> Answer:
-        return answer(capsys, monkeypatch, *args)
-
-    return command
 
 
 @pytest.fixture

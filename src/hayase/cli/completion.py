@@ -58,7 +58,7 @@ def stages(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def templates(incomplete: str) -> list[tuple[str, str]]:
     """Templates of `hayase init`, each with what it shows."""
-    from hayase.core.templates import TEMPLATES
+    from hayase.cli.templates import TEMPLATES
 
     return [(name, about) for name, about in TEMPLATES.items() if name.startswith(incomplete)]
 

@@ -55,7 +55,7 @@ def init(
 
     What there is: [cyan]hayase init --list[/]
     """  # fmt: skip
-    from hayase.core.templates import TEMPLATES, template
+    from hayase.cli.templates import TEMPLATES, template
 
     if listed:
         for each, about in TEMPLATES.items():

@@ -115,9 +115,7 @@ def run(
                     display.phase(RUNNING)
                 moment = time.monotonic()
                 if moment >= shown + REDRAW:
-                    display.show(
-                        moment, lanes.manifest, _ends(pipeline.home, lanes.manifest), seen_of(pipeline.home)
-                    )
+                    display.show(moment, lanes.manifest, _ends(pipeline.home, lanes.manifest), seen_of(pipeline.home))
                     shown = moment
                 stopping.wait(LOOK)
             ends = _ends(pipeline.home, lanes.manifest)

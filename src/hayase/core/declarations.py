@@ -54,7 +54,8 @@ def checked_name(kind: str, name: object) -> str:
         return name
     article = "an" if kind[0] in "aeiou" else "a"
     raise DeclarationError(
-        f"{name!r} cannot be the name of {article} {kind}", "use letters, digits and _, a letter first, at most 63 of them"
+        f"{name!r} cannot be the name of {article} {kind}",
+        "use letters, digits and _, a letter first, at most 63 of them",
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from hayase.core.declarations import JobDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.plain_data import mistakes_of, names, one_or_list
 from hayase.core.times import duration, duration_text
 
-__all__ = ["declared_job", "is_function", "job_data", "names"]
+__all__ = ["declared_job", "is_function", "job_data"]
 
 _STEP = {each.name for each in fields(StepDeclaration)} - {"kind", "function", "directory", "aggregates"}
 _LISTS = ("key", "reads", "also")
@@ -39,8 +40,8 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
         try:
             steps.append(_declared_step(step, directory))
         except HayaseError as error:
-            told = error.mistakes if isinstance(error, DeclarationError) else (Mistake(str(error)),)
-            mistakes += [Mistake(f'step {number} of job "{name}": {each.message}', each.hint) for each in told]
+            wrong = mistakes_of(error)
+            mistakes += [Mistake(f'step {number} of job "{name}": {each.message}', each.hint) for each in wrong]
     every = 0
     try:
         every = duration(data.get("every", "1 second"))
@@ -80,11 +81,6 @@ def _declared_step(data: object, directory: str | None) -> StepDeclaration:
     return StepDeclaration(kind, what, directory, **options)
 
 
-def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name or several."""
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
 def is_function(text: str) -> bool:
     """Whether a text names a function and no aggregate."""
     return ":" in text and "(" not in text
@@ -97,7 +93,7 @@ def job_data(job: JobDeclaration) -> dict[str, Any]:
     >>> job_data(declared_job("traffic", data)) == data
     True
     """
-    data: dict[str, Any] = {"reads": _one_or_list(job.reads), "every": duration_text(job.every)}
+    data: dict[str, Any] = {"reads": one_or_list(job.reads), "every": duration_text(job.every)}
     if job.rounds is not None:
         data["rounds"] = job.rounds
     return {**data, "steps": [_step_data(step) for step in job.steps]}
@@ -113,9 +109,5 @@ def _step_data(step: StepDeclaration) -> dict[str, Any]:
         value = getattr(step, each.name)
         if each.name in _STEP and value != each.default:
             short = duration_text(value) if each.name in ("window", "every") else value
-            data[each.name] = _one_or_list(value) if each.name in _LISTS else short
+            data[each.name] = one_or_list(value) if each.name in _LISTS else short
     return data
-
-
-def _one_or_list(given: Sequence[str]) -> str | list[str]:
-    return given[0] if len(given) == 1 else list(given)

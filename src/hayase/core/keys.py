@@ -33,6 +33,7 @@ __all__ = [
     "fixed_column",
     "flags",
     "hashes",
+    "is_text",
     "split",
     "text_column",
     "values",
@@ -75,7 +76,7 @@ def check_key_type(kind: pa.DataType) -> None:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: a list<item: int64> cannot be a key; use its atomic parts as key columns
     """
-    if not (_is_text(kind) or _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if not (is_text(kind) or _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise DeclarationError(f"a {kind} cannot be a key", "use its atomic parts as key columns")
 
 
@@ -130,7 +131,7 @@ def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]
     cursor, count = encoded.offsets[:-1] >> 3, len(encoded)
     parts: list[tuple[np.ndarray, np.ndarray | None]] = []
     for kind in kinds:
-        if _is_text(kind):
+        if is_text(kind):
             ends = np.zeros(count + 1, np.int64)
             there = np.empty(count, np.bool_)
             key_loops.text_ends(encoded.data, cursor, ends, there)
@@ -398,7 +399,7 @@ def _part(column: pa.Array) -> _Fixed | _Text:
         column = column.dictionary_decode()
     check_key_type(column.type)
     kind, valid = column.type, flags(column)
-    if _is_text(kind):
+    if is_text(kind):
         column = column.cast(pa.binary())
         starts = _viewed(column, np.int32, column.offset, len(column) + 1).astype(np.int64)
         data = column.buffers()[2]
@@ -423,7 +424,8 @@ def _viewed(column: pa.Array, kind: type, first: int, count: int) -> np.ndarray:
     return np.require(np.frombuffer(source, kind, count, first * np.dtype(kind).itemsize), requirements="A")
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are texts or bytes."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
         or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)

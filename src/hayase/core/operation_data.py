@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from hayase.core.declarations import FieldMistake, GovernorDeclaration, OperationDeclaration
-from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
-from hayase.core.job_data import names
+from hayase.core.errors import DeclarationError, HayaseError, nearest
+from hayase.core.plain_data import mistakes_of, names, one_or_list
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.sizes import size, size_text
 from hayase.core.times import duration, duration_text
@@ -53,7 +53,7 @@ def declared_operation(name: str, data: Mapping[str, Any], directory: str | None
                 given[each] = read(data[each])
             except HayaseError as error:
                 mistakes += [
-                    FieldMistake(f"{each}{where}: {told.message}", told.hint, field=each) for told in _told(error)
+                    FieldMistake(f"{each}{where}: {told.message}", told.hint, field=each) for told in mistakes_of(error)
                 ]
     given |= _windows(data, where, mistakes)
     known = {each.field for each in mistakes}
@@ -83,7 +83,7 @@ def _windows(data: Mapping[str, Any], where: str, mistakes: list[FieldMistake]) 
                 found[each] = _extent(data[each])
             except HayaseError as error:
                 mistakes += [
-                    FieldMistake(f"{each}{where}: {told.message}", told.hint, field=each) for told in _told(error)
+                    FieldMistake(f"{each}{where}: {told.message}", told.hint, field=each) for told in mistakes_of(error)
                 ]
                 return {}
     window, by_time = found.get("window", (1, False))
@@ -161,10 +161,6 @@ def _shown(given: object) -> str:
     return f'"{given}"' if isinstance(given, str) else repr(given)
 
 
-def _told(error: HayaseError) -> Sequence[Mistake]:
-    return error.mistakes if isinstance(error, DeclarationError) else (Mistake(str(error)),)
-
-
 _READERS: dict[str, Callable[[object], Any]] = {
     "reads": _names,
     "function": _text,
@@ -189,8 +185,8 @@ def operation_data(operation: OperationDeclaration) -> dict[str, Any]:
     """
     extent = duration_text if operation.by_time else int
     writers: dict[str, Callable[[Any], Any]] = {
-        "reads": _one_or_list,
-        "key": _one_or_list,
+        "reads": one_or_list,
+        "key": one_or_list,
         "window": extent,
         "slide": extent,
         "pause": duration_text,
@@ -204,10 +200,6 @@ def operation_data(operation: OperationDeclaration) -> dict[str, Any]:
         if value != defaults[name] or (name == "window" and operation.by_time):
             data[name] = writers[name](value) if name in writers else value
     return data
-
-
-def _one_or_list(given: Sequence[str]) -> str | list[str]:
-    return given[0] if len(given) == 1 else list(given)
 
 
 # ---------------------------------------------------------------------------------------------------- the governor
@@ -235,7 +227,7 @@ def declared_governor(data: Mapping[str, Any]) -> GovernorDeclaration:
         except HayaseError as error:
             mistakes += [
                 FieldMistake(f"{name} of the governor: {told.message}", told.hint, field=str(name))
-                for told in _told(error)
+                for told in mistakes_of(error)
             ]
     try:
         made = GovernorDeclaration(options=tuple(sorted(options)), **given)

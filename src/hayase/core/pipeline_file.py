@@ -92,12 +92,11 @@ from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
 from hayase.core.times import duration, duration_text
-from hayase.core.yaml_nodes import Place, Written, compose, file_text, place_of
+from hayase.core.yaml_nodes import NodeReading, Place, Written, compose, file_text, is_null, kind_of, place_of, text_of
 
 __all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
 
 _EXAMPLE = 'begin with "pipeline: NAME", or let "hayase init DIR" write a first one'
-_NULL = "tag:yaml.org,2002:null"
 _BREAKS = "\r\n\x85\u2028\u2029"
 _LINE = re.compile(f"[^{_BREAKS}]+(?=[{_BREAKS}])")
 """What YAML takes for the end of a line, and a line that has one."""
@@ -144,7 +143,7 @@ def read_pipeline(path: Path) -> PipelineFile:
     except DeclarationError as error:
         raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
     reading = _Reading(source, path)
-    if root is None or _is_null(root):
+    if root is None or is_null(root):
         reading.mistakes.append(Mistake("the file is empty", _EXAMPLE, line=1))
         made = None
     else:
@@ -156,19 +155,15 @@ def read_pipeline(path: Path) -> PipelineFile:
     return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
 
 
-class _Reading:
+class _Reading(NodeReading):
     """One pass over the nodes of a file: gathers mistakes and places, and goes on."""
 
     def __init__(self, source: str, path: Path):
-        self.source, self.path, self.directory = source, path, str(path.parent.absolute())
-        self.mistakes: list[Mistake] = []
+        super().__init__(source)
+        self.path, self.directory = path, str(path.parent.absolute())
         self.places: dict[tuple[str, str], Place] = {}
         self.texts: dict[tuple[str, str], Written] = {}
         self.named: list[tuple[str, yaml.Node]] = []
-
-    def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
-        place = place_of(node, self.source)
-        self.mistakes.append(Mistake(message, hint, None, place.line, place.column))
 
     def attempt(self, node: yaml.Node, read: Callable[[yaml.Node], Any], prefix: str = "") -> list[Any]:
         """What `read` makes of the node, alone in a list; if it refuses, nothing, and its mistakes are noted."""
@@ -184,18 +179,9 @@ class _Reading:
     def mapping(self, node: yaml.Node, where: str, example: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """Key -> (node of the key, node of the value)."""
         if not isinstance(node, yaml.MappingNode):
-            self.wrong(node, f"{where} must be a mapping, not {_shown(node)}", example)
+            self.wrong(node, f"{where} must be a mapping, not {kind_of(node)}", example)
             return {}
-        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.wrong(key, f"a key in {where} is {_shown(key)}", "a key is a name")
-            elif key.value in found:
-                line = place_of(found[key.value][0], self.source).line
-                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
-            else:
-                found[key.value] = (key, value)
-        return found
+        return self.entries(node, where)
 
     def known(self, node: yaml.Node, where: str, keys: tuple[str, ...], example: str) -> dict[str, yaml.Node]:
         """Key -> node of the value, for the keys that have a meaning there; the others are noted."""
@@ -244,7 +230,7 @@ class _Reading:
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
         """All streams, queries, tables, jobs or operations that could be read."""
-        if node is None or _is_null(node):
+        if node is None or is_null(node):
             return []
         made = []
         for name, (key, value) in self.mapping(node, where, f'write below it "NAME:" and what the {kind} is').items():
@@ -256,7 +242,7 @@ class _Reading:
 
     def aggregates(self, node: yaml.Node | None) -> list[AggregateDeclaration]:
         """A user's own, loaded once to see that they are there."""
-        if node is None or _is_null(node):
+        if node is None or is_null(node):
             return []
         example = 'write below it "NAME: module:attribute"'
         found = []
@@ -265,7 +251,7 @@ class _Reading:
         return found
 
     def aggregate(self, name: str, node: yaml.Node) -> AggregateDeclaration:
-        declared = AggregateDeclaration(name, _text(node), self.directory)
+        declared = AggregateDeclaration(name, text_of(node), self.directory)
         declared.load()
         return declared
 
@@ -358,7 +344,7 @@ class _Reading:
         self.places["job", name] = place_of(key, self.source)
         if not isinstance(node, yaml.MappingNode):
             self.wrong(
-                node, f'job "{name}" must be a mapping, not {_shown(node)}', 'write "reads: STREAM" and "steps:"'
+                node, f'job "{name}" must be a mapping, not {kind_of(node)}', 'write "reads: STREAM" and "steps:"'
             )
             return None
         parts = {each.value: value for each, value in node.value if isinstance(each, yaml.ScalarNode)}
@@ -400,7 +386,7 @@ class _Reading:
         return None
 
     def governor(self, node: yaml.Node | None) -> GovernorDeclaration | None:
-        if node is None or _is_null(node):
+        if node is None or is_null(node):
             return None
         found = self.mapping(node, "governor", "write it like {policy: als, u: 0.5}")
         parts = {name: value for name, (_, value) in found.items()}
@@ -428,7 +414,7 @@ class _Reading:
 
     def column(self, node: yaml.Node, where: str, seen: dict[str, yaml.Node]) -> list[str]:
         """The name of a column or of a part of the key, alone in a list, if it can be one and is new, whatever its case."""
-        found = self.attempt(node, lambda node: checked_name("column", _text(node)), f"{where}: ")
+        found = self.attempt(node, lambda node: checked_name("column", text_of(node)), f"{where}: ")
         for name in found:
             if name.lower() in seen:
                 line = place_of(seen[name.lower()], self.source).line
@@ -447,7 +433,7 @@ class _Reading:
             self.wrong(node, f'table "{table}" has no columns', _NEEDED["columns"])
         for name, (key, kind) in found.items():
             self.places["column", f"{table}.{name}"] = place_of(kind, self.source)
-            kinds = self.attempt(kind, _text, f'type of column "{name}" of table "{table}": ')
+            kinds = self.attempt(kind, text_of, f'type of column "{name}" of table "{table}": ')
             yield from zip(self.column(key, f'table "{table}"', seen), kinds)
 
     def ages(self, name: str, parts: Mapping[str, yaml.Node], ages: Mapping[str, int]) -> None:
@@ -465,7 +451,7 @@ class _Reading:
 
     def rules(self, node: yaml.Node | None) -> tuple[RulesDeclaration, ...]:
         """The rules of files and those that stand here, in their order."""
-        if node is None or _is_null(node):
+        if node is None or is_null(node):
             return ()
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if items and all(isinstance(each, yaml.MappingNode) for each in items):
@@ -521,28 +507,8 @@ def _blank(text: str) -> str:
     return re.sub(f"[^{_BREAKS}]", " ", lines)
 
 
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
-
-
-def _shown(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return "nothing" if _is_null(node) else "text"
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
-
-
-def _text(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise DeclarationError(f"this must be text, not {_shown(node)}", "write it after the colon")
-    if _is_null(node) or not node.value:
-        raise DeclarationError("there is no value", "write one after the colon, or remove the key")
-    if any("\ud800" <= character <= "\udfff" for character in node.value):
-        raise DeclarationError("the text holds half a character (a lone surrogate)", "correct the escape")
-    return str(node.value)
-
-
 def _texts(node: yaml.Node) -> str | list[str]:
-    return [_text(each) for each in node.value] if isinstance(node, yaml.SequenceNode) else _text(node)
+    return [text_of(each) for each in node.value] if isinstance(node, yaml.SequenceNode) else text_of(node)
 
 
 def _plain(node: yaml.Node, of: str = "") -> Any:
@@ -558,14 +524,14 @@ def _plain(node: yaml.Node, of: str = "") -> Any:
 
 
 def _query(node: yaml.Node) -> str:
-    text = _text(node)
+    text = text_of(node)
     if not text.strip():
         raise DeclarationError("the text is empty", "write a query: select ...")
     return text
 
 
 def _path(kind: str, node: yaml.Node) -> Path:
-    text = _text(node)
+    text = text_of(node)
     if "\0" in text:
         raise DeclarationError(f"no {kind} can have that name", "remove the \\0")
     try:
@@ -575,39 +541,39 @@ def _path(kind: str, node: yaml.Node) -> Path:
 
 
 def _buckets(node: yaml.Node) -> int:
-    text = _text(node)
+    text = text_of(node)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise DeclarationError(f'"{text}" is no number of buckets', "write a whole number, like 8")
     return checked_buckets(int(text))
 
 
 def _duration(node: yaml.Node) -> int:
-    return duration(_text(node))
+    return duration(text_of(node))
 
 
 def _duration_or_none(node: yaml.Node) -> int | None:
-    text = _text(node)
+    text = text_of(node)
     return None if text in ("none", "off") else duration(text)
 
 
 _Reader = Callable[[yaml.Node], Any]
 _T = TypeVar("_T")
 _PIPELINE: dict[str, _Reader] = {
-    "pipeline": lambda node: checked_name("pipeline", _text(node)),
+    "pipeline": lambda node: checked_name("pipeline", text_of(node)),
     "home": partial(_path, "directory"),
     "buckets": _buckets,
 }
 _STREAM: dict[str, _Reader] = {
-    "schema": _text,
-    "time": _text,
-    "id": _text,
-    "time_unit": _text,
-    "changes": _text,
+    "schema": text_of,
+    "time": text_of,
+    "id": text_of,
+    "time_unit": text_of,
+    "changes": text_of,
     "slack": _duration,
     "max_ahead": _duration_or_none,
     "idle_after": _duration_or_none,
 }
-_RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(_text(node))}
+_RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(text_of(node))}
 _SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "operations", "governor", "rules")
 _AGES: dict[str, _Reader] = {"fold_after": _duration, "horizon": _duration}
 _TABLE = ("key", "columns", *_AGES)

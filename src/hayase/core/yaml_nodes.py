@@ -2,7 +2,8 @@
 
 `compose` gives the tree or raises one `DeclarationError` in plain words, with line and column. The cost of a hostile
 file is bounded: its depth is, and so is the number of its values, those that aliases repeat included. `Written` finds
-the place in the file of any character of a scalar, however it is quoted or folded. Lines and columns count from 1.
+the place in the file of any character of a scalar, however it is quoted or folded. Lines and columns count from 1. A reader
+of one kind of file is a `NodeReading`, which notes what is wrong and goes on.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import yaml
 
 from hayase.core.errors import DeclarationError, Mistake
 
-__all__ = ["Place", "Written", "compose", "file_text", "place_of"]
+__all__ = ["NodeReading", "Place", "Written", "compose", "file_text", "is_null", "kind_of", "place_of", "text_of"]
 
 _LARGEST = 1_000_000
-
+_NULL = "tag:yaml.org,2002:null"
 _DEEPEST = 20
 _MOST = 50_000
 _IMPLICIT = ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "value", "merge")
@@ -194,6 +195,59 @@ def _meaning(written: str) -> str:
     if written[1] in _Loader.ESCAPE_CODES:
         return chr(int(written[2:], 16))
     return _Loader.ESCAPE_REPLACEMENTS.get(written[1], "")
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Whether there is no value."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def kind_of(node: yaml.Node) -> str:
+    """What stands there, for an error that says what should.
+
+    >>> kind_of(compose("[1, 2]"))
+    'a list'
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return "nothing" if is_null(node) else "text"
+    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+
+
+def text_of(node: yaml.Node) -> str:
+    """The text of a scalar; DeclarationError if there is none."""
+    if not isinstance(node, yaml.ScalarNode):
+        raise DeclarationError(f"this must be text, not {kind_of(node)}", "write it after the colon")
+    if is_null(node) or not node.value:
+        raise DeclarationError("there is no value", "write one after the colon, or remove the key")
+    if any("\ud800" <= character <= "\udfff" for character in node.value):
+        raise DeclarationError("the text holds half a character (a lone surrogate)", "correct the escape")
+    return str(node.value)
+
+
+class NodeReading:
+    """One pass over the nodes of a source: gathers mistakes with their places, and goes on."""
+
+    def __init__(self, source: str = ""):
+        self.source = source
+        self.mistakes: list[Mistake] = []
+
+    def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
+        """Note a mistake where the node begins."""
+        place = place_of(node, self.source)
+        self.mistakes.append(Mistake(message, hint or None, None, place.line, place.column))
+
+    def entries(self, node: yaml.MappingNode, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """Key -> (node of the key, node of the value); keys that are no names, or stand twice, are noted."""
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.wrong(key, f"a key in {where} is {kind_of(key)}", "a key is a name")
+            elif key.value in found:
+                line = place_of(found[key.value][0], self.source).line
+                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
+            else:
+                found[key.value] = (key, value)
+        return found
 
 
 def file_text(path: Path, kind: str, missing: str) -> str:

@@ -22,7 +22,7 @@ from hayase.console.stopping import Stopping
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.demo.books import Sent, books_of
 from hayase.demo.declaring import fill_blocklist, shop_pipeline
-from hayase.demo.hints import Hint, hints
+from hayase.demo.hints import Hint, called, hints
 from hayase.demo.screen import Scene, plain_lines
 from hayase.demo.shop import BLOCKED, TICK, Shop
 from hayase.demo.watching import Sight, Watch
@@ -201,7 +201,7 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
         logs = Logs(pipeline.home, pipeline.apply())
         ledger = stack.enter_context(opened(pipeline.home))
         server = stack.enter_context(_served(ledger))
-        display.try_out(hints(home, server.url, Shop().on_spree(0)))
+        display.try_out(hints(home, server.url, Shop().on_spree(0), called()))
         session = starting.result()
         log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
         stack.enter_context(contextlib.redirect_stderr(log))  # PySpark's threads print tracebacks when interrupted

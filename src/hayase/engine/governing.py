@@ -25,7 +25,8 @@ from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.definitions import Definition
 from hayase.engine.gate import Grants, Told, write_volatile
 from hayase.engine.home import Home
-from hayase.engine.positions import Offset, end_of, index_of, waits_until
+from hayase.engine.logs import end_of, index_of
+from hayase.engine.positions import Offset, waits_until
 from hayase.governor import Governor, Policy, policy_named
 from hayase.governor.loads import THRESHOLD, WINDOW
 from hayase.streams import StreamLog

@@ -16,7 +16,7 @@ __all__ = ["Home", "writing"]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Paths under `<home>`; see docs/design/0001-segments-named-by-place.md."""
+    """Paths under `<home>`; see docs/design/walk.md."""
 
     path: Path
 

@@ -21,15 +21,14 @@ from hayase.engine.definitions import latest, latest_version, load
 from hayase.engine.gate import FileGate, Gate
 from hayase.engine.home import Home
 from hayase.engine.ledger import Ledger, together
-from hayase.engine.logs import Logs
+from hayase.engine.logs import Logs, settled_end
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.mapping import blob_rows, header_rows, map_task
 from hayase.engine.positions import Batch, Range, advance, ranges
 from hayase.engine.reducing import Report, Task, reduce_bucket
-from hayase.engine.letter_replaying import settled_end
 from hayase.engine.tables import Tables
 
-__all__ = ["InProcess", "begin"]
+__all__ = ["InProcess"]
 
 THREADED = 20_000
 """Records of a batch from which on threads are worth it."""
@@ -157,14 +156,3 @@ def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[
     rows = [row for batch in blobs for row in blob_rows(batch)]
     for bucket in range(buckets):
         yield bucket, [row for row in rows if row["bucket"] == bucket]
-
-
-def begin(commits: Commits, base: Manifest, now: int) -> Manifest:
-    """Take up a new definition before the first batch, so that a start does not spend one on it."""
-    home = commits.home
-    definition = load(home, latest_version(home)).of_lane(commits.lane)
-    end = advance(base.offset, definition, Logs(home, definition), FileGate(home.gate(commits.lane)).grants(), now)
-    if definition.version == base.offset.definition or end == base.offset:
-        return base
-    report = Report(0, Batch(base.offset, end), (), {}, {})
-    return commits.commit(base, "begin", base.batch + 1, [report], now)

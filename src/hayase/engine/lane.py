@@ -28,13 +28,11 @@ from hayase.engine import exchange
 from hayase.engine.definitions import latest_version
 from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import Home
-from hayase.engine.inprocess import begin
-from hayase.engine.logs import Logs
+from hayase.engine.logs import Logs, settled_end
 from hayase.engine.manifests import Commits
 from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
-from hayase.engine.letter_replaying import settled_end
 from hayase.engine.session import task_slots
 from hayase.engine.source import POLL, LaneSource, definition_of
 
@@ -95,7 +93,7 @@ class Lane:
     def _begin(self) -> None:
         """Go on from the newest manifest."""
         self._starts += 1
-        self.manifest = begin(self._commits, self._commits.recover(), now_us())
+        self.manifest = self._commits.take_up(self._commits.recover(), now_us())
         self.arrived = self.manifest.offset.definition
         exchange.clear(self._home.exchange(self._lane))
         self._tell_gate()

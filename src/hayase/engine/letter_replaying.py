@@ -14,17 +14,15 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import Definition, stages_of
-from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
 from hayase.engine.positions import Batch
 from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD, SETTLED, dead_table
 from hayase.streams.records import Origin, conform_rows
 
-__all__ = ["Replayed", "replayed", "settled_end"]
+__all__ = ["Replayed", "replayed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +42,6 @@ class Replayed:
         offsets, records, reasons = zip(*self.bad) if self.bad else ((), (), ())
         known = [each if each >= 0 else None for each in offsets]
         return dead_table(self.stage, self.version, self.stream, known, records, reasons, 1, now)
-
-
-def settled_end(home: Home) -> int:
-    """Where the stream of settled letters ends now."""
-    try:
-        return StreamLog(home.path, SETTLED).index().next
-    except UnknownName:  # none was ever settled
-        return 0
 
 
 def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:

@@ -7,14 +7,11 @@ from hayase.engine.definitions import Definition, latest, stages_of
 from hayase.engine.letters import Letters
 from hayase.engine.logs import declared_streams
 from hayase.streams import StreamLog
-from hayase.streams.dead import APPEND
+from hayase.streams.dead import APPEND, VIEW
 from hayase.streams.evolution import kept_in
 from hayase.tables.loading import LOAD
 
-__all__ = ["VIEW", "Ways", "is_append"]
-
-VIEW = "view "
-"""How the stage of a letter begins that a view refused."""
+__all__ = ["Ways", "is_append"]
 
 
 def is_append(stage: str, placed: bool) -> bool:

@@ -10,9 +10,10 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.engine.definitions import Definition
 from hayase.engine.home import Home
-from hayase.streams import StreamLog
+from hayase.streams import Index, StreamLog
+from hayase.streams.dead import SETTLED
 
-__all__ = ["Logs", "declared_streams"]
+__all__ = ["Logs", "declared_streams", "end_of", "index_of", "settled_end"]
 
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
@@ -47,11 +48,23 @@ class Logs(Mapping[str, StreamLog]):
 
     def ends(self, streams: Iterable[str]) -> dict[str, int]:
         """Where logs end now, of those that are there: one that another lane is about to lay out ends at nothing."""
-        return {name: self.end(name) for name in streams if name in self._declared}
+        return {name: end_of(self[name]) for name in streams if name in self._declared}
 
-    def end(self, stream: str) -> int:
-        """Where a log ends now."""
-        try:
-            return self[stream].index().next
-        except UnknownName:
-            return 0
+
+def index_of(log: StreamLog) -> Index | None:
+    """The index of a log; None if it is not laid out yet, which another lane is about to do: it is as good as empty."""
+    try:
+        return log.index()
+    except UnknownName:
+        return None
+
+
+def end_of(log: StreamLog) -> int:
+    """Where a log ends now; one that is not laid out yet, at its beginning."""
+    index = index_of(log)
+    return 0 if index is None else index.next
+
+
+def settled_end(home: Home) -> int:
+    """Where the stream of settled dead letters ends now."""
+    return end_of(_log(home.path, SETTLED))

@@ -19,9 +19,11 @@ import orjson
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
 from hayase.core.times import BEGINNING, END
-from hayase.engine.definitions import Definition, load
+from hayase.engine.definitions import Definition, latest_version, load
+from hayase.engine.gate import FileGate
 from hayase.engine.home import Home, writing
-from hayase.engine.positions import Offset, Position, begun
+from hayase.engine.logs import Logs
+from hayase.engine.positions import Batch, Offset, Position, advance, begun
 from hayase.engine.reducing import Figures, Part, Report, Run, marker_of
 from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.engine.tables import Tables
@@ -100,7 +102,7 @@ class Manifest:
 
 
 class Commits:
-    """The manifests of a lane: one process writes them, anybody may look. The writer has the tables open until `close`."""
+    """The manifests of a lane: one process writes them, as part of a `Ledger`, anybody may look."""
 
     def __init__(self, home: Home, lane: str, tables: Tables | None = None):
         self.home, self.lane = home, lane
@@ -109,10 +111,6 @@ class Commits:
         self.done = Manifest()
         """The manifest whose promises are all kept: what follows in the logs is not in the tables yet."""
         self._logs: dict[str, StreamLog] = {}
-
-    def close(self) -> None:
-        """Let go of the tables."""
-        self.tables.close()
 
     def latest(self) -> Manifest:
         """The newest manifest; an empty one before the first batch."""
@@ -131,6 +129,16 @@ class Commits:
         self.done = manifest
         self.sweep(manifest, everything=True)
         return manifest
+
+    def take_up(self, base: Manifest, now: int) -> Manifest:
+        """Take up a new definition before the first batch, so that a start does not spend one on it."""
+        definition = load(self.home, latest_version(self.home)).of_lane(self.lane)
+        grants = FileGate(self.home.gate(self.lane)).grants()
+        end = advance(base.offset, definition, Logs(self.home, definition), grants, now)
+        if definition.version == base.offset.definition or end == base.offset:
+            return base
+        report = Report(0, Batch(base.offset, end), (), {}, {})
+        return self.commit(base, "begin", base.batch + 1, [report], now)
 
     def commit(
         self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int, seconds: float = 0.0

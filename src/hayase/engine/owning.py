@@ -13,8 +13,7 @@ from hayase.core.errors import HomeInUse, StageChanged
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest_version, load
 from hayase.engine.home import Home, writing
-from hayase.engine.inprocess import begin
-from hayase.engine.manifests import Commits
+from hayase.engine.ledger import Ledger
 
 if TYPE_CHECKING:
     from hayase.tables.table import OwnTable
@@ -34,13 +33,14 @@ def owning(path: Path, declaration: TableDeclaration) -> Iterator[OwnTable]:
         except HomeInUse as error:
             hint = "rows are loaded while it does not run; a pipeline that runs takes records, by `hayase append`"
             raise HomeInUse(f'table "{name}" cannot be loaded: {error}; {hint}') from error
-        commits = held.enter_context(contextlib.closing(Commits(home, MAIN)))
+        ledger = held.enter_context(contextlib.closing(Ledger(home)))
+        commits = ledger.of(MAIN)
         manifest = commits.recover()
         if latest_version(home):
-            manifest = begin(commits, manifest, now_us())
+            manifest = commits.take_up(manifest, now_us())
         _check(home, manifest.offset.definition, declaration)
         held.enter_context(writing(f'table "{name}"'))
-        yield commits.tables.own(declaration)
+        yield ledger.tables.own(declaration)
 
 
 def _check(home: Home, version: int, declaration: TableDeclaration) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, StageRecord
 from hayase.engine.gate import BATCH_BYTES, Grants
+from hayase.engine.logs import end_of, index_of
 from hayase.streams import Index, StreamLog
 from hayase.streams.evolution import kept_in
 
@@ -31,9 +31,7 @@ __all__ = [
     "Range",
     "advance",
     "begun",
-    "end_of",
     "horizon",
-    "index_of",
     "ranges",
     "waits_until",
 ]
@@ -190,20 +188,6 @@ def advance(
     }
     settled = max(start.settled, settled_end)
     return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now}, settled)
-
-
-def index_of(log: StreamLog) -> Index | None:
-    """The index of a log; None if it is not laid out yet, which another lane is about to do: it is as good as empty."""
-    try:
-        return log.index()
-    except UnknownName:
-        return None
-
-
-def end_of(log: StreamLog) -> int:
-    """Where a log ends now; one that is not laid out yet, at its beginning."""
-    index = index_of(log)
-    return 0 if index is None else index.next
 
 
 def waits_until(

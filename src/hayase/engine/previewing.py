@@ -24,6 +24,7 @@ from hayase.engine.definitions import (
     latest,
     only_writer,
     planned,
+    readied,
     stages_of,
     with_readers,
 )

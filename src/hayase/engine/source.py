@@ -23,10 +23,8 @@ from hayase.engine.definitions import Definition, latest_version, load
 from hayase.engine.gate import FileGate
 from hayase.engine.governing import LaneGovernor
 from hayase.engine.home import Home
-from hayase.engine.logs import Logs
-from hayase.engine.positions import Batch, Offset, Range, advance, end_of, ranges
-from hayase.streams import StreamLog
-from hayase.streams.dead import SETTLED
+from hayase.engine.logs import Logs, settled_end
+from hayase.engine.positions import Batch, Offset, Range, advance, ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +66,6 @@ class LaneReader(DataSourceStreamReader):
         self._initial = options["initial"]
         self._gate = FileGate(self._home.gate(self._lane))
         self._governor = LaneGovernor(self._lane, self._slots)
-        self._settled = StreamLog(self._home.path, SETTLED)
         self._look_at = float("-inf")
 
     def __reduce__(self) -> tuple[type[LaneReader], tuple[dict[str, str]]]:
@@ -97,7 +94,7 @@ class LaneReader(DataSourceStreamReader):
         logs = Logs(self._home, definition)
         look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.told(), now, moment)
         tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
-        end = advance(since, definition, logs, look.grants, now, tick, end_of(self._settled))
+        end = advance(since, definition, logs, look.grants, now, tick, settled_end(self._home))
         at_once = end != since and governor.left_behind
         self._look_at = moment if at_once else moment + max(LOOK, look.look_again)
         governor.show(self._home, since, logs, now, moment)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, UnknownName
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
-from hayase.streams.dead import DEAD, dead_table
+from hayase.streams.dead import DEAD, VIEW, dead_table
 from hayase.streams.durable import make_directory, write_atomic
 from hayase.streams.records import row_texts
 
@@ -144,7 +144,7 @@ class _Reader:
         except BaseException as error:  # also SystemExit: a view does not end the pipeline
             name, count = self._view.stream, rows.num_rows
             letters = dead_table(
-                stage=f"view {name}",
+                stage=f"{VIEW}{name}",
                 version=None,
                 stream=name,
                 offsets=list(range(first, first + count)),

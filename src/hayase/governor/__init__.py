@@ -52,9 +52,9 @@ def policy_named(name: str, **options: Any) -> Policy:
 
     >>> policy_named("als", u=0.5)
     Adaptive(u=0.5, length=50, longest=1.0, seed=0)
-    >>> policy_named("fair")
+    >>> policy_named("informd")
     Traceback (most recent call last):
-    hayase.core.errors.UnknownName: unknown policy "fair"; known are: als, asc, informed, round-robin
+    hayase.core.errors.UnknownName: unknown policy "informd"; did you mean "informed"?
     """
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)

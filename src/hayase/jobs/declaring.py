@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 from hayase.core.declarations import JobDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.function_sources import source_of
-from hayase.core.job_data import is_function, names
+from hayase.core.job_data import is_function
+from hayase.core.plain_data import names
 from hayase.core.times import duration
 
 __all__ = ["Duration", "Job"]

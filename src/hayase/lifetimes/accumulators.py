@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from hayase.core.algebra import AGGREGATES
 from hayase.core.errors import DeclarationError
-from hayase.core.keys import check_key_type
+from hayase.core.keys import check_key_type, is_text
 from hayase.lifetimes.plans import Call
 
 __all__ = ["Accumulator", "Argument", "Layout", "Output", "layout", "result_type"]
@@ -77,7 +77,7 @@ def result_type(function: str, argument_type: pa.DataType | None, distinct: bool
         if function in AGGREGATES or ":" in function:
             raise DeclarationError(
                 f"{function} is not kept over this input",
-                "use it directly over a stream, in a window by Rows, or by Range with Slide",
+                "use it directly over a stream, in a window by Range with Slide, or by Rows that are partitioned as it is grouped",
             )
         raise DeclarationError(f"there is no aggregate {function}", f"use one of {', '.join(_FUNCTIONS)}")
     if distinct and function not in ("count", "min", "max"):
@@ -95,14 +95,6 @@ def _is_float(kind: pa.DataType) -> bool:
 
 def _is_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-        or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +183,6 @@ class Layout:
     @property
     def cell_words(self) -> int:
         return self.base + self.lines
-
-    def of_kind(self, kind: int) -> list[Accumulator]:
-        """The accumulators of a kind, in order."""
-        return [each for each in self.accumulators if each.kind == kind]
 
     def program(self) -> np.ndarray:
         """The accumulators as the loops take them."""
@@ -318,7 +306,7 @@ class _Builder:
 
 
 def _ordered_form(kind: pa.DataType) -> int:
-    if _is_text(kind):
+    if is_text(kind):
         return TEXT
     if _is_float(kind):
         return FLOAT

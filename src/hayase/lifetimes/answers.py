@@ -55,10 +55,6 @@ class Answers:
         self._latest = 0
         self.registers = Registers(("next", "born"), (0, 0))
 
-    def open_lanes(self) -> np.ndarray:
-        """Which lanes have an open row."""
-        return self._rows[: self._count] >= 0
-
     def follow(
         self, keys: np.ndarray, windows: np.ndarray, time: np.ndarray, there: np.ndarray, columns: Sequence[pa.Array],
         version: int, key_columns: Callable[[np.ndarray], list[pa.Array]],

@@ -13,26 +13,13 @@ from hayase.core.expressions import Projection
 from hayase.core.rooms import room
 from hayase.core.stages import Spoiled
 from hayase.lifetimes.plans import Scalar, UnionAll
-from hayase.lifetimes.relations import Delta, Span, Step
+from hayase.lifetimes.relations import Delta, Span, Stateless, Step
 from hayase.lifetimes.windows import chosen
 
 __all__ = ["ScalarOperator", "UnionOperator"]
 
 
-class _Stateless:
-    """The part of an operator that has no state."""
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        raise LookupError(f"there is no section {section!r}")
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        raise LookupError(f"there is no section {section!r}")
-
-    def size(self, section: str) -> int:
-        raise LookupError(f"there is no section {section!r}")
-
-
-class ScalarOperator(_Stateless):
+class ScalarOperator(Stateless):
     """Rows that satisfy a condition, as expressions. A row that raises is spoiled; its end, if it comes, is nobody's."""
 
     def __init__(self, node: Scalar) -> None:
@@ -62,7 +49,7 @@ class ScalarOperator(_Stateless):
         return Step(delta, (), (lost,))
 
 
-class UnionOperator(_Stateless):
+class UnionOperator(Stateless):
     """All rows of all children. Of n children the i-th's tuple k is named n * k + i."""
 
     def __init__(self, node: UnionAll) -> None:

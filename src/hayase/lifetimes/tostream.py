@@ -15,7 +15,7 @@ import pyarrow as pa
 from hayase.lifetimes.multisets import Alive, MultisetOperator, Swept
 from hayase.lifetimes.plans import Multiset, ToStream
 from hayase.lifetimes.registers import Registers
-from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.relations import OPEN, Delta, Span, Stateless, Step
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["ToStreamOperator"]
@@ -23,20 +23,11 @@ __all__ = ["ToStreamOperator"]
 _NEXT, _EMITTED = "next", "emitted"
 
 
-class _Istream:
+class _Istream(Stateless):
     """The starts of a relation. No state."""
 
     def advance(self, given: Delta, span: Span) -> Step:
         return Step(Delta(given.rows, given.start, np.full(len(given), OPEN), given.id))
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        raise LookupError(f"there is no section {section!r}")
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        raise LookupError(f"there is no section {section!r}")
-
-    def size(self, section: str) -> int:
-        raise LookupError(f"there is no section {section!r}")
 
 
 class _Dstream:

@@ -10,9 +10,10 @@ import io
 import json
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.serving.problems import Problem
@@ -21,11 +22,12 @@ from hayase.streams.record_text import record_text
 from hayase.streams.records import Conformed, Origin, conform, conform_rows
 from hayase.tables.payloads import json_bytes
 
-__all__ = ["ARROW", "JSON", "NDJSON", "content_type", "exact_json", "records_in"]
+__all__ = ["ARROW", "JSON", "NDJSON", "content_type", "exact_json", "read_as", "records_in"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
+_Model = TypeVar("_Model", bound=BaseModel)
 _ALSO = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
 
 
@@ -56,6 +58,16 @@ def exact_json(body: bytes, what: str = "the body") -> Any:
         raise Problem(400, f"{what} is nested too deep; make it flatter") from None
     except ValueError as error:  # not UTF-8, not JSON, or a number longer than Python takes
         raise Problem(400, f"{what} is not JSON: {error}") from None
+
+
+def read_as(body: bytes, model: type[_Model]) -> _Model:
+    """What a body asks for; a problem if that is not clear."""
+    found = exact_json(body)
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()[:10])
+        raise Problem(422, "; ".join(told)) from None
 
 
 def _decimal(text: str) -> float | Decimal:

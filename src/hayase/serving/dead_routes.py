@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Path, Query
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,7 +18,7 @@ from hayase.engine import letter_settling
 from hayase.engine.letter_edits import Editing, by_jq, in_turn, setting
 from hayase.engine.letter_settling import Settlement
 from hayase.engine.letters import Filter, Letter, Letters
-from hayase.serving.bodies import JSON, content_type, exact_json
+from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.desk import Desk, answer
 from hayase.serving.models import DropAsked, ReplayAsked
 from hayase.serving.parameters import Limit, instant_of
@@ -110,7 +109,7 @@ class DeadRoutes:
     async def _settled(self, request: Request, model: type[_Asked], work: Callable[[_Asked], Settlement]) -> Response:
         self.service.moment()
         content_type(request.headers, (JSON,))
-        asked = _read(await self.desk.body(request), model)
+        asked = read_as(await self.desk.body(request), model)
         report = await self.desk.run(work, asked)
         return Response(json_text(report.plain()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
@@ -151,16 +150,6 @@ def _one_at_a_time() -> Iterator[None]:
         yield
     except HomeInUse as error:
         raise Problem(409, str(error)) from None
-
-
-def _read(body: bytes, model: type[_Asked]) -> _Asked:
-    """What a body asks for; a problem if that is not clear."""
-    found = exact_json(body)
-    try:
-        return model.model_validate(found)
-    except ValidationError as error:
-        told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()[:10])
-        raise Problem(422, "; ".join(told)) from None
 
 
 def _filter(asked: DropAsked | ReplayAsked) -> Filter:

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from hayase.core.errors import DeclarationError, StageChanged
 from hayase.engine import changing
 from hayase.engine.definitions import Definition
-from hayase.serving.bodies import JSON, content_type, exact_json
+from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.desk import Desk, answer
 from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
 from hayase.serving.parameters import Name
@@ -119,11 +118,7 @@ class OperationRoutes:
         body = await self.desk.body(request)
         if len(body) > MOST_BYTES:
             raise _too_long()
-        try:
-            return model.model_validate(exact_json(body))
-        except ValidationError as error:
-            told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()[:10])
-            raise Problem(422, "; ".join(told)) from None
+        return read_as(body, model)
 
     async def _changed(self, change: Callable[[], Definition], name: str) -> Response:
         made = await self.desk.run(_taken, change)

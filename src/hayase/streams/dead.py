@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 
-__all__ = ["APPEND", "DEAD", "SETTLED", "dead_table"]
+__all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "dead_table"]
 
 APPEND = "append"
 """The stage that stands in dead letters of records refused before they entered a stream."""
+VIEW = "view "
+"""How the stage begins in dead letters of records that a view refused; the stream that it shows follows."""
 
 DEAD = StreamDeclaration(
     name="_dead",

@@ -17,8 +17,8 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import OffsetGone, StreamError, StreamFinished, UnknownName
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable, upkeep
-from hayase.streams.clock import event_times
 from hayase.streams.directory import LogDirectory, Tail
+from hayase.streams.event_time import event_times
 from hayase.streams.evolution import DECLARATION, Kept, kept_in, reconcile, under
 from hayase.streams.index import Entry, Index, segment_name
 from hayase.streams.segments import (

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar
 
+import pyarrow as pa
+
 from hayase.tables.payloads import (
     Amount,
     Json,
@@ -36,6 +38,7 @@ class Counter(ColumnType[Amount]):
 
     tag: ClassVar[int] = ord("C")
     methods: ClassVar[tuple[str, ...]] = ("incr",)
+    arrow: ClassVar[pa.DataType] = pa.float64()
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return amount_bytes(checked_amount(parameter))

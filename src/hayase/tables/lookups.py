@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
+from hayase.tables import TYPES
 from hayase.tables.entries import many_key_bytes
 from hayase.tables.payloads import Json, UnfitParameter, json_bytes
 from hayase.tables.table import Row, Table, open_reader
@@ -36,42 +37,28 @@ def _text(value: Json) -> str | None:
     return value if value is None or isinstance(value, str) else json_bytes(value).decode()
 
 
-def _texts(values: Sequence[Json]) -> list[str | None]:
-    return [_text(each) for each in values]
-
-
-def _entries(convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Json]], list[tuple[str, Any]]]:
-    return lambda value: [(key, convert(each)) for key, each in value.items()]
-
-
-_REGISTER, _SET = (pa.string(), _text), (pa.list_(pa.string()), _texts)
-_ARROW: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
-    "Counter": (pa.float64(), float),
-    "Register": _REGISTER,
-    "MinRegister": _REGISTER,
-    "MaxRegister": _REGISTER,
-    "GSet": _SET,
-    "TwoPhaseSet": _SET,
-    "ORSet": _SET,
-    "MapCounter": (pa.map_(pa.string(), pa.float64()), _entries(float)),
-    "MapRegister": (pa.map_(pa.string(), pa.string()), _entries(_text)),
-    "MapSet": (pa.map_(pa.string(), pa.list_(pa.string())), _entries(_texts)),
-    "DistinctCount": (pa.int64(), int),
-    "Quantiles": _REGISTER,
-}
-"""For each column type its Arrow type, and how a value is written."""
+def _written(kind: pa.DataType) -> Callable[[Any], Any]:
+    """How a value is written where a column of that type is wanted."""
+    if pa.types.is_map(kind):
+        convert = _written(kind.item_type)
+        return lambda value: [(key, convert(each)) for key, each in value.items()]
+    if pa.types.is_list(kind):
+        convert = _written(kind.value_type)
+        return lambda value: [convert(each) for each in value]
+    return float if pa.types.is_floating(kind) else int if pa.types.is_integer(kind) else _text
 
 
 def arrow_schema(declaration: TableDeclaration) -> pa.Schema:
     """The columns of a table, without its key."""
-    return pa.schema([(name, _ARROW[kind][0]) for name, kind in declaration.columns])
+    return pa.schema([(name, TYPES[kind].arrow) for name, kind in declaration.columns])
 
 
 def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordBatch:
     """Rows of a table, with all its columns."""
     columns = []
     for name, kind in declaration.columns:
-        arrow, convert = _ARROW[kind]
+        arrow = TYPES[kind].arrow
+        convert = _written(arrow)
         columns.append(pa.array([convert(row[name]) for row in rows], arrow))
     return pa.record_batch(columns, schema=arrow_schema(declaration))
 

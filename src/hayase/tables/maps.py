@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+import pyarrow as pa
+
 from hayase.tables.counters import checked_amount, summed
 from hayase.tables.payloads import (
     LARGEST,
@@ -127,6 +129,7 @@ class MapCounter(_Map[Amount]):
     """
 
     tag: ClassVar[int] = ord("c")
+    arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.float64())
 
     def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
         if not parameters or not {dict}.issuperset(map(type, parameters)) or {*map(len, parameters)} != {1}:
@@ -195,6 +198,7 @@ class MapRegister(_Map[Written]):
     """
 
     tag: ClassVar[int] = ord("r")
+    arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.string())
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)
@@ -227,6 +231,7 @@ class MapSet(_Map[set[bytes]]):
     """
 
     tag: ClassVar[int] = ord("s")
+    arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.list_(pa.string()))
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)

@@ -40,13 +40,12 @@ import yaml
 
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, nearest
-from hayase.core.yaml_nodes import Place, Written, compose, file_text, place_of
+from hayase.core.yaml_nodes import NodeReading, Place, Written, compose, file_text, is_null, kind_of, place_of, text_of
 from hayase.tables.jq import Jq
 from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleMistake, RuleSet, SourceRules, TableRules
 
 __all__ = ["RuleFile", "read_rules", "rules_in"]
 
-_NULL = "tag:yaml.org,2002:null"
 _DOCUMENT = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _METHOD = re.compile(r"[a-z][a-z_]{0,30}")
 _T = TypeVar("_T")
@@ -123,22 +122,17 @@ def _says_something(text: str) -> bool:
     return any(line.strip() and line.lstrip()[0] not in "#%" for line in text.splitlines())
 
 
-class _Reading:
+class _Reading(NodeReading):
     """One pass over the nodes of a file: gathers rules, places and mistakes, and goes on."""
 
     def __init__(self, jq: Jq):
+        super().__init__()
         self.jq = jq
-        self.source = ""
         self.source_node: yaml.Node | None = None
         self.sources: list[SourceRules] = []
         self.places: dict[tuple[int, str], Place] = {}
-        self.mistakes: list[Mistake] = []
         self.checked: dict[str, list[Mistake]] = {}
         self.number = 0
-
-    def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
-        place = place_of(node, self.source)
-        self.mistakes.append(Mistake(message, hint or None, None, place.line, place.column))
 
     def document(self, text: str) -> None:
         self.source = text
@@ -147,7 +141,7 @@ class _Reading:
         except DeclarationError as error:
             self.mistakes += error.mistakes
             return
-        if root is None or _is_null(root):
+        if root is None or is_null(root):
             return
         nodes = root.value if isinstance(root, yaml.SequenceNode) else [root]
         for node in nodes:
@@ -159,7 +153,7 @@ class _Reading:
         parts = self.parts(node, "the rules", _SOURCE, 'write "source: STREAM" and "branches:"')
         needed = {"source": 'add "source: STREAM"', "branches": 'add "branches:" and a list below it'}
         self.missing(node, parts, "the rules have", needed)
-        name = self.attempt(parts.get("source"), lambda each: _stream(_text(each)))
+        name = self.attempt(parts.get("source"), lambda each: _stream(text_of(each)))
         self.source_node = parts.get("source", node)
         branches = self.each(parts.get("branches"), '"branches"', self.branch)
         return SourceRules(name, branches) if name is not None else None
@@ -185,7 +179,7 @@ class _Reading:
         self.missing(node, parts, "a table has", {"table": 'add "tableName: NAME"'})
         if "ops" not in parts and "columns" not in parts and isinstance(node, yaml.MappingNode):
             self.wrong(node, 'a table has no "ops"', 'add "ops:" and a list below it, or "columns:"')
-        name = self.attempt(parts.get("table"), lambda each: checked_name("table", _text(each)))
+        name = self.attempt(parts.get("table"), lambda each: checked_name("table", text_of(each)))
         key = self.key(parts["key"]) if "key" in parts else None
         place = parts.get("table", node)
         operations = self.each(parts.get("ops"), '"ops"', lambda each: self.operation(each, key, place))
@@ -201,7 +195,7 @@ class _Reading:
         self.missing(node, parts, "an operation has", needed)
         if "key" in parts:
             key = self.key(parts["key"])
-        column = self.attempt(parts.get("column"), lambda each: checked_name("column", _text(each)))
+        column = self.attempt(parts.get("column"), lambda each: checked_name("column", text_of(each)))
         method = self.attempt(parts.get("method"), _method)
         value = self.program(parts["value"], "the value") if "value" in parts else None
         return self.made(node, {"table": table, **parts}, key, column, value, method)
@@ -211,7 +205,7 @@ class _Reading:
         if key is None:
             self.wrong(table, 'the table has "columns" but no "key"', 'add "key: JQ" beside "columns:"')
         for named, value in self.pairs(node, '"columns"').values():
-            column = self.attempt(named, lambda each: checked_name("column", _text(each)))
+            column = self.attempt(named, lambda each: checked_name("column", text_of(each)))
             methods = self.pairs(value, f'column "{column}"').values() if _is_mapping(value) else [(None, value)]
             for method_node, program in methods:
                 method = self.attempt(method_node, _method)
@@ -279,7 +273,7 @@ class _Reading:
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode) or not node.value:
-            shown = "an empty list" if isinstance(node, yaml.SequenceNode) else _shown(node)
+            shown = "an empty list" if isinstance(node, yaml.SequenceNode) else kind_of(node)
             self.wrong(node, f"{what} must be a list, not {shown}", 'begin each item with "- "')
             return ()
         return tuple(each for each in map(read, node.value) if each is not None)
@@ -287,24 +281,15 @@ class _Reading:
     def pairs(self, node: yaml.Node, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """Key -> (node of the key, node of the value)."""
         if not isinstance(node, yaml.MappingNode) or not node.value:
-            shown = "an empty one" if isinstance(node, yaml.MappingNode) else _shown(node)
+            shown = "an empty one" if isinstance(node, yaml.MappingNode) else kind_of(node)
             self.wrong(node, f"{where} must be a mapping, not {shown}", 'write "NAME: ..." below it')
             return {}
-        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.wrong(key, f"a key in {where} is {_shown(key)}", "a key is a name")
-            elif key.value in found:
-                line = place_of(found[key.value][0], self.source).line
-                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
-            else:
-                found[key.value] = (key, value)
-        return found
+        return self.entries(node, where)
 
     def parts(self, node: yaml.Node, where: str, names: Mapping[str, str], example: str) -> dict[str, yaml.Node]:
         """Meaning -> node of the value, for the keys that have a meaning there; the others are noted."""
         if not isinstance(node, yaml.MappingNode):
-            self.wrong(node, f"{where} must be a mapping, not {_shown(node)}", example)
+            self.wrong(node, f"{where} must be a mapping, not {kind_of(node)}", example)
             return {}
         found: dict[str, yaml.Node] = {}
         first: dict[str, str] = {}
@@ -327,33 +312,15 @@ class _Reading:
 _NAMES = {"table": "tableName", "column": "columnName", "value": "paramJq"}
 
 
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
-
-
 def _is_mapping(node: yaml.Node) -> bool:
     return isinstance(node, yaml.MappingNode)
-
-
-def _shown(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode):
-        return "nothing" if _is_null(node) else "text"
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
-
-
-def _text(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise DeclarationError(f"this must be text, not {_shown(node)}", "write it after the colon")
-    if _is_null(node) or not node.value:
-        raise DeclarationError("there is no value", "write one after the colon, or remove the key")
-    return str(node.value)
 
 
 def _program(node: yaml.Node, what: str) -> str:
     if not isinstance(node, yaml.ScalarNode):
         hint = "put jq that begins with { or [ in quotes"
-        raise DeclarationError(f"{what} must be a jq program, not {_shown(node)}", hint)
-    if _is_null(node):
+        raise DeclarationError(f"{what} must be a jq program, not {kind_of(node)}", hint)
+    if is_null(node):
         raise DeclarationError(f"{what} is missing", 'write jq after the colon; the jq program null in quotes, "null"')
     return str(node.value)
 
@@ -364,7 +331,7 @@ def _stream(name: str) -> str:
 
 
 def _method(node: yaml.Node) -> str:
-    text = _text(node)
+    text = text_of(node)
     if not _METHOD.fullmatch(text):
         raise DeclarationError(f'"{text}" cannot be the name of a method', "methods are incr, set, add, remove, ...")
     return text

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+import pyarrow as pa
+
 from hayase.tables.payloads import Json, pack, unpack, value_bytes, value_from
 from hayase.tables.types import ColumnType, Operation
 
@@ -42,6 +44,7 @@ class GSet(ColumnType[set[bytes]]):
 
     tag: ClassVar[int] = ord("G")
     methods: ClassVar[tuple[str, ...]] = ("add",)
+    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return value_bytes(parameter)
@@ -85,6 +88,7 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
 
     tag: ClassVar[int] = ord("2")
     methods: ClassVar[tuple[str, ...]] = ("add", "remove")
+    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return value_bytes(parameter)
@@ -138,6 +142,7 @@ class ORSet(ColumnType[dict[bytes, bytes]]):
 
     tag: ClassVar[int] = ord("O")
     methods: ClassVar[tuple[str, ...]] = ("add", "remove")
+    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
         return value_bytes(parameter)

@@ -36,6 +36,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
 from hayase.tables.payloads import Json, UnfitParameter, amount_of, kind_of, number, value_bytes
@@ -72,6 +73,7 @@ class DistinctCount(ColumnType[np.ndarray]):
 
     tag: ClassVar[int] = ord("D")
     methods: ClassVar[tuple[str, ...]] = ("add",)
+    arrow: ClassVar[pa.DataType] = pa.int64()
 
     def delta(self, method: str, parameter: Json) -> bytes:
         sketch = _library().hll_sketch(_BITS)

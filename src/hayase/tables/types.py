@@ -49,6 +49,8 @@ class ColumnType(ABC, Generic[State]):
     tag: ClassVar[int]
     methods: ClassVar[tuple[str, ...]]
     """The operations; the first is meant when none is named."""
+    arrow: ClassVar[pa.DataType] = pa.string()
+    """What a value is in queries and exports: a string, a double, an int64, or a list or a map of such."""
 
     @property
     def name(self) -> str:
