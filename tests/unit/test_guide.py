@@ -290,19 +290,21 @@ def test_the_readme_declares_what_can_be_run(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (ROOT / "README.md").read_text()
-    tables, jobs = (each.text for each in PAGES["README.md"].blocks("yaml"))
+    tables, jobs, operations = (each.text for each in PAGES["README.md"].blocks("yaml"))
     events = {
         "schema": "time timestamp, uuid string, type string, user_id string, amount double",
         "time": "time",
         "id": "uuid",
     }
     logs = {"schema": "time timestamp, address string", "time": "time"}
-    head = yaml.safe_dump({"pipeline": "shop", "streams": {"events": events, "logs": logs}})
+    orders = {"schema": "time timestamp, user string, amount double", "time": "time"}
+    head = yaml.safe_dump({"pipeline": "shop", "streams": {"events": events, "logs": logs, "orders": orders}})
     blocklist = "tables:\n  blocklist: {key: address, columns: {since: Register}}\n"
     (place / "access.py").write_text(FUNCTIONS)
-    (place / "pipeline.yaml").write_text(head + jobs + tables.replace("tables:\n", blocklist, 1))
+    (place / "scoring.py").write_text("def score(records):\n    return {'user': records[0]['user'], 'score': 1.0}\n")
+    (place / "pipeline.yaml").write_text(head + jobs + operations + tables.replace("tables:\n", blocklist, 1))
     stages = check_file(read_pipeline(place / "pipeline.yaml"))
-    assert [stage.name for stage in stages] == ["traffic", "purchases"]
+    assert [stage.name for stage in stages] == ["traffic", "scores", "purchases"]
     (event,) = re.findall(r"hayase rules try pipeline.yaml --event '(.*?)'", text)
     told = answer(capsys, monkeypatch, "rules", "try", place / "pipeline.yaml", "--source", "events", "--event", event)
     assert told.code == 0

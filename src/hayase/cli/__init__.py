@@ -88,7 +88,7 @@ def program() -> None:
 def main() -> None:
     """A command, by the arguments of this process; ends in SystemExit."""
     try:
-        app()
+        app(prog_name="hayase")  # also when it is run as a module
     except HayaseError as error:
         if is_verbose():
             raise
