@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test check fmt bench docs docs-serve test-kill lock java
+.PHONY: help setup demo test coverage check fmt bench docs docs-serve test-kill lock java
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ demo: setup java  ## run the demo: a shop's events, live, for about a minute
 
 test: setup java  ## run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+
+coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 % outside of the engine
+	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --dist loadgroup --cov --cov-report term
 
 test-kill: setup java  ## kill whole process trees, twenty times
 	@HAYASE_KILLS=20 $(BIN)/python -m pytest -m kill

@@ -38,6 +38,8 @@ BEHIND = 2.5
 """A queue is too long if it holds what comes in so many seconds, and a few records: a batch takes about one second."""
 FEW = 12
 WARM_UP = 5.0
+SETTLE = 12.0
+"""Seconds before lengths and waits count: the first batches are slow, and what they leave behind is waited for."""
 
 
 @dataclass(slots=True)
@@ -110,7 +112,7 @@ class Pool:
 
 def session_of(slots: int) -> Any:
     """A session with so many task slots, whatever the cores: its tasks sleep."""
-    return open_session(local_master(slots), settings={"spark.python.factory.idleWorkerMaxPoolSize": str(slots)})
+    return open_session(local_master(slots))
 
 
 @contextlib.contextmanager
@@ -221,7 +223,7 @@ def watched(session: Any, queues: int, workers: int, policy: str, seconds: float
     """A record a second in every queue: share of empty polls, length of a queue, seconds to completion."""
     lengths = []
     with pool(session, queues, workers, policy, **options) as found, found.arrivals(np.ones(queues)):
-        _watch(found, WARM_UP)
+        _watch(found, SETTLE)
         before, since = found.look(), time.time()
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What tests that interrupt a pipeline share: a script of acts, homes in memory, a gate that lets little through, a full disk."""
+"""What tests that interrupt a pipeline share: a script of acts, homes in memory, a gate, a full disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,14 +32,14 @@ class Act:
     upto: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Granting:
-    """A gate that lets so many records of a stream into a batch."""
+    """A gate that a test sets."""
 
-    limit: int
+    now: Grants = field(default_factory=Grants)
 
     def grants(self) -> Grants:
-        return Grants(limit=self.limit)
+        return self.now
 
 
 @contextmanager
@@ -48,6 +48,13 @@ def room_for_homes() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         yield Path(directory)
+
+
+@contextmanager
+def passing_home() -> Iterator[Path]:
+    """A home for one run, which waits for no disk."""
+    with room_for_homes() as directory, durable.thrown_away():
+        yield directory
 
 
 def check_deaths(act: Act, deaths: Deaths, check: Check) -> None:

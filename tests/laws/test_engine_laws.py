@@ -6,13 +6,9 @@ dead letters and figures are those of the plain model, and so of every other run
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from unittest import mock
 
 from hypothesis import HealthCheck, Phase, example, given, settings
@@ -24,6 +20,7 @@ from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
 from hayase.engine.upkeep import keep_house
 from hayase.streams import StreamLog
+from interruptions import Granting, room_for_homes
 from shop import Event, check, expected
 
 LAW = settings(
@@ -32,8 +29,6 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes
 )
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Where homes are made: a file system in memory, if there is one, as they are many."""
 
 amounts = st.none() | st.integers(-3, 9) | st.sampled_from([2**62, 2**63 - 1, -(2**63)])
 events = st.lists(
@@ -59,22 +54,6 @@ moments = st.lists(
     ),
     max_size=8,
 )
-
-
-@dataclass
-class Granting:
-    """A gate that a test sets."""
-
-    now: Grants = field(default_factory=Grants)
-
-    def grants(self) -> Grants:
-        return self.now
-
-
-@contextmanager
-def fresh_home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        yield Path(directory)
 
 
 def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Moment], tasks: int, finish: bool) -> None:
@@ -120,7 +99,7 @@ def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Momen
 def test_what_comes_out_depends_on_the_records_alone(
     given: list[Event], slack: int, script: list[Moment], tasks: int, buckets: int, finish: bool
 ) -> None:
-    with fresh_home() as home:
+    with room_for_homes() as home:
         pipeline = shop.shop(home, slack)
         pipeline.declaration = replace(pipeline.declaration, buckets=buckets)
         pipeline.apply()
@@ -136,7 +115,7 @@ def test_stages_at_different_places_do_not_touch_each_other(
     given: list[Event], slack: int, script: list[Moment]
 ) -> None:
     """A stage that is added later, removed, added again or reset comes to what it would have come to from the start."""
-    with fresh_home() as home:
+    with room_for_homes() as home:
         early = shop.shop(home, slack, ["spend"])
         early.apply()
         half = len(given) // 2
@@ -166,7 +145,7 @@ def test_stages_at_different_places_do_not_touch_each_other(
 def test_reset_from_now_takes_only_what_comes(
     before: list[Event], after: list[Event], slack: int, script: list[Moment]
 ) -> None:
-    with fresh_home() as home:
+    with room_for_homes() as home:
         pipeline = shop.shop(home, slack, ["spend", "ranks"])
         pipeline.apply()
         disturbed(pipeline, before, [], 1, finish=False)
@@ -190,7 +169,7 @@ def test_reset_from_now_takes_only_what_comes(
 def test_a_silent_stream_follows_the_wall_clock_and_the_decision_stands(times: list[int], pauses: list[int]) -> None:
     """Seconds: a pause of more than 3 lets the clock follow; what then is older than the clock is late for good."""
     second, idle_after, slack = 1_000_000, 3, 1
-    with fresh_home() as home:
+    with room_for_homes() as home:
         now = 0
 
         def wall_clock() -> int:
@@ -228,7 +207,7 @@ def test_lateness_behind_a_filter_does_not_depend_on_batches() -> None:
     given = [Event(100, "a", 0), Event(10, "a", 5)]
     counts = []
     for steps in (0, 3):
-        with fresh_home() as home:
+        with room_for_homes() as home:
             pipeline = shop.shop(home, 0, ["big"])
             pipeline.query("bigs", "select user, count(*) as n from big group by user")
             pipeline.apply()

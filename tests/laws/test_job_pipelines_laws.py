@@ -6,10 +6,8 @@ However the records are cut into appends, firings, batches, tasks and buckets, w
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import access_log
 import hayase as hy
 from access_log import BEGIN, Moment, after_all, check_figures, disturbed, moved, plain, requests, statistics, total
 from examples import sensor_watch
-from hayase.streams import durable
+from interruptions import passing_home
 
 LAW = settings(
     max_examples=12,
@@ -31,7 +29,6 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred files: shrinking would take minutes
 )
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 MINUTE = timedelta(minutes=1)
 
 moments = st.lists(
@@ -47,12 +44,6 @@ moments = st.lists(
 )
 runs = st.fixed_dictionaries({"script": moments, "tasks": st.integers(1, 3), "at_once": st.booleans()})
 buckets = st.integers(1, 3)
-
-
-@contextmanager
-def fresh_home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory, durable.thrown_away():
-        yield Path(directory)
 
 
 def at(seconds: float) -> Any:
@@ -90,7 +81,7 @@ def test_word_count_and_statistics_of_a_log_depend_on_the_log_alone(
     seed: int, length: int, run: dict[str, Any], of: int
 ) -> None:
     log = requests(seed, length, hours=length / 120)
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = access_log.monitor(home, of)
         by_function = pipeline.job("words", reads="lines", every="3 seconds")
         by_function.map(words)
@@ -135,7 +126,7 @@ samples = st.lists(
 @LAW
 @given(samples, runs, buckets)
 def test_the_moving_average_of_15_minutes_every_6(rows: list[dict[str, Any]], run: dict[str, Any], of: int) -> None:
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = pipeline_of(home, "sensor string, value bigint", of, slack="2 hours")
         sums = pipeline.job("sums", reads="events")
         sums.map(with_one)
@@ -191,7 +182,7 @@ def rows_of(some: list[tuple[Any, int]]) -> list[dict[str, Any]]:
 def test_a_merge_is_a_hash_join(stored: list[Any], came: list[Any], script: list[Moment], tasks: int, of: int) -> None:
     """All sides, firing by firing, against a table that a job has filled."""
     came = came * 3
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = pipeline_of(home, "key string, value bigint", of)
         pipeline.stream("deliveries", "time timestamp, key string, value bigint")
         pipeline.table("stock", key=["kind", "size"], amount=hy.Counter(), seen=hy.MaxRegister())
@@ -293,7 +284,7 @@ def picky(key: str, values: list[int]) -> tuple[str, int]:
 @given(st.lists(st.sampled_from([*FAULTS, "fine", "good", "refused"]), max_size=40), runs, buckets)
 @example([*FAULTS, "fine", "refused", *FAULTS], {"script": [], "tasks": 1, "at_once": True}, 2)
 def test_a_function_that_fails_costs_the_record_alone(whats: list[str], run: dict[str, Any], of: int) -> None:
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = pipeline_of(home, "what string", of)
         mapped = pipeline.job("mapped", reads="events")
         mapped.map(faulty)
@@ -339,7 +330,7 @@ def test_values_come_in_the_order_of_their_times_on_request(
     some: list[tuple[str, int]], run: dict[str, Any], of: int
 ) -> None:
     rows = [{"time": at(second), "sensor": sensor, "value": second} for sensor, second in some]
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = pipeline_of(home, "sensor string, value bigint", of)
         for name, order in (("ordered", "time"), ("unordered", None)):
             job = pipeline.job(name, reads="events")
@@ -374,7 +365,7 @@ def test_loops_end_by_themselves_or_after_so_many_rounds(
     some: list[tuple[str, int]], run: dict[str, Any], of: int, rounds: int
 ) -> None:
     rows = [{"time": at(number), "sensor": sensor, "value": value} for number, (sensor, value) in enumerate(some)]
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = pipeline_of(home, "sensor string, value bigint", of)
         pipeline.job("steps", reads="events").map(collatz, reads=["events", "again"], also="again")
         doubling = pipeline.job("doubling", reads="events", rounds=rounds)
@@ -414,7 +405,7 @@ def test_changes_of_sensors_are_those_of_a_plain_program(
     some: list[tuple[str, float]], run: dict[str, Any], of: int
 ) -> None:
     rows = [{"time": at(number), "sensor": sensor, "raw": raw} for number, (sensor, raw) in enumerate(some)]
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = moved(sensor_watch.p, home, of)
         given_ones = [
             {"time": at(0), "id": each, "sensor": each, "scale": scale, "zero": zero}

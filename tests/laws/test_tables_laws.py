@@ -7,13 +7,10 @@ dead letters and figures are those of the plain model.
 from __future__ import annotations
 
 import random
-import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -27,9 +24,9 @@ from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.upkeep import fold_tables, keep_house
-from hayase.streams import durable
 from hayase.tables.stores import open_secondary
 from hayase.tables.table import TooOld
+from interruptions import Granting, passing_home
 from purchases import TABLES, Log, Row, answers_of, check, expected, market
 
 LAW = settings(
@@ -38,7 +35,6 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes
 )
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 FOR_EVER = 2**40
 
 countries, users = st.sampled_from(["jp", "fr", "日本", None]), st.sampled_from(["a", "b", "", "a\0", None])
@@ -116,22 +112,6 @@ moments = st.lists(
 )
 
 
-@dataclass
-class Granting:
-    """A gate that a test sets."""
-
-    now: Grants = field(default_factory=Grants)
-
-    def grants(self) -> Grants:
-        return self.now
-
-
-@contextmanager
-def fresh_home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory, durable.thrown_away():
-        yield Path(directory)
-
-
 def fold(pipeline: hy.Pipeline, runner: InProcess) -> int:
     """Fold everything that is old enough."""
     definition = latest(pipeline.home)
@@ -184,7 +164,7 @@ def fold_at_last(pipeline: hy.Pipeline) -> int:
 def test_a_table_depends_on_the_events_alone(
     log: Log, script: list[Moment], tasks: int, buckets: int, together: bool
 ) -> None:
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = market(home, fold_after=10, horizon=FOR_EVER, buckets=buckets, together=together)
         disturbed(pipeline, log, script, tasks)
         check(pipeline, log, FOR_EVER)
@@ -197,7 +177,7 @@ def test_a_table_depends_on_the_events_alone(
 def test_what_is_older_than_the_horizon_is_a_dead_letter_and_everything_else_counts_once(
     log: Log, script: list[Moment], horizon: int, fold_after: int
 ) -> None:
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = market(home, min(fold_after, horizon), horizon)
         disturbed(pipeline, log, script)
         check(pipeline, log, horizon)
@@ -209,7 +189,7 @@ def test_what_is_older_than_the_horizon_is_a_dead_letter_and_everything_else_cou
 @given(logs(), moments, st.integers(0, 80), st.integers(0, 2**32))
 def test_as_of_is_a_replay_of_the_log_up_to_then(log: Log, script: list[Moment], fold_after: int, seed: int) -> None:
     """An answer as of a time is there as far back as nothing is folded, and is what a table is that never saw more."""
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = market(home, fold_after, FOR_EVER)
         disturbed(pipeline, log, script)
         fold_at_last(pipeline)
@@ -241,7 +221,7 @@ def test_two_orders_of_arrival_give_the_same_bytes(log: Log, one: list[Moment], 
     """Without a fold also the stores are equal, entry for entry; folded, snapshot for snapshot."""
     draw = random.Random(seed)
     shuffled = {source: draw.sample([*rows, *rows[::2]], len(rows) + len(rows[::2])) for source, rows in log.items()}
-    with fresh_home() as home:
+    with passing_home() as home:
         found = []
         for name, given_log, script in (("one", log, one), ("other", shuffled, other)):
             pipeline = market(home / name, fold_after=20, horizon=FOR_EVER, buckets=len(script) % 3 + 1)
@@ -265,7 +245,7 @@ def test_folding_between_the_manifest_and_the_table_counts_nothing_twice(
     log: Log, horizon: int, limits: list[int], fold_after: int
 ) -> None:
     """Upkeep is a thread of its own: it may look when a batch is committed that is not in the tables yet."""
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = market(home, min(fold_after, horizon), horizon)
         pipeline.apply()
         for source, rows in log.items():
@@ -316,7 +296,7 @@ def test_an_event_that_breaks_one_rule_counts_for_the_others() -> None:
         {"at": 8, "id": "h" * 2000, "user": "jiro", "amount": 8, "items": "z", "kind": None},
         {"at": 9, "id": "i", "user": "j" * 2000, "amount": 8, "items": "z", "kind": None},
     ]
-    with fresh_home() as home:
+    with passing_home() as home:
         pipeline = hy.Pipeline("events", home, clock=lambda: 0)
         schema = "at bigint, id string, user string, amount bigint, items string, kind string"
         pipeline.stream("events", schema, "at", id="id", time_unit="us", max_ahead=None)

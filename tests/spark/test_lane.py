@@ -160,7 +160,7 @@ def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: S
     append(pipeline, [Event(1, "a", 1), Event(2, "x" * (64 * 2**20), 1), Event(3, "a", 1)])
     pipeline.apply()
     with running(pipeline.home, session=spark) as lane:
-        until(lane._in_flight, lane)  # and leave while the batch runs
+        until(lane._lanes[MAIN]._in_flight, lane)  # and leave while the batch runs
     assert lane.manifest.totals["spend"].read == 3
     found = [(len(row["user"]), row["n"]) for row, _, _ in pipeline.results("spend").intervals()]
     assert found == [(1, 1), (2**26, 1)], "the third may still have company"

@@ -12,18 +12,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import hayase.cli
 import hayase.cli.append
 from command_line import Command
 from hayase.cli.following import Following, look
 from hayase.console.stopping import Stopping
+from hayase.console.tables import findings, ratios
 from hayase.core.clock import now_us
 from hayase.engine.doctor import Facts, diagnose
 from hayase.engine.home import Home
@@ -281,6 +284,21 @@ class TestStreams:
         assert (about["start"], about["next"], about["segments"]) == (0, 4, 4)
         assert about["latest_us"] - about["earliest_us"] == 9_000_000
 
+    def test_a_terminal_gets_tables(self, hayase_: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hayase.cli.streams.as_json", lambda wanted: wanted)
+        monkeypatch.setenv("COLUMNS", "120")
+        listed = hayase_("streams", "list").out.splitlines()
+        assert listed[0].split() == ["stream", "kind", "records", "size", "segments", "latest", "event"]
+        assert [line.split()[:3] for line in listed[2:]] == [
+            ["events", "stream", "4"], ["large", "results", "1"], ["totals", "results", "2"]
+        ]  # fmt: skip
+        shown = hayase_("streams", "show", "events").out
+        for told in ("events (stream)", "amount  double", "1 d", "everything", "4 (offsets 0 to 3)", "at 3, 1 behind"):
+            assert told in shown
+        tailed = hayase_("streams", "tail", "events", "-n", 2).out.splitlines()
+        assert "amount" in tailed[0]
+        assert len(tailed) >= 3
+
     def test_tail_gives_the_last_ones_in_order(self, hayase_: Command) -> None:
         answer = hayase_("streams", "tail", "events", "-n", 2)
         assert [json.loads(line)["amount"] for line in answer.out.splitlines()] == [2, 9]
@@ -380,9 +398,16 @@ class TestDoctor:
         disks={"/": 50 * 10**9}, packages={"pyspark": "4.3.0"}, required={"pyspark": ">=4.3,<4.4"},
     )  # fmt: skip
 
-    def states(self, **changed: object) -> dict[str, str]:
-        from dataclasses import replace
+    def test_findings_and_ratios_on_a_terminal(self) -> None:
+        console = Console(width=100, record=True, file=io.StringIO())
+        console.print(findings(diagnose(replace(self.FACTS, java=None))), ratios({"speed-up": 2.5, "batches": 3}))
+        told = console.export_text()
+        assert "✗  Java" in told
+        assert "✓  Python" in told
+        assert "JAVA_HOME" in told
+        assert "2.5" in told
 
+    def states(self, **changed: object) -> dict[str, str]:
         return {each.what: each.state for each in diagnose(replace(self.FACTS, **changed)) if each.state != "good"}  # type: ignore[arg-type]
 
     def test_a_good_machine_has_nothing_to_say(self) -> None:

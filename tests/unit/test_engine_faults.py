@@ -20,6 +20,7 @@ import shop
 from hayase.core.declarations import PipelineDeclaration, Retention
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
+from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
 from hayase.engine.manifests import Commits
 from hayase.engine.upkeep import keep_house
@@ -63,7 +64,7 @@ def _run(home: Path, limit: int = 100) -> None:
     pipeline = _pipeline(home)
     with pipeline.home.lock():
         pipeline.apply()
-        InProcess(pipeline.home, lambda: 100, gate=Granting(limit)).run_until_idle()
+        InProcess(pipeline.home, lambda: 100, gate=Granting(Grants(limit=limit))).run_until_idle()
 
 
 def _reset(home: Path) -> None:

@@ -29,6 +29,7 @@ from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import latest
+from hayase.engine.gate import Grants
 from hayase.engine.inprocess import InProcess
 from hayase.engine.ledger import Ledger
 from hayase.engine.manifests import Commits
@@ -58,7 +59,7 @@ def _run(home: Path, limit: int = 100) -> None:
     pipeline = _pipeline(home)
     with pipeline.home.lock():
         pipeline.apply()
-        with closing(InProcess(pipeline.home, lambda: 100, gate=Granting(limit))) as runner:
+        with closing(InProcess(pipeline.home, lambda: 100, gate=Granting(Grants(limit=limit)))) as runner:
             runner.run_until_idle()
 
 

@@ -102,7 +102,7 @@ def shown(renderable: RenderableType) -> str:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands find a terminal, which is wide."""
-    monkeypatch.setattr(hayase.cli.tables, "_as_json", lambda wanted: wanted)
+    monkeypatch.setattr(hayase.cli.tables, "as_json", lambda wanted: wanted)
     monkeypatch.setenv("COLUMNS", "160")
 
 

@@ -12,7 +12,7 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.places import locate
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def list_(
     wanted = _filter(None, stage, stream, reason, since, until, version, offsets)
     if grouped:
         groups = letters.groups(wanted, settled=settled)
-        if _as_json(json):
+        if as_json(json):
             _write(asdict(each) for each in groups[:limit])
         elif groups:
             from hayase.console.letters_view import group_table
@@ -97,7 +97,7 @@ def list_(
             _none(settled)
         return
     page = letters.newest(wanted, limit, settled=settled)
-    if _as_json(json):
+    if as_json(json):
         _write(_plain(each) for each in page.letters)
     elif page.letters:
         from hayase.console.letters_view import letter_list
@@ -121,7 +121,7 @@ def show(
     Example: [cyan]hayase dead show 17[/]
     """
     letter = _letters(locate(pipeline, home)).get(number)
-    if _as_json(json):
+    if as_json(json):
         _write([_plain(letter)])
     else:
         from hayase.console.letters_view import letter_details
@@ -320,7 +320,7 @@ def _ask(plan: Settlement, what: str, yes: bool) -> None:
 
 
 def _tell(report: Settlement, what: str, json: bool) -> None:
-    if _as_json(json):
+    if as_json(json):
         _write([report.plain()])
         return
     from hayase.console.letters_view import report_lines
@@ -330,10 +330,6 @@ def _tell(report: Settlement, what: str, json: bool) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- output
-
-
-def _as_json(wanted: bool) -> bool:
-    return wanted or not sys.stdout.isatty()
 
 
 def _none(settled: bool) -> None:

@@ -13,12 +13,10 @@ import typer
 from hayase.cli import completion, streams, tables
 from hayase.cli.append import FileFormat
 from hayase.cli.places import index_of, locate, log_of, names_of, reading, table_of, tables_of
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output, row_progress
 from hayase.core.errors import HayaseError, UnknownName
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from hayase.pipeline import Pipeline
     from hayase.streams import StreamLog
     from hayase.tables.load_sources import Rows
@@ -47,7 +45,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     """
     found = locate(pipeline, home)
     about = [*_streams(found), *_tables(found)]
-    if json or not sys.stdout.isatty():
+    if as_json(json):
         import orjson
 
         sys.stdout.write("".join(orjson.dumps(each).decode() + "\n" for each in about))
@@ -116,7 +114,7 @@ def load(
     from hayase.tables.load_sources import count_of
     from hayase.tables.results import TableResults
 
-    with _progress() as progress:
+    with row_progress() as progress:
         total = count_of(rows)
         reads, writes = (progress.add_task(f"{what} {name}", total=total) for what in ("rows for", "into"))
 
@@ -274,22 +272,6 @@ def _valid(pipeline: Pipeline, query: str) -> Rows:
     if query not in known:
         raise UnknownName("query", query, known)
     return Results(log_of(pipeline, query)).at_table()
-
-
-def _progress() -> Progress:
-    """Bars on stderr, seen only on a terminal; of a file of text it is not known how many rows there will be."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = errors()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,} rows"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- tuples

@@ -12,7 +12,7 @@ import typer
 from hayase.cli import completion
 from hayase.cli.places import locate
 from hayase.cli.project import Begin
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, output
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     found = locate(pipeline, home).home
     known = operations_of(found)
-    if json or not sys.stdout.isatty():
+    if as_json(json):
         _write({"name": name, **versions[-1].as_json()} for name, versions in known.items())
         return
     from hayase.console.tables import plain_table
@@ -259,7 +259,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
     now = history(found, name)[-1]
     code = None if now.declaration is None or now.declaration.code is None else found.code(now.declaration.code)
     about = {"name": name, **now.as_json(), "files": _files(code)}
-    if json or not sys.stdout.isatty():
+    if as_json(json):
         _write([about])
         return
     from hayase.console.tables import facts_grid
@@ -281,7 +281,7 @@ def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None
     from hayase.engine.changing import history
 
     versions = history(locate(pipeline, home).home, name)
-    if json or not sys.stdout.isatty():
+    if as_json(json):
         _write({"name": name, **each.as_json()} for each in versions)
         return
     from hayase.console.tables import plain_table

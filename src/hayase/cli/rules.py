@@ -11,7 +11,7 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.places import DEFAULT
-from hayase.cli.terminal import AsJson, output
+from hayase.cli.terminal import AsJson, as_json, output
 from hayase.core.errors import HayaseError, UnknownName
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def try_(
         for number, text in enumerate(given, 1):
             trial = {"event": number, "source": chosen, **trying(chosen, text)}
             refused = refused or bool(trial["refusals"])
-            _show(trial, typed, json or not sys.stdout.isatty())
+            _show(trial, typed, as_json(json))
     if refused:
         raise typer.Exit(1)
 

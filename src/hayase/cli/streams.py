@@ -13,7 +13,7 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.places import index_of, kind_of, locate, log_of, names_of
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     found = locate(pipeline, home)
     about = [_about(found, log_of(found, name), kind_of(found, name)) for name in names_of(found)]
-    if _as_json(json):
+    if as_json(json):
         for each in about:
             _write_json(each)
     else:
@@ -70,7 +70,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
     log = log_of(found, name)
     about = _about(found, log, kind_of(found, name))
     about |= {"earliest_us": _earliest(log), "readers": _readers(found, log)}
-    if _as_json(json):
+    if as_json(json):
         from dataclasses import asdict
 
         _write_json({**about, "declaration": asdict(log.declaration)})
@@ -97,7 +97,7 @@ def tail(
     log = log_of(found, name)
     index = index_of(log)
     at = max(index.start, index.next - count)
-    printer = _Printer(log, as_json=_as_json(json), spare=12 if follow else 0)
+    printer = _Printer(log, as_json=as_json(json), spare=12 if follow else 0)
     with contextlib.suppress(*([KeyboardInterrupt] if follow else [])):  # Ctrl-C is how following ends
         printer.print(at, index.next)
         at = index.next
@@ -162,10 +162,6 @@ def finish(name: Name, pipeline: PipelineOption = None, home: HomeOption = None)
         raise HayaseError(f'"{name}" is written by a query and finishes when the streams that it reads do')
     found.finish(name)
     typer.echo(f"{name} is finished: it takes no more records")
-
-
-def _as_json(wanted: bool) -> bool:
-    return wanted or not sys.stdout.isatty()
 
 
 def _write_json(about: dict[str, Any]) -> None:

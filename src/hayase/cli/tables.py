@@ -11,12 +11,10 @@ import typer
 
 from hayase.cli import completion
 from hayase.cli.places import locate, reading, table_of, tables_of
-from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, errors, output
+from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output, row_progress
 from hayase.core.errors import HayaseError, UnknownName, nearest
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from hayase.core.declarations import TableDeclaration
     from hayase.pipeline import Pipeline
     from hayase.tables.table import Table
@@ -59,7 +57,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     """
     found = locate(pipeline, home)
     about = [_about(found, each) for each in tables_of(found)]
-    if _as_json(json):
+    if as_json(json):
         _write(about)
     elif about:
         from hayase.console.table_view import table_list
@@ -79,7 +77,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
     found = locate(pipeline, home)
     table = table_of(found, name)
     about, rules = _about(found, table), _feeding(found, table)
-    if _as_json(json):
+    if as_json(json):
         ages = {"fold_after_us": table.fold_after, "horizon_us": table.horizon}
         _write([{**about, "columns": dict(table.columns), **ages, "rules": rules}])
     else:
@@ -115,7 +113,7 @@ def get(
         if row is None:
             raise HayaseError(_missing(reader, parts, key, as_of, json_key))
     whole = {**dict(zip(table.key, parts)), **row}
-    if _as_json(json):
+    if as_json(json):
         _write([whole])
     else:
         from hayase.console.table_view import row_grid
@@ -156,12 +154,12 @@ def scan(
     if begins is not None and len(parts) == len(table.key):
         raise HayaseError(f"--begins speaks of the part behind the prefix, and {_called(table)}; leave one of them out")
     chosen, moment = _chosen(table, columns), _moment(as_of)
-    write, shown = _write if _as_json(json) else _Printer().print, False
+    write, shown = _write if as_json(json) else _Printer().print, False
     with reading(found, table) as reader:
         for rows in _pages(reader, limit, prefix=parts, text_prefix=begins, columns=chosen, as_of=moment):
             write(rows)
             shown = True
-    if not (shown or limit == 0 or _as_json(json)):
+    if not (shown or limit == 0 or as_json(json)):
         errors().print(f"no rows in {name}" + (" with such keys" if parts or begins else " yet"), style="dim")
 
 
@@ -186,7 +184,7 @@ def export(
     found = locate(pipeline, home)
     table = table_of(found, name)
     chosen, moment = _chosen(table, columns), _moment(as_of)
-    with reading(found, table) as reader, _progress() as progress:
+    with reading(found, table) as reader, row_progress() as progress:
         bar = progress.add_task(f"from {name}", total=reader.info().keys or None)
         pages = _pages(reader, None, columns=chosen, as_of=moment)
         done = write_table(table, chosen, pages, file, lambda rows: progress.advance(bar, rows))
@@ -195,10 +193,6 @@ def export(
         values = "value was" if count == 1 else "values were"
         note = f"{count:,} {values} rounded in {column}, to what a double holds; .ndjson keeps every digit"
         errors().print(note, style="yellow", markup=False, soft_wrap=True)
-
-
-def _as_json(wanted: bool) -> bool:
-    return wanted or not sys.stdout.isatty()
 
 
 def _write(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -353,19 +347,3 @@ class _Printer:
             self._columns = Columns(list(texts[0]), texts, first + len(texts), console.width)
         console.print(record_table(self._columns, first, texts, header=header))
         self._shown += len(rows)
-
-
-def _progress() -> Progress:
-    """A bar on stderr, seen only on a terminal; how many rows there will be is known about."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = errors()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,} rows"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = [
     "AsJson",
@@ -17,9 +19,11 @@ __all__ = [
     "PipelineFile",
     "PipelineOption",
     "Verbose",
+    "as_json",
     "errors",
     "is_verbose",
     "output",
+    "row_progress",
 ]
 
 _verbose = False
@@ -63,6 +67,11 @@ Master = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as always when the output is not a terminal.")]
 
 
+def as_json(wanted: bool) -> bool:
+    """Whether to write JSON lines: if that is wanted, or nobody looks."""
+    return wanted or not sys.stdout.isatty()
+
+
 def output() -> Console:
     """The console on stdout."""
     from rich.console import Console
@@ -75,3 +84,19 @@ def errors() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def row_progress() -> Progress:
+    """Bars on stderr, seen only on a terminal. How many rows there will be need not be known."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = errors()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,} rows"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

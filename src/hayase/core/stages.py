@@ -31,6 +31,7 @@ __all__ = [
     "Refusals",
     "Spoiled",
     "Stage",
+    "Stateless",
     "Tuples",
 ]
 
@@ -139,6 +140,21 @@ class Kernel(Protocol):
 
     def size(self, section: str) -> int:
         """How many tuples of a section are alive."""
+
+
+class Stateless:
+    """The part of a kernel that there is nothing to do for where nothing is kept."""
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """There is nothing to take up."""
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Nothing is."""
+        return rows.slice(0, 0)
+
+    def size(self, section: str) -> int:
+        """Nothing."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import Lookup
 from hayase.core.times import duration_text
-from hayase.lifetimes.plans import JoinKind
+from hayase.lifetimes.plans import JoinKind, WindowKind
 
 __all__ = [
     "Aggregate", "AggregateCall", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "Project", "SetOperation",
@@ -54,7 +54,7 @@ class Window:
     spells them; only with rows. `several` are the lengths of many windows, with what the column `window` says of each.
     """
 
-    kind: Literal["range", "rows", "unbounded"]
+    kind: WindowKind
     length: int = 0
     slide: int | None = None
     partition: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, assert_never
 
 import pyarrow as pa
 
@@ -163,8 +163,10 @@ class _Assembly:
             window = plans.Range(source.window.length or self.grain, source.window.slide, self.grain)
         elif source.window.kind == "rows":
             window = plans.Rows(source.window.length, self.ticks(source.declaration.name), source.window.slide or 1)
-        else:
+        elif source.window.kind == "unbounded":
             window = plans.Unbounded()
+        else:
+            assert_never(source.window.kind)
         return plans.Windowed(number, window, schema)
 
     def _reading(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hayase.core.errors import Mistake
-from hayase.lifetimes.plans import JoinKind
+from hayase.lifetimes.plans import JoinKind, WindowKind
 
 __all__ = [
     "Combined", "Condition", "Item", "Joined", "Membership", "Named", "Nested", "Part", "Plain", "Query", "Relation",
@@ -82,7 +82,7 @@ class WindowText:
     """
 
     part: Part
-    kind: Literal["range", "rows", "unbounded"]
+    kind: WindowKind
     length: int = 0
     slide: int | None = None
     partition: tuple[Part, ...] = ()

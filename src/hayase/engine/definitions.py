@@ -41,6 +41,7 @@ __all__ = [
     "amend",
     "begin_anew",
     "compare",
+    "definition_of",
     "latest",
     "latest_version",
     "load",
@@ -161,6 +162,12 @@ def load(home: Home, version: int) -> Definition:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedState(f"the definition {path} cannot be read: {error}; restore it from a copy") from error
+
+
+@lru_cache(maxsize=64)
+def definition_of(home: Home, version: int) -> Definition:
+    """The same, read once per process: the file of a version never changes."""
+    return load(home, version)
 
 
 def _record_from(data: Mapping[str, Any]) -> StageRecord:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 from hayase.core.clock import now_us
 from hayase.core.errors import LaneFailed
 from hayase.engine import exchange
-from hayase.engine.definitions import latest_version
+from hayase.engine.definitions import definition_of, latest_version
 from hayase.engine.gate import FileGate, Grants
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, settled_end
@@ -34,12 +34,13 @@ from hayase.engine.mapping import blob_rows
 from hayase.engine.positions import Batch, advance
 from hayase.engine.reducing import Report, Task, reduce_bucket
 from hayase.engine.session import task_slots
-from hayase.engine.source import POLL, LaneSource, definition_of
+from hayase.engine.source import POLL
 
 __all__ = ["Lane"]
 
-TOO_SLOW = "Python worker failed to connect back"
-"""What Spark says of a Python process that has not started within ten seconds."""
+STARTING = ("Python worker failed to connect back", "java.io.OptionalDataException")
+"""What Spark says of a Python process that has not started within ten seconds, and of a task that it wrote down while another
+query was starting."""
 MOST_STARTS = 4
 """How often a lane is started, at most."""
 
@@ -105,7 +106,6 @@ class Lane:
         checkpoints = self._home.checkpoints(self._lane)
         shutil.rmtree(checkpoints, ignore_errors=True)
         session = self._session
-        session.dataSource.register(LaneSource)
         blobs = (
             session.readStream.format("hayase_lane")
             .option("home", str(self._home.path))
@@ -171,12 +171,12 @@ class Lane:
         return bool(self._query.isActive)
 
     def check(self) -> None:
-        """Raise what ended the query, if something did. One that ended since a busy machine did not get a process started in
-        time is started again."""
+        """Raise what ended the query, if something did. One that ended because Spark did not get it started, as happens on a
+        busy machine, is started again."""
         if self._query.isActive:
             return
         error = self._query.exception()
-        if error is not None and TOO_SLOW in str(error) and self._starts < MOST_STARTS:
+        if error is not None and any(each in str(error) for each in STARTING) and self._starts < MOST_STARTS:
             self._begin()
         elif error is not None:
             raise LaneFailed(f"lane {self._lane} failed: {_first_cause(error)}") from error
@@ -186,10 +186,14 @@ class Lane:
         if self._query.isActive:
             self._gate.set(Grants(open=False, at_once=self._at_once))
             until = time.monotonic() + patience
-            quiet_since = time.monotonic()
-            while self._query.isActive and time.monotonic() < min(until, quiet_since + 2 * POLL):
+            quiet_since: float | None = None
+            while self._query.isActive and time.monotonic() < until:
                 if self._in_flight():  # one that was planned just before the gate closed may still show
+                    quiet_since = None
+                elif quiet_since is None:
                     quiet_since = time.monotonic()
+                elif time.monotonic() >= quiet_since + 2 * POLL:
+                    break
                 time.sleep(0.01)
         self.stop()
 

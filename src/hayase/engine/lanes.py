@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
-from hayase.engine.definitions import latest_version
+from hayase.engine.definitions import definition_of, latest_version
 from hayase.engine.home import Home
 from hayase.engine.lane import Lane
 from hayase.engine.ledger import Ledger, together
 from hayase.engine.manifests import Manifest
-from hayase.engine.source import definition_of
+from hayase.engine.source import LaneSource
 
 __all__ = ["Lanes"]
 
@@ -42,20 +41,19 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._stopped = False
         self._counted = time.monotonic()
-        self._begin()
+        session.dataSource.register(LaneSource)
+        try:
+            self._begin()
+        except BaseException:
+            self.stop()
+            raise
 
     def _begin(self) -> None:
-        """Have the lanes that the newest definition needs. They start side by side: it takes each of them seconds."""
-        lanes = definition_of(self._home, latest_version(self._home)).lanes
-        missing = [name for name in lanes if name not in self._lanes]
-        if missing:
-            with ThreadPoolExecutor(len(missing)) as pool:
-                starting = {name: pool.submit(self._start, name) for name in missing}
-            self._lanes |= {name: each.result() for name, each in starting.items() if each.exception() is None}
-            if len(self._lanes) < len(lanes):
-                self.stop()
-            for each in starting.values():
-                each.result()
+        """Have the lanes that the newest definition needs. One after the other: started side by side, Spark now and then
+        writes down a task that cannot be read."""
+        for name in definition_of(self._home, latest_version(self._home)).lanes:
+            if name not in self._lanes:
+                self._lanes[name] = self._start(name)
 
     def _start(self, name: str) -> Lane:
         return Lane(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeVar
 
 from hayase.core.stages import MAIN
-from hayase.engine.definitions import Definition, latest, load
+from hayase.engine.definitions import Definition, definition_of, latest
 from hayase.engine.home import Home
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.positions import Offset
@@ -64,7 +63,7 @@ def together(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     if len(known) <= 1:
         return known[0] if known else Manifest()
     version = max(each.offset.definition for each in known)
-    named = _stages(home, version)
+    named = {each.name for each in definition_of(home, version).records}
     newest = max(known, key=lambda each: each.committed_at)
     return replace(
         newest,
@@ -84,11 +83,5 @@ def together(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     )
 
 
-@lru_cache(maxsize=64)
-def _stages(home: Home, version: int) -> frozenset[str]:
-    """The stages of a definition, which never changes."""
-    return frozenset(each.name for each in load(home, version).records)
-
-
-def _merged(several: Sequence[Mapping[str, _T]], named: frozenset[str]) -> dict[str, _T]:
+def _merged(several: Sequence[Mapping[str, _T]], named: set[str]) -> dict[str, _T]:
     return {name: value for each in several for name, value in each.items() if name in named}

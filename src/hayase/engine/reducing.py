@@ -175,8 +175,8 @@ class _Made:
     figures: dict[str, Figures] = field(default_factory=dict)
     letters: list[pa.Table] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    shares: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """For each stage, which share of its work is for which stream."""
+    seconds: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """For stages whose kernel tells it, the work for each stream."""
 
 
 def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequence[Mapping[str, Any]]) -> Report:
@@ -199,11 +199,12 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
     for party in _parties(definition, stages, batch, alone):
         began = time.perf_counter()
         steps: list[_Step] = []
+        shares: dict[str, Mapping[str, float]] = {}
         for record in party:
             stage = stages[record.name]
             mine = [each for each in rows if stage.name in each["stage"].split(",")]
             data = [each for each in mine if each["kind"] in ("data", "replayed")]
-            made.shares[stage.name] = _shares(stage, data)
+            shares[stage.name] = _shares(stage, data)
             if isinstance(stage.output, TableDeclaration):
                 _gather(task, stage, data, directory, made)
             elif stage.kernel is None:
@@ -215,8 +216,9 @@ def reduce_bucket(task: Task, bucket: int, definition: Definition, rows: Sequenc
         for record in party:
             seconds = (time.perf_counter() - began) / len(party)
             made.figures[record.name].seconds += seconds
-            for stream, share in made.shares[record.name].items():
-                made.figures[record.name].worked(stream, 0, seconds * share)
+            by_share = {stream: seconds * share for stream, share in shares[record.name].items()}
+            for stream, worked in made.seconds.get(record.name, by_share).items():
+                made.figures[record.name].worked(stream, 0, worked)
     if made.letters:
         letters = pa.concat_tables(made.letters)
         made.parts.append(_part(task, directory, DEAD.name, letters, DEAD, order=bucket))
@@ -501,7 +503,7 @@ class _Step:
             made.parts.append(_part(self.task, directory, output.name, outcome.rows, output, self.bucket))
         refused = self._letters(ready, outcome.refused, made)
         if any(outcome.seconds):
-            made.shares[self.stage.name] = self._shares(outcome.seconds)
+            made.seconds[self.stage.name] = self._by_stream(outcome.seconds)
         read = zip(self.stage.inputs, ready)
         figures = made.figures[self.stage.name]
         figures.written += outcome.rows.num_rows
@@ -515,11 +517,11 @@ class _Step:
         held.version = self.task.version
         return refs
 
-    def _shares(self, seconds: Sequence[float]) -> dict[str, float]:
-        """Which share of the work was for which stream, where the kernel knows."""
+    def _by_stream(self, seconds: Sequence[float]) -> dict[str, float]:
+        """The seconds of the inputs, by the streams that they are of. What a batch costs beside them is not the records'."""
         found: dict[str, float] = {}
         for each, took in zip(self.stage.inputs, seconds):
-            found[each.stream] = found.get(each.stream, 0.0) + took / sum(seconds)
+            found[each.stream] = found.get(each.stream, 0.0) + took
         return found
 
     def _waiting(self, held: _Held) -> int:

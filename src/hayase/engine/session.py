@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,8 +27,11 @@ JAVA_HINT = (
     "macOS: `brew install openjdk@17`) or point JAVA_HOME at it"
 )
 LEAST_JAVA = 17
-IDLE_WORKERS = 4
-"""Workers that Spark keeps for later: one that died there is noticed only when a task is given to it, and fails."""
+LEAST_IDLE = 4
+"""Workers that Spark keeps for later, or as many as there are slots: one that died there is noticed only when a task is given
+to it, and fails."""
+SLOTS_ELSEWHERE = 8
+"""Slots of an executor that is not on this machine, at a guess."""
 _SCRATCH = "hayase-spark-"
 
 _SETTINGS = {
@@ -43,8 +47,6 @@ _SETTINGS = {
     "spark.sql.ui.retainedExecutions": "1",
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
-    "spark.python.factory.idleWorkerMaxPoolSize": str(IDLE_WORKERS),
-    "spark.task.maxFailures": str(IDLE_WORKERS + 4),
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "hayase.engine.daemon",
@@ -71,7 +73,8 @@ def java_version() -> int | None:
 
 def local_master(cores: int | None = None) -> str:
     """This machine as a master. A task is tried often enough to outlive every idle worker that was killed meanwhile."""
-    return f"local[{cores or os.cpu_count()},{IDLE_WORKERS + 4}]"
+    slots = cores or os.cpu_count() or 1
+    return f"local[{slots},{max(LEAST_IDLE, slots) + 4}]"
 
 
 def task_slots(session: SparkSession) -> int:
@@ -129,8 +132,13 @@ def _local_settings(master: str) -> dict[str, str]:
     scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     quarter = psutil.virtual_memory().total // 4 // 2**20
+    local = re.match(r"local\[(\d+|\*)", master)
+    slots = SLOTS_ELSEWHERE if local is None else os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+    idle = max(LEAST_IDLE, slots)
     chosen = {
         "spark.master": master,
+        "spark.python.factory.idleWorkerMaxPoolSize": str(idle),
+        "spark.task.maxFailures": str(idle + 4),
         "spark.driver.memory": f"{max(1024, min(quarter, 4096))}m",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.local.dir": scratch,

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from hayase.core.clock import now_us
 from hayase.core.stages import MAIN
 from hayase.core.times import END
-from hayase.engine.definitions import Definition, latest_version, load
+from hayase.engine.definitions import Definition, definition_of, latest_version
 from hayase.engine.gate import FileGate
 from hayase.engine.governing import LaneGovernor
 from hayase.engine.home import Home
@@ -29,7 +29,7 @@ from hayase.engine.positions import Batch, Offset, Range, advance, ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["POLL", "LaneSource", "definition_of"]
+__all__ = ["POLL", "LaneSource"]
 
 POLL = 0.1
 """Seconds that the source looks out for new records before it tells Spark that there are none."""
@@ -167,12 +167,6 @@ class LaneSource(DataSource):
 
     def streamReader(self, schema: object) -> LaneReader:  # noqa: N802
         return LaneReader(self.options)
-
-
-@lru_cache(maxsize=64)
-def definition_of(home: Home, version: int) -> Definition:
-    """A definition, read once per process: the file of a version never changes."""
-    return load(home, version)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import values
-from hayase.core.stages import TIME, Outcome, Refusals, Spoiled
+from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
 from hayase.jobs.aggregates import Aggregates
 from hayase.jobs.emitting import Emission, unfit_for_table
 from hayase.jobs.functions import Step
@@ -23,22 +23,7 @@ from hayase.jobs.map_side import ROUNDS
 from hayase.jobs.outlets import Outlet
 from hayase.jobs.tuples import Shape, key_column, value_column
 
-__all__ = ["AggregateKernel", "Firing", "ReduceKernel", "Reducing", "Stateless", "aggregate_outcome", "refusals_of"]
-
-
-class Stateless:
-    """The part of `core.stages.Kernel` that there is nothing to do for."""
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Nothing is kept."""
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Nothing is."""
-        return rows.slice(0, 0)
-
-    def size(self, section: str) -> int:
-        """Nothing is."""
-        return 0
+__all__ = ["AggregateKernel", "Firing", "ReduceKernel", "Reducing", "aggregate_outcome", "refusals_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from hayase.core.keys import buckets as buckets_of
 from hayase.core.keys import values
-from hayase.core.stages import TIME, Outcome, Refusals, Spoiled
+from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
 from hayase.jobs.emitting import Emission
 from hayase.jobs.grouping import Groups
-from hayase.jobs.kernels import Firing, Reducing, Stateless, refusals_of
+from hayase.jobs.kernels import Firing, Reducing, refusals_of
 from hayase.jobs.stored import Stored, StoredKey, StoredRow
 from hayase.jobs.tuples import Unfit, key_column, key_text
 from hayase.streams.record_text import record_text

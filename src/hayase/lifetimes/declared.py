@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.keys import KeyIndex, check_key_type, encode, flags, hashes, values
-from hayase.core.stages import OFFSET, TIME, Spoiled
+from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO, Changes, Lifetimes
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slotted import grown
 from hayase.lifetimes.tuples import TupleStore
-from hayase.lifetimes.windows import Stateless, chosen
+from hayase.lifetimes.windows import chosen
 
 __all__ = ["DeclaredChanges", "DeclaredLifetimes"]
 
@@ -28,7 +28,7 @@ class DeclaredLifetimes(Stateless):
     """The result of another query. A row tells its end at once, or a second one with the same id tells it later."""
 
     def __init__(self, node: Lifetimes) -> None:
-        super().__init__(node.schema)
+        self.schema = node.schema
         self._input = node.input
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:

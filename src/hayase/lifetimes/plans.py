@@ -14,7 +14,8 @@ import pyarrow as pa
 
 __all__ = [
     "Aggregate", "Call", "Changes", "Join", "JoinKind", "Lifetimes", "Multiset", "Node", "Partition", "Range", "Rows",
-    "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "Windowed", "children",
+    "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "WindowKind", "Windowed",
+    "children",
 ]  # fmt: skip
 
 
@@ -57,6 +58,8 @@ class Unbounded:
 
 
 Window = Range | Rows | Partition | Unbounded
+WindowKind = Literal["range", "rows", "unbounded"]
+"""What a window goes by, as it is written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from hayase.core.stages import Spoiled, Tuples
 from hayase.core.times import BEGINNING, END
 
-__all__ = ["OPEN", "Delta", "Operator", "Span", "Stateless", "Step", "no_delta"]
+__all__ = ["OPEN", "Delta", "Operator", "Span", "Step", "no_delta"]
 
 OPEN = END
 """The end of a tuple that is alive now and whose end is not known yet."""
@@ -96,16 +96,3 @@ class Operator(Protocol):
 
     def size(self, section: str) -> int:
         """How many tuples of a section are alive."""
-
-
-class Stateless:
-    """The part of an operator that has no state."""
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        raise LookupError(f"there is no section {section!r}")
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        raise LookupError(f"there is no section {section!r}")
-
-    def size(self, section: str) -> int:
-        raise LookupError(f"there is no section {section!r}")

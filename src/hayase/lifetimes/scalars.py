@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from hayase.core.expressions import Projection
 from hayase.core.rooms import room
-from hayase.core.stages import Spoiled
+from hayase.core.stages import Spoiled, Stateless
 from hayase.lifetimes.plans import Scalar, UnionAll
-from hayase.lifetimes.relations import Delta, Span, Stateless, Step
+from hayase.lifetimes.relations import Delta, Span, Step
 from hayase.lifetimes.windows import chosen
 
 __all__ = ["ScalarOperator", "UnionOperator"]

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.stages import Stateless
 from hayase.lifetimes.multisets import Alive, MultisetOperator, Swept
 from hayase.lifetimes.plans import Multiset, ToStream
 from hayase.lifetimes.registers import Registers
-from hayase.lifetimes.relations import OPEN, Delta, Span, Stateless, Step
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["ToStreamOperator"]

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from hayase.core.keys import values
 from hayase.core.rooms import room
-from hayase.core.stages import OFFSET, TIME
+from hayase.core.stages import OFFSET, TIME, Stateless
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
 from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.tuples import TupleStore
 
-__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "Stateless", "UnboundedWindow", "chosen", "leaf"]
+__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "UnboundedWindow", "chosen", "leaf"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -71,29 +71,11 @@ def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
             return UnboundedWindow(node)
 
 
-class Stateless:
-    """A leaf that keeps nothing."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """There is nothing to take up."""
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Nothing is."""
-        return rows.slice(0, 0)
-
-    def size(self, section: str) -> int:
-        """Nothing."""
-        return 0
-
-
 class UnboundedWindow(Stateless):
     """Every tuple from its time on, for ever."""
 
     def __init__(self, node: Windowed) -> None:
-        super().__init__(node.schema)
+        self.schema = node.schema
         self._input = node.input
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
@@ -107,7 +89,7 @@ class RangeWindow(Stateless):
     """Every tuple from its time until the window's length later, in whole grains."""
 
     def __init__(self, node: Windowed, window: Range) -> None:
-        super().__init__(node.schema)
+        self.schema = node.schema
         self._input = node.input
         self._length, self._grain = max(window.length, window.grain), window.grain
 
