@@ -36,10 +36,10 @@ demo: setup java  ## run the demo: a shop's events, live, for about a minute
 	@$(BIN)/hayase demo
 
 test: setup java  ## run the tests
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 % outside of the engine
-	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --dist loadgroup --cov --cov-report term
+	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
 test-kill: setup java  ## kill whole process trees, twenty times
 	@HAYASE_KILLS=20 $(BIN)/python -m pytest -m kill

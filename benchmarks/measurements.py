@@ -25,7 +25,18 @@ from typing import Any
 import orjson
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("streams", "lanes", "latency", "lifetimes", "windows", "peers", "tables", "mapreduce", "governor")
+NAMES = (
+    "streams",
+    "lanes",
+    "latency",
+    "lifetimes",
+    "windows",
+    "peers",
+    "tables",
+    "mapreduce",
+    "governor",
+    "operations",
+)
 NOTES = {
     "windows": "0010-shared-windows",
     "tables": "0012-tables",
@@ -267,6 +278,10 @@ def governor(data: Data) -> Iterable[str]:
             ),
         ],
     )
+    if "spark" in data:
+        yield "On Spark, at a size that fits this machine:"
+        yield ""
+        yield from table(("", "ours"), [pair for name, each in data["spark"].items() for pair in _leaves(name, each)])
 
 
 def _percent(share: float) -> str:
@@ -384,6 +399,7 @@ SECTIONS = (
     Section("Paper 3: adaptive control (Uchiyama, Akama, Yamamuro)", "governor", governor),
     Section("Paper 4: conflict-free tables (Saito, Zenmyo)", "tables", tables),
     Section("Paper 5: continuous MapReduce (Nakada, Ogawa, Kudoh)", "mapreduce", mapreduce),
+    Section("Operations", "operations", engine),
     Section("Lanes", "lanes", engine),
     Section("Latency", "latency", engine),
     Section("Streams", "streams", engine),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,12 +25,16 @@ settings.register_profile(
 settings.load_profile("hayase")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, a file stays with one process, and all that needs a JVM with one too: it has a session."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group("spark" if folder in ("spark", "e2e") else item.path.stem))
+class SideBySide(LoadScopeScheduling):  # type: ignore[misc]
+    """Of tests that run side by side, those of a file stay with one process, and so do all that need a JVM: it has a session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(("tests/spark/", "tests/e2e/")) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SideBySide:
+    return SideBySide(config, log)
 
 
 @pytest.fixture(scope="session")
