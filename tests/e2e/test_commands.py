@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,7 @@ def test_ctrl_c_ends_a_tail_quietly(shop: Path) -> None:
         cwd=shop,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     ) as tail:
         assert tail.stdout is not None
         tail.stdout.readline()

@@ -20,7 +20,7 @@ import hayase as hy
 import marking
 from hayase.engine.changing import add_operation, remove_operation, update_operation
 from hayase.engine.lanes import Lanes
-from hayase.engine.running import run_until_idle, running
+from hayase.engine.running import running
 
 pytestmark = pytest.mark.spark
 HERE = str(Path(marking.__file__).parent)
@@ -50,7 +50,8 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(str, rows))
 
 
-def test_what_goes_from_lane_to_lane_is_what_it_is_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_what_goes_from_lane_to_lane_is_what_it_is_without_spark(tmp_path: Path) -> None:
     pipelines = []
     for name in ("with", "without"):
         p = shop(tmp_path / name)
@@ -65,8 +66,15 @@ def test_what_goes_from_lane_to_lane_is_what_it_is_without_spark(spark: SparkSes
         p.apply()
         pipelines.append(p)
     with_spark, without = pipelines
-    run_until_idle(with_spark.home, session=spark)
+    viewed: list[dict[str, Any]] = []
+
+    @with_spark.view("counts")
+    def look(records: list[dict[str, Any]]) -> None:
+        viewed.extend(records)
+
+    with_spark.run_until_idle()
     without.run_until_idle(spark=False)
+    assert texts(viewed) == texts(with_spark.results("counts").rows())
     for name in ("marks", "counts"):
         one, other = (texts(each.results(name).rows()) for each in pipelines)
         assert one == other, name
