@@ -26,10 +26,14 @@ settings.load_profile("hayase")
 
 
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]
-    """Of tests that run side by side, those of a file stay with one process, and so do all that need a JVM: it has a session."""
+    """Of tests that run side by side, those of a file stay with one process, and so do all that share the session. Some of
+    those on Spark start programs instead."""
+
+    PROGRAMS = ("tests/spark/test_faults.py", "tests/spark/test_shop.py")
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(("tests/spark/", "tests/e2e/")) else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        return "session" if file.startswith("tests/spark/") and file not in self.PROGRAMS else file
 
 
 @pytest.hookimpl(optionalhook=True)
