@@ -41,6 +41,7 @@ NOTES = {
     "windows": "0010-shared-windows",
     "tables": "0012-tables",
     "governor": "0013-governor",
+    "operations": "0015-operations",
     "mapreduce": "0014-jobs",
 }
 """Where the design notes have figures of a benchmark."""

@@ -57,7 +57,7 @@ def test_what_is_missing_is_said_and_quoted(place: Path) -> None:
     (place / "README.md").write_text("| totals (`lanes`) | 24.9 | ≥ 8 |\n")
     text = written(place, governor=GOVERNOR)
     assert "Not measured for this page: `hayase bench streams`," in text
-    assert "**Measured** (somewhere). 17 records.\n\n## Lanes" in text
+    assert "**Measured** (somewhere). 17 records.\n\n## Operations" in text
     assert "| totals (`lanes`) | 24.9 | ≥ 8 |" in text
     assert "`hayase bench governor`." not in text.partition("## ")[0]
 
