@@ -26,14 +26,11 @@ settings.load_profile("hayase")
 
 
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]
-    """Of tests that run side by side, those of a file stay with one process, and so do all that share the session. Some of
-    those on Spark start programs instead."""
-
-    PROGRAMS = ("tests/spark/test_faults.py", "tests/spark/test_shop.py")
+    """Of tests that run side by side, those of a file stay with one process, and so do all that start a JVM: some share a
+    session, and two at once would take each other's time."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "session" if file.startswith("tests/spark/") and file not in self.PROGRAMS else file
+        return "spark" if nodeid.startswith(("tests/spark/", "tests/e2e/")) else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
