@@ -12,17 +12,32 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from effort import LONG
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from command_line import Command
 
 
-# No test asserts a time, and a slow machine is no failure. CI tries the same examples every time; people try new ones.
+# No test asserts a time, and a slow machine is no failure. CI tries the same examples every time; people and long runs try
+# new ones, and a failure prints how to repeat it.
 settings.register_profile(
-    "hayase", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+    "hayase",
+    deadline=None,
+    derandomize="CI" in os.environ and not LONG,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("hayase")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked `long` to `make test-long`."""
+    left_out = [] if LONG else [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 class SideBySide(LoadScopeScheduling):  # type: ignore[misc]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from effort import LONG, sample
 from hayase.core.errors import HayaseError
 from hayase.engine import reducing
 from hayase.engine.gate import Grants
@@ -19,6 +20,8 @@ from hayase.streams import durable
 
 Check = Callable[[Path, int], None]
 """Takes a home to its end, and says whether it holds what it must when so much was appended."""
+DEATHS_CHECKED = 8
+"""How many of an act's deaths a short run checks."""
 Deaths = dict[str, list[tuple[str, Path]]]
 """What `kill -9` would leave at every durable step, by act: the step, and the home as it was then."""
 
@@ -58,9 +61,9 @@ def passing_home() -> Iterator[Path]:
 
 
 def check_deaths(act: Act, deaths: Deaths, check: Check) -> None:
-    """Every home that a death in the act left is started again and taken to the end."""
+    """Homes that a death in the act left are started again and taken to the end: all of them in a long run, else a sample."""
     assert deaths[act.name]
-    for step, home in deaths[act.name]:
+    for step, home in sample(deaths[act.name], most=DEATHS_CHECKED):
         reducing.forget_kernels()
         try:
             act.do(home)
@@ -86,9 +89,11 @@ class FullDisk:
 
 
 def check_full_disk(act: Act, before: Path, check: Check, patch: pytest.MonkeyPatch, each_of: int) -> None:
-    """The disk is full from each of the first so many steps of the act on, and from every ninth of the others: it says so, and
-    the same process goes on when there is room again. `before` is the home as it was when the act began."""
+    """The disk is full from each of the first so many steps of the act on (a third as many outside of long runs), and from every
+    ninth of the others: it says so, and the same process goes on when there is room again. `before` is the home as it was when
+    the act began."""
     room_for, met = 0, True
+    each_of, stride = (each_of, 9) if LONG else (each_of // 3, 27)
     while met:
         home = before.with_name(f"{before.name} full {room_for}")
         shutil.copytree(before, home)
@@ -104,4 +109,4 @@ def check_full_disk(act: Act, before: Path, check: Check, patch: pytest.MonkeyPa
         act.do(home)
         check(home, act.upto)
         shutil.rmtree(home)
-        room_for += 1 if room_for < each_of else 9
+        room_for += 1 if room_for < each_of else stride

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +15,11 @@ from hayase.governor.simulator import simulate
 AT_ONCE = Informed(u=0.0, seconds=1e-9, shortest=1e-7, longest=1e-7)
 """Whoever is free takes the next record the moment it is there: the servers of a textbook."""
 SEEDS = 8
+
+
+def long(*values: Any) -> Any:
+    """A case that `make test-long` takes."""
+    return pytest.param(*values, marks=pytest.mark.long)
 
 
 def runs(scenario: Scenario, policy: Policy) -> list[Outcome]:
@@ -48,14 +53,16 @@ def erlang_c(workers: int, load: float) -> float:
     return last / (total + last)
 
 
-@pytest.mark.parametrize(("factors", "second_moment"), [(constant, 1.0), (exponential, 2.0), (lognormal, math.e)])
+@pytest.mark.parametrize(
+    ("factors", "second_moment"), [long(constant, 1.0), (exponential, 2.0), long(lognormal, math.e)]
+)
 def test_one_worker_waits_as_pollaczek_and_khinchine_say(factors: Factors, second_moment: float) -> None:
     rate, service = 6.0, 0.1
     theory = rate * second_moment * service**2 / (2 * (1 - rate * service))
     assert_within_limits([each.wait for each in runs(one_queue(rate, 1, factors), AT_ONCE)], theory)
 
 
-@pytest.mark.parametrize(("workers", "rate"), [(2, 14.0), (4, 28.0)])
+@pytest.mark.parametrize(("workers", "rate"), [long(2, 14.0), long(4, 28.0)])
 def test_several_workers_wait_as_erlang_says(workers: int, rate: float) -> None:
     theory = erlang_c(workers, rate * 0.1) * 0.1 / (workers - rate * 0.1)
     outcomes = runs(one_queue(rate, workers, exponential), AT_ONCE)
@@ -71,7 +78,7 @@ def test_a_poller_waits_half_a_poll_longer() -> None:
     assert_within_limits([each.wait for each in outcomes], theory)
 
 
-@pytest.mark.parametrize("policy", [RoundRobin(), Adaptive(u=0.7), Informed()])
+@pytest.mark.parametrize("policy", [long(RoundRobin()), Adaptive(u=0.7), long(Informed())])
 def test_littles_law(policy: Policy) -> None:
     """Records that wait, counted every second, are the rate times the waiting time of those that were served."""
     rates = np.array([1.0, 2.0, 9.0])
@@ -81,7 +88,7 @@ def test_littles_law(policy: Policy) -> None:
     assert np.mean(waiting) == pytest.approx(np.mean(product), rel=0.05)
 
 
-@pytest.mark.parametrize("u", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("u", [long(0.0), long(0.5), 0.9])
 def test_empty_polls_against_u(u: float) -> None:
     """Figure 8. Time adds up: 28 workers = 3 of work + polls * rest + empty polls * 10 ms."""
     scenario = Scenario(Poisson(np.ones(30)), np.full(30, 0.1), 28, 360.0, 0.01, warmup=60.0)
@@ -91,6 +98,7 @@ def test_empty_polls_against_u(u: float) -> None:
     assert outcome.empty_share == pytest.approx(0.988, abs=0.002) if u == 0 else True
 
 
+@pytest.mark.long
 def test_the_informed_beside_those_who_poll() -> None:
     scenario = Scenario(Poisson(np.ones(30)), np.full(30, 0.1), 28, 360.0, 0.01, warmup=60.0)
     polling, informed = simulate(scenario, Adaptive()), simulate(scenario, Informed())
@@ -109,7 +117,7 @@ def test_workers_that_round_robin_needs(share: float, enough: bool) -> None:
     assert simulate(scenario, RoundRobin()).failed is not enough
 
 
-@pytest.mark.parametrize("queues", [50, 200])
+@pytest.mark.parametrize("queues", [50, long(200)])
 def test_load_sharing_needs_little_more_than_the_load(queues: int) -> None:
     rates = np.ones(queues)
     rates[-1] = 40
@@ -126,6 +134,7 @@ def test_load_sharing_among_quick_and_slow_queues() -> None:
     assert outcome.longest < 60
 
 
+@pytest.mark.long
 def test_lists_that_chance_made_unfair_do_not_stay() -> None:
     """Records like clockwork: after the first notice there is none, and the lists must be drawn anew all the same."""
     queues, seconds = 200, 700
@@ -171,6 +180,7 @@ def test_workers_that_come_are_used_and_those_that_go_are_missed(policy: Policy)
     assert gone.left > 3000
 
 
+@pytest.mark.long
 def test_nothing_is_handed_out_before_it_is_there() -> None:
     """Also where workers come and go all the time, and the next look was planned for when there was none."""
     changes = [(float(second), 2 + second % 2) for second in range(1, 120)]
@@ -198,6 +208,7 @@ def test_a_queue_that_is_too_long_ends_the_run() -> None:
     assert outcome.longest > 600
 
 
+@pytest.mark.long
 def test_ten_thousand_queues() -> None:
     count = 10_000
     for policy in (RoundRobin(), Adaptive(), Informed()):
