@@ -120,7 +120,7 @@ def test_bodies_that_ask_for_nothing(served: Shop, body: Any) -> None:
     problem(served.http.post("/tables/purchases", json=body), 422)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"keys": [NaN]}', b"1" * 5000])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"keys": [NaN]}'])
 def test_bodies_that_are_no_json(served: Shop, body: bytes) -> None:
     problem(served.http.post("/tables/purchases", content=body, headers={"content-type": "application/json"}), 400)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import re
 import socket
 from collections.abc import Iterator
@@ -10,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from starlette.routing import Route
 
 from hayase.core.clock import now_us
 from hayase.engine.home import Home
-from hayase.serving import Limits, Service, Status, create_app
+from hayase.serving import Limits, Service, Status, connections, create_app, incoming
+from hayase.serving.desk import Abandoned
 from hayase.serving.server import Address
 from serving_shop import Shop, shop
 
@@ -195,13 +199,134 @@ def test_too_many_requests_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             each.start()
         for _ in threads:
             begun.acquire()
-        answer = made.get("/health")
+        answer = made.get("/streams")
+        health = made.get("/health")  # which has a thread of its own, and is never one too many
         held.set()
         for each in threads:
             each.join()
         assert "3 requests are being answered" in problem(answer, 503)
         assert answer.headers["retry-after"] == "1"
-        assert made.get("/health").status_code == 200
+        assert health.status_code == 200
+
+
+def slow_body(made: Shop) -> socket.socket:
+    """A connection whose body has begun and does not go on."""
+    raw = socket.create_connection((made.server.address.host, made.server.address.port))
+    head = "POST /streams/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    raw.sendall(head.encode())
+    return raw
+
+
+def test_slow_bodies_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "_FRESH", 0.0)
+    with shop(tmp_path, limits=Limits(requests=3, bodies=4)) as made, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(slow_body(made)) for _ in range(8)]
+        for each in slow[:4]:
+            each.settimeout(60)
+            assert each.recv(100).startswith(b"HTTP/1.1 408")  # the newer ones have taken their places
+        assert made.get("/tables").status_code == 200
+        assert made.http.post("/streams/orders", json=ORDER).json()["accepted"] == 1
+
+
+def test_idle_connections_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_MOST", 16)
+    with shop(tmp_path) as made, contextlib.ExitStack() as stack:
+        place = (made.server.address.host, made.server.address.port)
+        idle = [stack.enter_context(socket.create_connection(place)) for _ in range(40)]
+        assert httpx.get(f"{made.server.url}/tables").status_code == 200
+        idle[0].settimeout(60)
+        with contextlib.suppress(ConnectionResetError):
+            assert idle[0].recv(1) == b""
+
+
+def test_work_that_nobody_waits_for_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(body: bytes, kind: str, *_: Any, check: Any) -> None:
+        begun.set()
+        try:
+            while True:
+                check()
+        except Abandoned:
+            ended.set()
+            raise
+
+    monkeypatch.setattr("hayase.serving.stream_routes.records_in", work)
+    with shop(tmp_path) as made:
+        with slow_body(made) as raw:
+            raw.sendall(b" " * 99)
+            assert begun.wait(60)
+        assert ended.wait(60)
+        assert made.get("/streams/orders").json()["next"] == 5
+
+
+def test_an_import_that_never_ends_is_ended(tmp_path: Path) -> None:
+    with shop(tmp_path, token=TOKEN, limits=Limits(seconds=300, trial=1.0)) as made:
+        source = "while True: pass\ndef score(rows): return []"
+        asked = {
+            "name": "scores",
+            "reads": ["orders"],
+            "function": "score",
+            "source": source,
+            "schema": "time timestamp, x int",
+        }
+        answer = made.http.post("/operations", json=asked, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=300)
+        assert "its import took longer than" in problem(answer, 422)
+
+
+# -- bodies that grow -----------------------------------------------------------------------------------------------------
+def ipc(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        (ipc(pa.table({"time": pa.nulls(10**6)})), 413, "1,000,000 rows or more"),
+        (ipc(pa.table({"user": pa.array(["x" * 1000]).take(pa.array([0] * 100_000))}), "zstd"), 413, "once it is decoded"),
+        (ipc(pa.table({"user": pa.FixedSizeListArray.from_arrays(pa.nulls(10**8), 10**8)})), 413, "100,000,001 values"),
+        (ipc(pa.table({"user": pa.DictionaryArray.from_arrays([0] * 100_000, ["x" * 10_000])})), 413, "bytes once it is"),
+        (ipc(pa.table({"user": pa.RunEndEncodedArray.from_arrays([10**9], ["x"])})), 413, "rows"),
+        (ipc(pa.table({"user": pa.RunEndEncodedArray.from_arrays([5], ["x"])})), 422, "is not taken here"),
+        (ipc(pa.table({"user": pa.array([["x"]], pa.list_view(pa.string()))})), 422, "is not taken here"),
+        (ipc(pa.table({"user": ["x"]}))[:-100], 400, "no Arrow stream"),
+    ],
+)  # fmt: skip
+def test_arrow_that_grows_is_refused_before_it_does(secured: Shop, body: bytes, status: int, reason: str) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/vnd.apache.arrow.stream"}
+    assert reason in problem(secured.http.post("/streams/orders", content=body, headers=headers), status)
+
+
+def test_arrow_of_the_common_encodings_is_taken(tmp_path: Path) -> None:
+    times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", tz="UTC"))
+    users = [
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.array(["a", "b"], pa.string_view()),
+        pa.array(["a", "b"], pa.large_string()),
+    ]
+    with shop(tmp_path) as made:
+        for user in users:
+            for compression in (None, "zstd", "lz4"):
+                body = ipc(pa.table({"time": times, "uuid": ["1", "2"], "user": user}), compression)
+                answer = made.http.post(
+                    "/streams/orders", content=body, headers={"Content-Type": "application/vnd.apache.arrow.stream"}
+                )
+                assert answer.json()["accepted"] == 2
+
+
+def test_a_body_of_very_many_records_is_refused_unread(secured: Shop) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    for body in (
+        b'[{"a":1}' + b',{"a":1}' * 900_000 + b"]",
+        b"[1" + b",1" * 4_000_000 + b"]",
+        b"[1" + b",1" * 300_000 + b"]",
+    ):
+        assert "send it in parts" in problem(secured.http.post("/streams/orders", content=body, headers=headers), 413)
 
 
 # -- faults ---------------------------------------------------------------------------------------------------------------

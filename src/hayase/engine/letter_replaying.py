@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.numbers import exact_loads
 from hayase.core.stages import MAIN
 from hayase.engine.definitions import Definition, stages_of
 from hayase.engine.logs import declared_streams
@@ -84,9 +84,9 @@ def _conformed(definition: Definition, stage: str, stream: str, letters: list[tu
     kept, records, bad = list[int](), list[object](), list[tuple[int, str, str]]()
     for at, (offset, text) in enumerate(letters):
         try:
-            records.append(orjson.loads(text))
+            records.append(exact_loads(text))
             kept.append(at)
-        except orjson.JSONDecodeError as error:
+        except ValueError as error:
             bad.append((offset, text, f"the replayed record is no JSON: {error}"))
     given = conform_rows(records, declaration, 0, Origin(lambda places: [str(each) for each in places]))
     wrong = {int(each.record): each.reason for each in given.refused}

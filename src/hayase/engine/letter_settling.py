@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HomeInUse, StreamFinished
+from hayase.core.numbers import exact_loads
 from hayase.engine.home import Home, writing
 from hayase.engine.letter_edits import Editing, Unedited
 from hayase.engine.letter_ways import Ways, is_append
@@ -261,7 +262,8 @@ def _fitting(
     report: Settlement,
 ) -> dict[int, str]:
     """The records, edited, as their stream takes them, by position; what does not fit is reported."""
-    values: list[Any] = [_value(each) for each in records]
+    # what nobody edits keeps the form of its numbers too: in a double column 1e23 is taken, and that integer is not
+    values: list[Any] = [_value(each, exact_loads if editing is None else read) for each in records]
     if editing is not None:
         values = editing(values, stream)
     good = [at for at, each in enumerate(values) if not isinstance(each, Unedited)]
@@ -277,10 +279,10 @@ def _fitting(
     return dict(zip((at for at in good if at not in reasons), row_texts(done.rows)))
 
 
-def _value(text: str) -> Any:
+def _value(text: str, loads: Callable[[str], Any]) -> Any:
     """A record to edit: the JSON object that it is, or its text."""
     try:
-        value = read(str(text))
+        value = loads(str(text))
     except (ValueError, RecursionError):
         return str(text)
     return value if isinstance(value, dict) else str(text)
@@ -362,7 +364,7 @@ def _append_once(letters: Letters, begun: Mapping[str, Any]) -> None:
     Nothing is done if the stream takes no more."""
     log = StreamLog.open(letters.home.path, begun["stream"])
     declaration = replace(log.declaration, max_ahead=None)  # how far it is ahead was judged before
-    rows = conform_rows([orjson.loads(each) for each in begun["records"]], declaration, letters.clock()).rows
+    rows = conform_rows([exact_loads(each) for each in begun["records"]], declaration, letters.clock()).rows
     try:
         done = log.append(rows, now=letters.clock(), producer=_PRODUCER, sequence=begun["sequence"])
     except StreamFinished:

@@ -5,23 +5,39 @@ It may fail for some of the sample, as poison is what dead letters are for, but 
 
 from __future__ import annotations
 
+import contextlib
 import time as clock
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
 from hayase.core.schemas import arrow_schema, ddl
-from hayase.operations.children import Children, Limits
+from hayase.operations.children import LOADING, Children, Limits
 from hayase.operations.functions import OperationFunction
 from hayase.operations.windows import WindowSpec
 
-__all__ = ["MOST_SAMPLES", "check_function"]
+__all__ = ["MOST_SAMPLES", "check_function", "trials_within"]
 
 MOST_SAMPLES = 20
 """Windows of a sample that a function is called on."""
 PATIENCE = 10.0
 """Seconds after which no further window is tried: somebody waits."""
+_UNTIL: ContextVar[float] = ContextVar("until", default=float("inf"))
+"""When all trials that are made here must have ended, by the monotonic clock."""
+
+
+@contextlib.contextmanager
+def trials_within(seconds: float) -> Iterator[None]:
+    """Bound the time of all trials inside: of the import, whatever that may take elsewhere, and of the windows together."""
+    token = _UNTIL.set(clock.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _UNTIL.reset(token)
 
 
 def check_function(
@@ -44,7 +60,10 @@ def check_function(
     declared = None
     if writes is not None:
         declared = pa.schema([each for each in arrow_schema(writes) if each.name != time])
-    children = Children(function, reads, declared, limits, time)
+    left = max(0.1, _UNTIL.get() - clock.monotonic())
+    limits = limits or Limits()
+    limits = replace(limits, seconds=min(limits.seconds, left))
+    children = Children(function, reads, declared, limits, time, min(LOADING, left))
     try:
         children.check()
         if sample is None or not sample.num_rows:
@@ -64,7 +83,7 @@ def _good(children: Children, sample: pa.RecordBatch, starts: np.ndarray, stops:
     """The windows for which the function works, of those that there is time for."""
     good: list[int] = []
     failed: list[DeclarationError] = []
-    until = clock.monotonic() + PATIENCE
+    until = min(clock.monotonic() + PATIENCE, _UNTIL.get())
     for at in range(len(starts)):
         try:
             _call(children, sample, starts[at : at + 1], stops[at : at + 1])

@@ -43,7 +43,7 @@ _MOST_WINDOWS = 4096
 _MOST_BYTES = 8 << 20
 """Windows, and bytes of rows, of one request: so many that it is worth it, so few that it can be sent again."""
 _GARBLED = Failure("crashed", "it spoiled what the process answers")
-_LOADING = 300.0
+LOADING = 300.0
 """Seconds that the import of a user's module may take."""
 _MOST_CARE = 3
 """New children in a row that fail at once: it is not what others left behind that makes them fail."""
@@ -119,7 +119,7 @@ class Children:
     """A function in child processes, one at a time. Several threads may call it; they take turns.
 
     `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`). A field of results
-    that is `ignored` is left out.
+    that is `ignored` is left out. The import of the function's module may take `loading` seconds.
     """
 
     def __init__(
@@ -129,8 +129,9 @@ class Children:
         writes: pa.Schema | None,
         limits: Limits | None = None,
         ignored: str | None = None,
+        loading: float = LOADING,
     ) -> None:
-        self.function, self.limits, self.ignored = function, limits or Limits(), ignored
+        self.function, self.limits, self.ignored, self.loading = function, limits or Limits(), ignored, loading
         self.reads = arrow_schema(ddl(reads))
         self.writes = None if writes is None else arrow_schema(ddl(writes))
         self.starts = 0
@@ -324,10 +325,13 @@ class Children:
             "ignored": self.ignored,
             "memory": self.limits.memory,
         }
+        until = time.monotonic() + self.loading
         try:
-            letter, body = template.answer(template.request(b"L", orjson.dumps(asked)), _LOADING)
+            letter, body = template.answer(template.request(b"L", orjson.dumps(asked)), self.loading)
         except Gone:
             _, how = ending(NURSERY.end(template))
+            if time.monotonic() >= until:
+                how = f"its import took longer than {self.loading:.3g} seconds, and was ended"
             raise DeclarationError(f"{self.function.name} cannot be loaded: {how}") from None
         if letter != b"=":
             NURSERY.end(template)

@@ -7,26 +7,30 @@ without the browser asking first, which it does in vain.
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Mapping
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.numbers import exact_loads
+from hayase.serving.arrow_bodies import Most, read_arrow
 from hayase.serving.problems import Problem
 from hayase.streams.formats import Format, read_records
 from hayase.streams.record_text import record_text
 from hayase.streams.records import Conformed, Origin, conform, conform_rows
 from hayase.tables.payloads import json_bytes
 
-__all__ = ["ARROW", "JSON", "NDJSON", "content_type", "exact_json", "read_as", "records_in"]
+__all__ = ["ARROW", "JSON", "MOST", "NDJSON", "content_type", "exact_json", "read_as", "records_in"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
+MOST = Most(rows=200_000, values=4_000_000, bytes=64 << 20)
+"""What one body may hold."""
+_AT_ONCE = 16_384
+"""Records that are looked at before it is asked again whether somebody waits for them."""
 _Model = TypeVar("_Model", bound=BaseModel)
 _ALSO = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
 
@@ -53,10 +57,8 @@ def content_type(headers: Mapping[str, str], allowed: tuple[str, ...]) -> str:
 def exact_json(body: bytes, what: str = "the body") -> Any:
     """JSON whose numbers keep all their digits; a problem if it is none."""
     try:
-        return json.loads(body.decode(), parse_float=_decimal, parse_constant=_refuse)
-    except RecursionError:
-        raise Problem(400, f"{what} is nested too deep; make it flatter") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a number longer than Python takes
+        return exact_loads(body)
+    except ValueError as error:  # not UTF-8, or not JSON
         raise Problem(400, f"{what} is not JSON: {error}") from None
 
 
@@ -70,29 +72,72 @@ def read_as(body: bytes, model: type[_Model]) -> _Model:
         raise Problem(422, "; ".join(told)) from None
 
 
-def _decimal(text: str) -> float | Decimal:
-    """A float where it says the same, which it nearly always does."""
-    number = float(text)
-    return number if repr(number) == text else Decimal(text)
+def records_in(
+    body: bytes,
+    kind: str,
+    declaration: StreamDeclaration,
+    now: int,
+    most: Most = MOST,
+    check: Callable[[], None] = lambda: None,
+) -> Conformed:
+    """The records of a body, divided into those that fit the stream and those that do not.
 
-
-def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is not a number in JSON")
-
-
-def records_in(body: bytes, kind: str, declaration: StreamDeclaration, now: int) -> Conformed:
-    """The records of a body, divided into those that fit the stream and those that do not."""
+    A body that holds more than `most` is a problem before it is read. `check` is called now and then, and raises if nobody
+    waits for the answer any more.
+    """
     if kind == ARROW:
-        return conform(_arrow(body), declaration, now)
-    if kind == NDJSON:
-        chunks = [each.conformed for each in read_records(io.BytesIO(body), Format("ndjson"), declaration, lambda: now)]
-        if not chunks:
-            return Conformed(declaration.arrow_schema.empty_table())
-        rows = pa.concat_tables([each.rows for each in chunks])
-        return Conformed(rows, tuple(one for each in chunks for one in each.refused))
-    found = exact_json(body)
-    rows = found if isinstance(found, list) else [found]
+        table = read_arrow(body, most)
+        check()
+        parts = (conform(table.slice(at, _AT_ONCE), declaration, now) for at in _steps(table.num_rows))
+    elif kind == NDJSON:
+        _check_size(body, body.count(b"\n"), most)
+        chunks = read_records(io.BytesIO(body), Format("ndjson"), declaration, lambda: now)
+        parts = (each.conformed for each in chunks)
+    else:
+        _check_size(body, 0, most)
+        found = exact_json(body)
+        rows = found if isinstance(found, list) else [found]
+        _check_rows(len(rows), most)
+        check()
+        parts = (_conformed(rows[at : at + _AT_ONCE], declaration, now) for at in _steps(len(rows)))
+    done: list[Conformed] = []
+    for each in parts:
+        check()
+        done.append(each)
+    if len(done) == 1:
+        return done[0]
+    rows_of = [declaration.arrow_schema.empty_table(), *(each.rows for each in done)]
+    return Conformed(pa.concat_tables(rows_of), tuple(one for each in done for one in each.refused))
+
+
+def _steps(count: int) -> range:
+    return range(0, max(count, 1), _AT_ONCE)
+
+
+def _conformed(rows: list[Any], declaration: StreamDeclaration, now: int) -> Conformed:
     return conform_rows(rows, declaration, now, Origin(lambda at: [_text(rows[each]) for each in at]))
+
+
+def _check_size(body: bytes, lines: int, most: Most) -> None:
+    """Refuse JSON that would take much more room than it has bytes, without reading it. Marks inside of texts count too,
+    of which there would have to be a great many."""
+    objects = body.count(b"{") + body.count(b"[")
+    _check_rows(lines, most)
+    if objects > 4 * most.rows:
+        raise Problem(
+            413,
+            f"the body has {objects:,} objects and arrays, and at most {4 * most.rows:,} are taken; send it in parts",
+        )
+    values = body.count(b",") + objects
+    if values > most.values:
+        raise Problem(
+            413, f"the body has about {values:,} values, and at most {most.values:,} are taken; send it in parts"
+        )
+
+
+def _check_rows(count: int, most: Most) -> None:
+    if count > most.rows:
+        raise Problem(413, f"the body has {count:,} records, and at most {most.rows:,} are taken; send it in parts")
 
 
 def _text(row: Any) -> str:
@@ -101,13 +146,3 @@ def _text(row: Any) -> str:
         return json_bytes(row).decode()
     except (TypeError, ValueError):  # halves of characters, whole numbers past 64 bits
         return record_text(row)
-
-
-def _arrow(body: bytes) -> pa.Table:
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Problem(400, f"the body is no Arrow stream: {error}; write one with pyarrow.ipc.new_stream") from None
-    return table

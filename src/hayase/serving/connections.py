@@ -1,21 +1,42 @@
 """Connections: uvicorn's, with a bound on what a client may send before it is a request.
 
 httptools parses requests much faster than h11 does, but takes headers without end, and uvicorn waits for them for ever.
-Here a connection is closed whose next request is not complete up to its body after so many bytes or seconds. Where there
-is no httptools, h11 does the work, which has a bound of its own.
+Here a connection is closed whose next request is not complete up to its body after so many bytes or seconds. When there are
+more connections than can be had, one that waits for nothing but its client is closed for each new one: the longest waiting
+of the client that has most. Where there is no httptools, h11 does the work, which has bounds of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-__all__ = ["HEAD_SECONDS", "MOST_HEAD", "connection_kind"]
+__all__ = ["HEAD_SECONDS", "MOST_HEAD", "connection_kind", "most_connections"]
 
 MOST_HEAD = 64 << 10
 """Bytes of a request line and headers; what is shorter than this and still too long is told so (414, 431)."""
-HEAD_SECONDS = 30.0
+HEAD_SECONDS = 10.0
+IDLE_SECONDS = 5
+"""For the next request on a connection that has had its answer."""
+_MOST = 1000
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def most_connections() -> int:
+    """At once; half of the files that this process may have open, if that is less."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if files == resource.RLIM_INFINITY else max(16, min(_MOST, files // 2))
+
+
+def _longest_waiting(connections: Iterable[Any]) -> Any | None:
+    """Of connections without a request, the one to close first."""
+    clients = Counter(each.host for each in connections)
+    idle = [each for each in connections if each.cycle is None or each.cycle.response_complete]
+    return min(idle, key=lambda each: (-clients[each.host], each.since), default=None)
 
 
 @cache
@@ -31,9 +52,21 @@ def connection_kind() -> Any:
 
         _head = 0
         _late: asyncio.TimerHandle | None = None
+        host, since = "", 0.0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.host, self.since = (self.client or ("",))[0], self.loop.time()
+            if len(self.connections) > most_connections():
+                self.connections.discard(self)
+                waiting = _longest_waiting(self.connections)
+                if waiting is None:
+                    transport.write(_FULL)
+                    transport.close()
+                    return
+                self.connections.discard(waiting)
+                waiting.transport.abort()
+                self.connections.add(self)
             self._expect()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -41,6 +74,9 @@ def connection_kind() -> Any:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self.transport.is_closing():
+                return
+            self.since = self.loop.time()
             if self._late is not None:
                 self._head += len(data)
                 if self._head > MOST_HEAD + len(data):  # of this piece a body may be a part

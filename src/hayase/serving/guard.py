@@ -2,11 +2,13 @@
 
 In this order: the number of requests at once, the Host (a page under a name of its own that leads here is turned away),
 the lengths of the address and of the headers, the token, and for requests that change something where they come from.
-The body is counted as it is read. Whatever is raised behind this becomes a problem; no traceback goes out.
+The body is counted as it is read, and a client that does not read its answer is cut off. `/health` is answered however many
+requests there are. Whatever is raised behind this becomes a problem; no traceback goes out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import time
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hayase.serving.figures import HttpFigures
+from hayase.serving.incoming import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
 
 __all__ = ["Guard", "Limits", "host_name"]
@@ -40,8 +43,16 @@ class Limits:
     """Rows in one answer, and keys in one request."""
     seconds: float = 30.0
     """For a body to arrive, and for an answer to be found."""
+    trial: float = 25.0
+    """For an operation that is sent here to be imported and tried."""
     requests: int = 64
-    """At once."""
+    """Being answered at once; one whose body is still coming does not count."""
+    bodies: int = 256
+    """Requests at once whose body is still coming."""
+    held: int = 256 << 20
+    """Bytes of the bodies of all requests."""
+    work: int = 32 << 20
+    """Bytes of bodies that are read at once; others wait."""
     listeners: int = 64
     """Streams of events at once."""
     threads: int = 4
@@ -60,6 +71,7 @@ class Guard:
         self._token = None if token is None else token.encode()
         self._hosts = frozenset({"localhost", *(each.lower() for each in hosts)})
         self._known: dict[bytes, bool] = {}
+        self._incoming = Incoming(limits.bodies, limits.held)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -78,12 +90,21 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *_ALWAYS]
-            await send(message)
+            try:
+                async with asyncio.timeout(self._limits.seconds):
+                    await send(message)
+            except TimeoutError:
+                raise ConnectionAbortedError("the client does not read its answer") from None
 
+        body = Body(receive, (scope.get("client") or ("",))[0], self._limits.body, self._incoming, _has_body(scope))
         figures.begin()
         try:
             self._admit(scope)
-            await self._app(scope, _Counted(receive, self._limits.body), answer)
+            if _has_body(scope):
+                self._incoming.begin(body)
+            await self._app(scope, body, answer)
+        except ConnectionAbortedError:
+            raise
         except Exception as error:
             problem = problem_of(error)
             if status:  # too late to say so; the connection is cut, which is how HTTP tells it
@@ -91,12 +112,14 @@ class Guard:
                 raise ConnectionAbortedError("the answer could not be completed") from None
             await respond(problem, answer)
         finally:
+            self._incoming.end(body)
             route = scope.get("route")
             figures.end(scope["method"], getattr(route, "path", ""), status, time.perf_counter() - began)
 
     def _admit(self, scope: Scope) -> None:
         limits = self._limits
-        if self._figures.running > limits.requests + self._figures.listening:
+        waiting = self._figures.listening + self._incoming.count
+        if self._figures.running > limits.requests + waiting and scope["path"] != "/health":
             raise busy(f"{limits.requests} requests are being answered, which is the limit; try again")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > limits.target:
             raise Problem(
@@ -128,7 +151,7 @@ class Guard:
         if scope["method"] not in _SAFE and not _same_origin(origin, site, host):
             raise Problem(403, "a page from elsewhere may not change anything here; send the request from a program")
         if length.isdigit() and int(length[:20]) > limits.body:
-            raise _too_long(limits.body)
+            raise too_long(limits.body)
 
     def _is_ours(self, host: bytes) -> bool:
         known = self._known.get(host)
@@ -149,25 +172,11 @@ class Guard:
             )  # fmt: skip
 
 
-class _Counted:
-    """A body that ends with a problem when it is too long."""
-
-    __slots__ = ("_left", "_limit", "_receive")
-
-    def __init__(self, receive: Receive, limit: int):
-        self._receive, self._limit, self._left = receive, limit, limit
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                raise _too_long(self._limit)
-        return message
-
-
-def _too_long(limit: int) -> Problem:
-    return Problem(413, f"the body is longer than {limit:,} bytes; send it in parts")
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+        for name, value in scope["headers"]
+    )
 
 
 async def respond(problem: Problem, send: Send) -> None:

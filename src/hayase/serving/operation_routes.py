@@ -16,6 +16,7 @@ from starlette.responses import Response
 from hayase.core.errors import DeclarationError, StageChanged
 from hayase.engine import changing
 from hayase.engine.definitions import Definition
+from hayase.operations.checking import trials_within
 from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.desk import Desk, answer
 from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
@@ -121,14 +122,16 @@ class OperationRoutes:
         return read_as(body, model)
 
     async def _changed(self, change: Callable[[], Definition], name: str) -> Response:
-        made = await self.desk.run(_taken, change)
+        made = await self.desk.run_change(_taken, change, self.desk.limits.trial)
         told = {"name": name, "version": made.version, "takes_effect": "at the next batch"}
         return Response(json_text(told), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
-def _taken(change: Callable[[], Definition]) -> Definition:
+def _taken(change: Callable[[], Definition], seconds: float) -> Definition:
+    """What comes of a change, whose code may be tried for so many seconds: it holds a thread that others wait for."""
     try:
-        return change()
+        with trials_within(seconds):
+            return change()
     except DeclarationError as error:
         raise Problem(422, str(error)) from None
     except StageChanged as error:

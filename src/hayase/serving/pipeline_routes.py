@@ -26,7 +26,7 @@ class PipelineRoutes:
         """How the pipeline is: 200 while it is running or stopping, 503 while it starts or when it has failed."""
         now = self.service.status.now
         well = now.state in ("running", "stopping")
-        lag = await self.desk.run(self.service.lags, now) if well else {}
+        lag = await self.desk.run_health(self.service.lags, now) if well else {}
         told = {
             "state": now.state,
             "reason": now.reason,
@@ -40,8 +40,8 @@ class PipelineRoutes:
     async def metrics(self) -> Response:
         """Figures in the text format of Prometheus."""
         now = self.service.status.now
-        lags = await self.desk.run(self.service.lags, now) if now.state != "starting" else {}
-        seen = await self.desk.run(seen_of, self.service.home)
+        lags = await self.desk.run_health(self.service.lags, now) if now.state != "starting" else {}
+        seen = await self.desk.run_health(seen_of, self.service.home)
         text = metrics.exposition(now, self.service.clock(), lags, self.desk.figures, seen)
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
 

@@ -23,7 +23,7 @@ from hayase.core.clock import now_us
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.engine.home import Home
 from hayase.serving.app import create_app
-from hayase.serving.connections import MOST_HEAD, connection_kind
+from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
 from hayase.serving.desk import Desk
 from hayase.serving.guard import Limits, host_name
 from hayase.serving.service import Service, Status, TablesOfHome
@@ -34,8 +34,6 @@ LEAST_TOKEN = 16
 """Characters of a token, at least."""
 _GRACE = 5
 """Seconds that requests have to end when the server stops."""
-_CONNECTIONS = 1000
-"""At once; further ones are turned away."""
 _LOGGERS = ("hayase.serving", "uvicorn", "uvicorn.error")
 
 
@@ -98,9 +96,11 @@ def serving(
         found = Address(wanted.host, listener.getsockname()[1])
         service = Service(home, clock, tables, status)
         app = create_app(service, limits=limits, token=token, hosts=[wanted.host, *hosts])
+        kind = connection_kind()
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, lifespan="off", loop="asyncio", ws="none",
-            http=connection_kind(), h11_max_incomplete_event_size=MOST_HEAD, limit_concurrency=_CONNECTIONS,
+            http=kind, h11_max_incomplete_event_size=MOST_HEAD, timeout_keep_alive=IDLE_SECONDS,
+            limit_concurrency=most_connections() if kind == "h11" else None,  # ours make room for new ones by themselves
             timeout_graceful_shutdown=_GRACE, proxy_headers=False,
         )  # fmt: skip
         thread = _Thread(uvicorn.Server(config), listener, app.state.desk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import orjson
@@ -86,10 +87,18 @@ class StreamRoutes:
         key = append_key(request.headers)
         declared = await self.desk.run(self.service.stream, stream, now)
         body = await self.desk.body(request)
-        return await self.desk.run(self._append, declared, body, kind, key)
+        return await self.desk.run_body(request, len(body), self._append, declared, body, kind, key)
 
-    def _append(self, declared: StreamDeclaration, body: bytes, kind: str, key: tuple[str, int] | None) -> Response:
-        conformed = records_in(body, kind, declared, self.service.clock())
+    def _append(
+        self,
+        check: Callable[[], None],
+        declared: StreamDeclaration,
+        body: bytes,
+        kind: str,
+        key: tuple[str, int] | None,
+    ) -> Response:
+        conformed = records_in(body, kind, declared, self.service.clock(), check=check)
+        check()  # from here on it is done, whoever waits
         done = self.service.append(declared, conformed, key)
         refusals = [{"record": each.record, "reason": each.reason} for each in conformed.refused[:_REFUSALS]]
         placed = done.next > done.first

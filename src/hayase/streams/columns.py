@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.numbers import fits_arrow
 from hayase.core.times import instant
 from hayase.streams.values import Unfit, converter
 
-__all__ = ["Fitted", "fit_arrow", "fit_text", "fit_values", "python_values"]
+__all__ = ["Fitted", "fit_arrow", "fit_text", "fit_values", "may_differ", "python_values"]
 
 _BLOCK = 1024
 _YEAR_2 = instant("0002-01-01T00:00:00Z")
@@ -177,10 +178,11 @@ def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_integer(kind) and kinds == {int}:
         return pa.array(values, kind)
     if pa.types.is_integer(kind) and kinds == {float}:
-        return pa.array(values, pa.float64()).cast(kind)
+        return _whole_numbers(pa.array(values, pa.float64()), kind)
+    if pa.types.is_floating(kind) and kinds == {float}:
+        return _narrowed(pa.array(values, pa.float64()), kind)
     if pa.types.is_floating(kind) and kinds <= {int, float}:
-        array = pa.array(values, kind)
-        return array if kind.bit_width == 64 or not _any(pc.is_inf(array)) else None
+        return pa.array(values, kind) if kind.bit_width == 64 else None  # Arrow refuses integers beyond 2^53
     if pa.types.is_string(kind) and kinds == {str}:
         return pa.array(values, kind)
     if pa.types.is_binary(kind) and kinds == {bytes}:
@@ -188,7 +190,7 @@ def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_date(kind) and kinds == {date}:
         return pa.array(values, kind)
     if pa.types.is_decimal(kind) and kinds <= {int, Decimal}:
-        return pa.array(values, kind)
+        return pa.array(values, kind) if fits_arrow(values) else None
     if pa.types.is_timestamp(kind) and kinds == {datetime}:
         if kind.tz is None and any(each is not None and each.tzinfo is not None for each in values):
             return None
@@ -215,14 +217,16 @@ def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.Chunked
     """Text read by Arrow, where it reads what `values` reads and nothing more; None means to look at each."""
     if pa.types.is_timestamp(kind):
         return _read_times(column, kind)
-    if pa.types.is_date(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
+        return column.cast(kind) if _is_short(column) else None
+    if pa.types.is_date(kind):
         return _within_calendar(column.cast(kind))
     if pa.types.is_integer(kind) and parse:
         hexadecimal = pc.match_substring(column, "x", ignore_case=True)
         return None if _any(hexadecimal) else column.cast(kind)
     if pa.types.is_floating(kind) and parse:
-        numbers = column.cast(kind)
-        return None if _any(pc.is_inf(numbers)) else numbers
+        numbers = column.cast(pa.float64())
+        return None if _differ(column, numbers, kind) else _narrowed(numbers, kind)
     if pa.types.is_boolean(kind) and parse:
         return column.cast(kind)
     return None
@@ -240,8 +244,6 @@ def _read_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray |
 
 def _within_calendar(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Arrow reads the year 0, which Python's calendar, and so `values`, does not have."""
-    if pa.types.is_decimal(column.type):
-        return column
     stamps = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
     least = pc.min(stamps.cast(pa.int64())).as_py()
     return column if least is None or least >= _YEAR_2 else None
@@ -249,10 +251,9 @@ def _within_calendar(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.ChunkedArray], pa.ChunkedArray] | None:
     """How Arrow takes one type into another without changing a value; None if only `values` can say."""
-    is_number = pa.types.is_integer(source) or pa.types.is_floating(source) or pa.types.is_decimal(source)
     binary = pa.types.is_binary(source) or pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source)
     plain = (
-        (pa.types.is_integer(target) and is_number)
+        (pa.types.is_integer(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)))
         or (pa.types.is_decimal(target) and pa.types.is_decimal(source))
         or (pa.types.is_floating(target) and pa.types.is_integer(source))
         or (pa.types.is_binary(target) and (binary or pa.types.is_binary_view(source)))
@@ -262,17 +263,56 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
     )
     if plain:
         return lambda column: column.cast(target)
-    if pa.types.is_floating(target) and is_number:
-        return lambda column: _finite(column, column.cast(target))
+    if pa.types.is_floating(source) and pa.types.is_integer(target):
+        return lambda column: _whole_numbers(column, target)
+    if pa.types.is_floating(source) and pa.types.is_floating(target):
+        return lambda column: _narrowed(column, target)
     return None
 
 
-def _finite(before: pa.ChunkedArray, after: pa.ChunkedArray) -> pa.ChunkedArray:
-    known = pc.is_inf(before) if pa.types.is_floating(before.type) else None
-    became = pc.is_inf(after) if known is None else pc.and_not(pc.is_inf(after), known)
-    if _any(became):
-        raise pa.ArrowInvalid("a finite number would become infinite")
-    return after
+def may_differ(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Where doubles that were read from texts, for a column of that type, may be other numbers than the texts say: those
+    that are infinite or zero, and integers so large that a double (or float) does not hold all of them."""
+    size = pc.abs(numbers)
+    certain = pc.and_(pc.greater(size, 0), pc.less(size, 2.0 ** (24 if kind.bit_width == 32 else 53)))
+    return pc.and_not(pc.invert(certain), pc.is_nan(numbers))
+
+
+def _differ(texts: pa.ChunkedArray, numbers: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether only a look at each of the texts can say if these are its numbers."""
+    doubtful = may_differ(numbers, kind)
+    if not _any(doubtful):
+        return False
+    return _any(pc.is_inf(numbers)) or not bool(
+        pc.all(pc.match_substring_regex(texts.filter(doubtful), _NEAREST)).as_py()
+    )
+
+
+_NEAREST = r"^[+-]?(0+\.?0*|\.0+|[0-9]*[1-9][0-9]*\.[0-9]*)$"
+"""Zero, and a number that is not and has a point but no exponent: these become neither zero nor a wrong integer."""
+
+
+def _narrowed(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Floating point numbers in a type that may be narrower, if none of them becomes infinite or zero."""
+    result = numbers.cast(kind)
+    if kind.bit_width < numbers.type.bit_width:
+        infinite = pc.and_not(pc.is_inf(result), pc.is_inf(numbers))
+        if _any(infinite) or _any(pc.and_(pc.equal(result, 0), pc.not_equal(numbers, 0))):
+            raise pa.ArrowInvalid("a number would become infinite or zero")
+    return result
+
+
+def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Floating point numbers as integers, if all of them are; what is out of range is not left to the processor."""
+    if _any(pc.greater_equal(pc.abs(numbers), 2.0 ** (kind.bit_width - 1))):
+        raise pa.ArrowInvalid("a number is out of range")
+    return numbers.cast(kind)
+
+
+def _is_short(column: pa.ChunkedArray) -> bool:
+    """Whether Arrow can read these texts as decimals: with an exponent, or many digits, it may fail or be wrong."""
+    longest = pc.max(pc.binary_length(column)).as_py()
+    return longest is None or (longest <= 38 and not _any(pc.match_substring(column, "e", ignore_case=True)))
 
 
 def _any(mask: pa.Array | pa.ChunkedArray) -> bool:

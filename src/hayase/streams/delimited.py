@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
+from hayase.streams.columns import may_differ
+
 __all__ = ["Split", "fields", "split"]
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
@@ -77,10 +79,10 @@ def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.Chunk
     if b'"' in bare or (b"\r" in bare and b"\r" in bare.replace(b"\r\n", b"")) or not bare.strip(b"\r\n"):
         return None
     texts = [pa.string()] * len(kinds)
-    numbers = [kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.string() for kind in kinds]
+    numbers = [_as_read(kind) for kind in kinds]
     if numbers != texts and bare is block and not any(each in block for each in _NOT_IN_NUMBERS):
         columns = _arrow_columns(block, numbers, newlines=False)
-        if columns is not None and not any(_is_infinite(column) for column in columns):
+        if columns is not None and not any(_may_differ(column, kind, block) for column, kind in zip(columns, kinds)):
             return columns
     return _arrow_columns(block, texts, newlines=bare is not block)
 
@@ -89,9 +91,20 @@ _NOT_IN_NUMBERS = (b" ", b"\t", b"x", b"X")
 """Arrow skips blanks around numbers and reads hexadecimal ones, which are no numbers in a stream."""
 
 
-def _is_infinite(column: pa.ChunkedArray) -> bool:
-    """Whether a number is, or is too large: which of the two only its text can tell."""
-    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """The type in which Arrow reads the texts of a column. A `float` is read as a double, as it is in JSON."""
+    return pa.float64() if pa.types.is_floating(kind) else kind if pa.types.is_integer(kind) else pa.string()
+
+
+def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> bool:
+    """Whether the numbers of a column may be others than their texts, which only a look at the texts can tell."""
+    if not pa.types.is_floating(kind):
+        return False
+    doubtful = column.filter(may_differ(column, kind))
+    if not len(doubtful):
+        return False
+    zeros = pc.all(pc.equal(doubtful, 0)).as_py()
+    return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # else they are written as zeros
 
 
 def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -> tuple[pa.ChunkedArray, ...] | None:

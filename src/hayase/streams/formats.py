@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import queue
 import select
@@ -16,17 +15,16 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeVar
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, nearest
-from hayase.streams import delimited
+from hayase.core.numbers import exact_loads
+from hayase.streams import delimited, exact_lines
 from hayase.streams.record_text import line_text
 from hayase.streams.records import Conformed, Origin, check_columns, conform, conform_rows, conform_texts
 
@@ -220,8 +218,7 @@ class _Ndjson:
 
     def __init__(self, declaration: StreamDeclaration):
         self._declaration = declaration
-        exact = any(_has_decimal(each.type) for each in declaration.arrow_schema)
-        self._loads: Callable[[bytes], Any] = _exact_loads if exact else orjson.loads
+        self._load = exact_lines.loader(declaration.arrow_schema)
         self.used = self.lines = 0
 
     def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
@@ -244,35 +241,19 @@ class _Ndjson:
         numbers: list[int] | range = range(before, before + len(lines))
         unreadable: dict[int, str] = {}
         try:
-            rows = list(map(self._loads, lines))
+            rows = self._load(lines)
         except ValueError:  # a blank line, or one that is not JSON
             kept = [(number, line) for number, line in zip(numbers, lines) if line and not line.isspace()]
             numbers, lines = [number for number, _ in kept], [line for _, line in kept]
             rows = []
             for at, line in enumerate(lines):
                 try:
-                    rows.append(self._loads(line))
+                    rows.append(exact_loads(line))
                 except ValueError as error:
                     rows.append({})
                     unreadable[at] = f"not JSON: {error}"
         origin = Origin(lambda at: [line_text(lines[each]) for each in at], numbers.__getitem__, unreadable)
         return conform_rows(rows, self._declaration, now, origin)
-
-
-def _has_decimal(kind: pa.DataType) -> bool:
-    return pa.types.is_decimal(kind) or any(_has_decimal(kind.field(at).type) for at in range(kind.num_fields))
-
-
-def _exact_loads(line: bytes) -> Any:
-    """JSON whose numbers keep all their digits, for decimal columns."""
-    try:
-        return json.loads(line.decode(), parse_float=Decimal, parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a number in JSON")
 
 
 class _Csv:

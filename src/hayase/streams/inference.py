@@ -1,22 +1,26 @@
 """What a file holds, found by looking at it: its format, its columns and their types, as a schema of a stream.
 
 All of a file is looked at, or the first 64 MB of a larger one; what comes later and does not fit is refused when it is
-appended. Text that is a date and a time of day is a timestamp; without a zone it is UTC.
+appended. Text that is a date and a time of day is a timestamp; without a zone it is UTC. A column of numbers gets a type
+that keeps every digit of those that were seen: bigint, double, or decimal.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import HayaseError
+from hayase.core.numbers import BeyondNumber, exact_loads
 from hayase.streams.formats import COMPRESSIONS, FORMATS, Format, format_of
+from hayase.streams.number_types import exact_type, kept_by_doubles, type_of_texts
 from hayase.streams.record_text import shown
 
 __all__ = ["format_in", "schema_of"]
@@ -27,6 +31,12 @@ LOOKED_AT = 64 << 20
 _MOMENT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?$"
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _SUFFIXES = {*FORMATS, *COMPRESSIONS}
+_MAY_ROUND = re.compile(rb"[0-9.]{16}|[eE][+-]?[0-9]{3}")
+"""A number that a double may not keep has as many digits, or such an exponent."""
+_NUMBERS = re.compile(
+    rb'(?<![\w".+-])-?[0-9][0-9.]{15,}(?:[eE][+-]?[0-9]+)?|(?<![\w".+-])-?[0-9][0-9.]*[eE][+-]?[0-9]{3,}'
+)
+"""Numbers of NDJSON that may be rounded, and perhaps some digits inside of texts."""
 
 
 def format_in(path: Path) -> Format:
@@ -56,10 +66,35 @@ def schema_of(paths: Sequence[Path]) -> pa.Schema:
     """The schema of the records in files of any format, columns in the order of their first appearance."""
     schemas = [_schema(path, format_in(path)) for path in paths]
     try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
+        unified = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
         names = ", ".join(map(str, paths))
         raise HayaseError(f"{names} do not have the same columns: {error}; say what they are with --schema") from error
+    for path, schema in zip(paths, schemas):
+        for each in schema:
+            if pa.types.is_floating(unified.field(each.name).type) and not _as_doubles(each, path):
+                raise HayaseError(
+                    f'column "{each.name}" is {each.type} in "{path}" and double in another file, which would round it; '
+                    "say what it is with --schema"
+                )
+    return unified
+
+
+def _as_doubles(column: pa.Field, path: Path) -> bool:
+    """Whether doubles keep what a file has in a column of that type."""
+    if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+        return not pa.types.is_decimal(column.type)
+    form = format_in(path)
+    if form.name == "parquet":
+        import pyarrow.parquet as pq
+
+        values = pq.read_table(path, columns=[column.name]).column(0)
+    else:
+        head = _head(path, form, LOOKED_AT)
+        table = _csv(head) if form.name == "csv" else _ndjson(head, path)
+        values = table.rename_columns([each.strip() for each in table.column_names]).column(column.name)
+    bounds = pc.min_max(values)
+    return bounds["max"].as_py() is None or (bounds["min"].as_py() >= -(2**53) and bounds["max"].as_py() <= 2**53)
 
 
 def _schema(path: Path, form: Format) -> pa.Schema:
@@ -103,11 +138,28 @@ def _csv(head: bytes) -> pa.Table:
 
     if not head.strip():
         return pa.table({})
-    return pv.read_csv(
-        pa.BufferReader(head),
-        parse_options=pv.ParseOptions(newlines_in_values=b'"' in head, invalid_row_handler=lambda row: "skip"),
-        convert_options=pv.ConvertOptions(null_values=[""], strings_can_be_null=True),
-    )
+
+    def read(names: list[str] | None) -> pa.Table:
+        """All columns, or some of them as texts."""
+        return pv.read_csv(
+            pa.BufferReader(head),
+            parse_options=pv.ParseOptions(newlines_in_values=b'"' in head, invalid_row_handler=lambda row: "skip"),
+            convert_options=pv.ConvertOptions(
+                null_values=[""], strings_can_be_null=True, include_columns=names,
+                column_types=None if names is None else dict.fromkeys(names, pa.string()),
+            ),
+        )  # fmt: skip
+
+    table = read(None)
+    rounded = [each.name for each in table.schema if pa.types.is_floating(each.type)]
+    if not rounded or not _MAY_ROUND.search(head) or len(set(table.column_names)) < len(table.column_names):
+        return table
+    for name, texts in zip(rounded, read(rounded).columns):
+        if not kept_by_doubles(texts):
+            kind = type_of_texts(texts)
+            column = texts if kind is None else pa.chunked_array([pa.nulls(len(texts), kind)])
+            table = table.set_column(table.column_names.index(name), name, column)
+    return table
 
 
 def _ndjson(head: bytes, path: Path) -> pa.Table:
@@ -115,10 +167,11 @@ def _ndjson(head: bytes, path: Path) -> pa.Table:
 
     if not head.strip():
         return pa.table({})
-    try:
-        return pj.read_json(pa.BufferReader(head), read_options=pj.ReadOptions(block_size=len(head) + 1))
-    except pa.ArrowInvalid:
-        pass  # a line that is not JSON, or values of several types: looked at line by line
+    if kept_by_doubles(pa.array(_NUMBERS.findall(head)).cast(pa.string())):
+        try:
+            return pj.read_json(pa.BufferReader(head), read_options=pj.ReadOptions(block_size=len(head) + 1))
+        except pa.ArrowInvalid:
+            pass  # a line that is not JSON, or values of several types: looked at line by line
     records = [record for line in head.split(b"\n") if isinstance(record := _loaded(line), dict)]
     names = list(dict.fromkeys(name for record in records for name in record))
     columns = {name: _column([record.get(name) for record in records], name, path) for name in names}
@@ -127,12 +180,20 @@ def _ndjson(head: bytes, path: Path) -> pa.Table:
 
 def _loaded(line: bytes) -> Any:
     try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
+        return exact_loads(line)
+    except ValueError:
         return None
 
 
 def _column(values: list[Any], name: str, path: Path) -> pa.Array:
+    if {int, float, Decimal, BeyondNumber, NoneType}.issuperset(map(type, values)):
+        kind = exact_type(each for each in values if each is not None)
+        if kind is None:
+            raise HayaseError(
+                f'no type of a column holds all numbers of column "{name}" of "{path}" with all their digits; say which '
+                "one it is with --schema, and the others are refused"
+            )
+        return pa.nulls(len(values), kind if any(each is not None for each in values) else pa.null())
     try:
         return pa.array(values)
     except pa.ArrowException as error:

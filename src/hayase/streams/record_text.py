@@ -53,7 +53,8 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         return _quoted(value if len(value) <= _SHOWN else value[:_SHOWN] + "…")
     if isinstance(value, (date, time, Decimal)):
-        return str(value)
+        text = str(value)
+        return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     try:
         text = _SHORT.repr(value)
     except Exception:  # somebody's __repr__

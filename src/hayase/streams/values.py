@@ -4,6 +4,11 @@ The slow and complete definition of what a column takes; `hayase.streams.columns
 and agree where they accept. Nothing is changed silently: 3.0 is an integer and 3.7 is not, a number is no text, `true`
 is no number. What JSON has no form for is taken as text: ISO times and dates, digits of decimals, base64, and "NaN",
 "Infinity" and "-Infinity" for floating point. With `parse` (CSV) every value is text and is read by the column's type.
+
+Exact means, for a number: an integer or a decimal column holds precisely the number that was written, or refuses it. A
+`double` or `float` column takes an integer (no point, no exponent) only if it holds precisely that integer. A number
+with a point or an exponent stands for the nearest `double` or `float`, as in every language, and is refused only if that
+would be infinite, or zero although the number is not.
 """
 
 from __future__ import annotations
@@ -18,10 +23,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from hayase.core.errors import HayaseError, nearest
+from hayase.core.numbers import exact_loads, is_number, number_of
 from hayase.core.schemas import ddl
 from hayase.core.times import instant
 from hayase.streams.record_text import shown
@@ -32,13 +37,10 @@ Convert = Callable[[Any], Any]
 """From a value to one that Arrow takes into the column as it is; raises `Unfit`."""
 
 _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation, Overflow])
-_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?)", re.IGNORECASE)
 _JSON_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _BEYOND_MICROSECONDS = re.compile(r"[.,][0-9]{6}0*[1-9]")
-_FLOAT_LIMITS = {32: (2**24, 2.0**128 - 2.0**103), 64: (2**53, math.inf)}
-"""Per width: integers up to here are exact, and magnitudes from here on round to infinity."""
+_FLOATS: dict[int, Callable[[float], Any]] = {32: np.float32, 64: float}
 
 
 class Unfit(HayaseError):
@@ -124,14 +126,14 @@ def _boolean(value: Any, kind: pa.DataType, parse: bool) -> bool:
 
 
 def _integer(value: Any, kind: pa.DataType, parse: bool) -> int:
+    number = number_of(value) if parse and isinstance(value, str) and is_number(value) else value
     if not (
-        (isinstance(value, int) and not isinstance(value, bool))
-        or (isinstance(value, float) and value.is_integer())
-        or (isinstance(value, Decimal) and _is_whole(value))
-        or (parse and isinstance(value, str) and _INTEGER.fullmatch(value))
+        (isinstance(number, int) and not isinstance(number, bool))
+        or (isinstance(number, float) and number.is_integer())
+        or (isinstance(number, Decimal) and _is_whole(number))
     ):
         raise Unfit(value, kind)
-    whole = int(value)
+    whole = int(number)
     limit = 2 ** (kind.bit_width - 1)
     if not -limit <= whole < limit:
         raise Unfit(value, kind, f"it takes {-limit} to {limit - 1}")
@@ -144,42 +146,58 @@ def _is_whole(value: Decimal) -> bool:
 
 
 def _floating(value: Any, kind: pa.DataType, parse: bool) -> float:
-    exact, infinite = _FLOAT_LIMITS[kind.bit_width]
-    if isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) > exact:
-            raise Unfit(value, kind, f"integers beyond {exact} would be rounded")
-        return float(value)
-    if isinstance(value, float):
-        result, finite = float(value), math.isfinite(value)
-    elif isinstance(value, Decimal) and value.is_finite():
-        result, finite = float(value), True
-    elif isinstance(value, str) and (value in _JSON_NOT_FINITE or (parse and _NOT_FINITE.fullmatch(value))):
-        return float(value.partition("(")[0])
-    elif parse and isinstance(value, str) and _NUMBER.fullmatch(value):
-        result, finite = float(value), True
-    else:
+    number = value
+    if isinstance(value, str):
+        if value in _JSON_NOT_FINITE or (parse and _NOT_FINITE.fullmatch(value)):
+            return float(value.partition("(")[0])
+        if parse and is_number(value):
+            number = number_of(value)
+    if isinstance(number, float) and not math.isfinite(number):
+        return float(number)
+    if isinstance(number, bool) or not (
+        isinstance(number, (int, float)) or (isinstance(number, Decimal) and number.is_finite())
+    ):
         raise Unfit(value, kind)
-    if finite and not (math.isfinite(result) and abs(result) < infinite):
+    result = _nearest(number, kind)
+    if not math.isfinite(result):
         raise Unfit(value, kind, "it would become infinite")
+    if number and not result:
+        raise Unfit(value, kind, "it would become zero")
+    if _is_integer(number) and result != number:
+        raise Unfit(value, kind, f"no {type_name(kind)} is that integer; declare the column decimal or bigint")
     return result
 
 
+def _nearest(number: float | Decimal, kind: pa.DataType) -> float:
+    try:
+        double = float(number)
+    except OverflowError:
+        return math.inf
+    with np.errstate(over="ignore", under="ignore"):
+        return float(_FLOATS[kind.bit_width](double))
+
+
+def _is_integer(number: float | Decimal) -> bool:
+    """Whether it was written as one: 3 was, 3.0 was not."""
+    return isinstance(number, int) or (isinstance(number, Decimal) and number.as_tuple().exponent == 0)
+
+
 def _decimal(value: Any, kind: pa.DataType) -> Decimal:
-    if isinstance(value, Decimal):
-        number = value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = Decimal(value)
-    elif isinstance(value, float):
+    number = value
+    if isinstance(value, float):
         number = Decimal(repr(float(value)))  # the digits people see, not the binary fraction behind them
-    elif isinstance(value, str) and _NUMBER.fullmatch(value):
-        number = Decimal(value)
-    else:
+    elif isinstance(value, str) and is_number(value):
+        number = number_of(value)
+        number = Decimal(repr(number)) if isinstance(number, float) else number
+    if isinstance(number, int) and not isinstance(number, bool) and number.bit_length() < 256:
+        number = Decimal(number)
+    if not isinstance(number, Decimal) or not number.is_finite():
         raise Unfit(value, kind)
     try:
         fixed = number.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
     except (Inexact, InvalidOperation) as error:
         raise Unfit(value, kind) from error
-    if not fixed.is_finite() or (fixed != 0 and fixed.adjusted() >= kind.precision - kind.scale):
+    if fixed != 0 and fixed.adjusted() >= kind.precision - kind.scale:
         raise Unfit(value, kind)
     return fixed
 
@@ -274,8 +292,8 @@ def _nested(kind: pa.DataType, parse: bool) -> Convert | None:
 
 def _json(value: Any, kind: pa.DataType) -> Any:
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError as error:
+        return exact_loads(value)
+    except ValueError as error:
         raise Unfit(value, kind, "write it as JSON") from error
 
 

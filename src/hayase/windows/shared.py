@@ -41,6 +41,7 @@ import pyarrow as pa
 from hayase.core.algebra import AGGREGATES, Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, encode, hashes
+from hayase.core.numbers import fits_arrow
 from hayase.core.rooms import room
 from hayase.windows.folds import Folds
 from hayase.windows.lifting import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
@@ -312,6 +313,8 @@ def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
+        if kind is not None and pa.types.is_decimal(kind) and not fits_arrow(values):
+            raise ValueError(f"a number among them is no {kind}; it has too many digits, or too large an exponent")
         return pa.array(values, kind)
     return values if kind is None or values.type == kind else values.cast(kind)
 

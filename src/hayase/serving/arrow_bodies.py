@@ -1,0 +1,226 @@
+"""Arrow streams in bodies, measured before they are decoded: a few bytes can say that they are a billion rows.
+
+The headers of all messages are read first. They tell the rows, the values of every column and, for compressed buffers, the
+bytes that come of them. A body that would be too much, or whose encodings are not taken here, is a problem before anything
+is allocated for it. What only the data tell, how often a dictionary's long text is referred to, is measured before it is
+written out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.serving.problems import Problem
+
+__all__ = ["Most", "read_arrow"]
+
+_HINT = "write one with pyarrow.ipc.new_stream"
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+_CONTINUED = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """What a body may hold: rows, values in all columns together (items of lists count), and bytes once it is decoded."""
+
+    rows: int
+    values: int
+    bytes: int
+
+
+def read_arrow(body: bytes, most: Most) -> pa.Table:
+    """The table that a body is; a problem if it is none, holds too much, or is encoded in a way that is not taken."""
+    try:
+        _measure(body, most)
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            for each in reader.schema:
+                _check_type(each.type, each.name, top=True)
+            table = reader.read_all()
+        table.validate(full=True)
+    except (struct.error, IndexError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise Problem(400, f"the body is no Arrow stream: {error}; {_HINT}") from None
+    total = sum(_written_out(column) for column in table.columns)
+    if total > most.bytes:
+        raise _too_much(f"{total:,} bytes once it is decoded", f"{most.bytes:,} bytes")
+    return table
+
+
+def _too_much(found: str, limit: str) -> Problem:
+    return Problem(413, f"the body holds {found}, and at most {limit} are taken; send it in parts")
+
+
+# -- what the headers say -----------------------------------------------------------------------------------------------
+def _measure(body: bytes, most: Most) -> None:
+    """Add up what the messages say they hold; a problem if that is too much."""
+    rows = values = size = 0
+    for header, start in _messages(body):
+        kind = header.byte(1)
+        if kind not in (_DICTIONARY, _BATCH):
+            continue
+        batch = header.table(2)
+        batch = batch.table(1) if kind == _DICTIONARY else batch
+        rows += batch.long(0) if kind == _BATCH else 0
+        values += sum(length for length, _ in batch.pairs(1))
+        compressed = batch.has(3)
+        for offset, length in batch.pairs(2):
+            size += _decoded_length(body, start + offset, length) if compressed else length
+        if rows > most.rows:
+            raise _too_much(f"{rows:,} rows or more", f"{most.rows:,} rows")
+        if values > most.values:
+            raise _too_much(f"{values:,} values or more", f"{most.values:,} values")
+        if size > most.bytes:
+            raise _too_much(f"{size:,} bytes or more once it is decoded", f"{most.bytes:,} bytes")
+
+
+def _decoded_length(body: bytes, start: int, length: int) -> int:
+    """The bytes that come of a compressed buffer; it begins with their number, or with -1 if it is as it is."""
+    if length < 8:
+        return 0
+    (told,) = struct.unpack_from("<q", body, start)
+    if told < -1:
+        raise ValueError("a buffer of a negative length")
+    return length if told == -1 else told
+
+
+def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
+    """The header of every message, and where its data begin."""
+    at = 0
+    while at + 4 <= len(body):
+        (length,) = struct.unpack_from("<I", body, at)
+        at += 4
+        if length == _CONTINUED:
+            (length,) = struct.unpack_from("<I", body, at)
+            at += 4
+        if length == 0:
+            return
+        if at + length > len(body):
+            raise ValueError("it is cut off in a header")
+        (root,) = struct.unpack_from("<I", body, at)
+        header = _Fields(body, at + root, at + length)
+        at += length
+        yield header, at
+        data = header.long(3)
+        if data < 0 or at + data > len(body):
+            raise ValueError("it is cut off in a message")
+        at += data
+
+
+class _Fields:
+    """A table of flatbuffers: fields by their number in Arrow's format files (Message.fbs)."""
+
+    __slots__ = ("_at", "_body", "_end", "_places", "_size")
+
+    def __init__(self, body: bytes, at: int, end: int):
+        self._body, self._at, self._end = body, at, end
+        (back,) = self._unpack("<i", at)
+        self._places = at - back
+        (self._size,) = self._unpack("<H", self._places)
+
+    def _unpack(self, form: str, at: int) -> tuple[int, ...]:
+        if not 0 <= at <= self._end - struct.calcsize(form):
+            raise ValueError("a header points outside of itself")
+        return struct.unpack_from(form, self._body, at)
+
+    def _place(self, number: int) -> int:
+        entry = 4 + 2 * number
+        if entry + 2 > self._size:
+            return 0
+        (offset,) = self._unpack("<H", self._places + entry)
+        return self._at + offset if offset else 0
+
+    def has(self, number: int) -> bool:
+        return self._place(number) != 0
+
+    def byte(self, number: int) -> int:
+        at = self._place(number)
+        return self._unpack("<B", at)[0] if at else 0
+
+    def long(self, number: int) -> int:
+        at = self._place(number)
+        return self._unpack("<q", at)[0] if at else 0
+
+    def table(self, number: int) -> _Fields:
+        at = self._place(number)
+        if not at:
+            raise ValueError("a header without what it should say")
+        return _Fields(self._body, at + self._unpack("<I", at)[0], self._end)
+
+    def pairs(self, number: int) -> Iterator[tuple[int, int]]:
+        """A vector of structs of two longs: the nodes and the buffers of a batch."""
+        at = self._place(number)
+        if not at:
+            return
+        start = at + self._unpack("<I", at)[0]
+        (count,) = self._unpack("<I", start)
+        if start + 4 + 16 * count > self._end:
+            raise ValueError("a header points outside of itself")
+        for each in range(count):
+            first, second = struct.unpack_from("<qq", self._body, start + 4 + 16 * each)
+            if first < 0 or second < 0:
+                raise ValueError("a header with a negative length")
+            yield first, second
+
+
+# -- what the types say -------------------------------------------------------------------------------------------------
+def _check_type(kind: pa.DataType, column: str, top: bool = False) -> None:
+    """Refuse encodings that are not taken: what refers to one piece of data many times can hold anything."""
+    types = pa.types
+    if top and types.is_dictionary(kind) and not types.is_nested(kind.value_type):
+        _check_type(kind.value_type, column)
+        return
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        _check_type(kind.value_type, column)
+        return
+    if types.is_map(kind) or types.is_struct(kind):
+        for at in range(kind.num_fields):
+            _check_type(kind.field(at).type, column)
+        return
+    if top and (types.is_string_view(kind) or types.is_binary_view(kind)):
+        return
+    taken = (
+        types.is_primitive(kind) or types.is_null(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+        or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    )  # fmt: skip
+    if not taken:
+        raise Problem(
+            422, f'column "{column}" of the Arrow stream is encoded as {kind}, which is not taken here; write it as plain '
+            "values, texts or lists",
+        )  # fmt: skip
+
+
+def _written_out(column: pa.ChunkedArray) -> int:
+    """The bytes of a column once every reference in it is replaced by what it refers to."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return sum(_referred(chunk) for chunk in column.chunks)
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return sum(_viewed(chunk) for chunk in column.chunks)
+    return int(column.nbytes)
+
+
+def _viewed(chunk: pa.Array) -> int:
+    """The bytes that views refer to; each view is 16 bytes and begins with its length."""
+    lengths = np.frombuffer(chunk.buffers()[1] or b"", np.int32)[::4]
+    return int(lengths[chunk.offset : chunk.offset + len(chunk)].astype(np.int64).clip(0).sum())
+
+
+def _referred(chunk: pa.DictionaryArray) -> int:
+    kind = chunk.dictionary.type
+    if pa.types.is_fixed_size_binary(kind):
+        return len(chunk) * int(kind.byte_width)
+    if not (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        return len(chunk) * 32
+    lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+    return pc.sum(lengths.take(chunk.indices)).as_py() or 0

@@ -1,0 +1,81 @@
+"""Lines of JSON as rows, quickly where a quick reader is exact, and with all digits where it would round.
+
+orjson reads numbers as 64-bit integers and doubles, and rounds those that are neither. Here the lines whose numbers were,
+or may have been, rounded in a way that their columns would not notice are read again by `exact_loads`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+import pyarrow as pa
+
+from hayase.core.numbers import exact_loads
+
+__all__ = ["Load", "loader"]
+
+Load: TypeAlias = Callable[[Sequence[bytes]], list[Any]]
+"""Gives the value of each line; ValueError if one of them is no JSON."""
+
+_LONG_OR_POWER = re.compile(rb"[0-9.]{17}|[0-9][eE]")
+"""A number with fewer digits and no exponent is the one number of so few digits that its double is."""
+_TINY = re.compile(rb"[eE]-[0-9]{3}|0{100}")
+"""A number that becomes zero as a double, without being zero, has such an exponent or as many zeros."""
+
+
+def loader(schema: pa.Schema) -> Load:
+    """The reader of lines whose fields go into columns of these types.
+
+    >>> loader(pa.schema([("n", pa.int64()), ("x", pa.float64())]))([b'{"n": 1.00000000000000000001, "x": 0.5}'])
+    [{'n': Decimal('1.00000000000000000001'), 'x': 0.5}]
+    """
+    if any(_holds(each.type, pa.types.is_decimal) for each in schema):
+        return lambda lines: list(map(exact_loads, lines))
+    integers = [each.name for each in schema if pa.types.is_integer(each.type)]
+    floats = [
+        (each.name, 2.0 ** (24 if each.type.bit_width == 32 else 53))
+        for each in schema
+        if pa.types.is_floating(each.type)
+    ]
+    nested = any(_holds(each.type, _is_number) for each in schema if pa.types.is_nested(each.type))
+
+    def load(lines: Sequence[bytes]) -> list[Any]:
+        rows = list(map(orjson.loads, lines))
+        again = set(_rounded(rows, lines, integers, floats))
+        if nested:
+            again.update(at for at, line in enumerate(lines) if _LONG_OR_POWER.search(line))
+        elif floats:
+            again.update(at for at, line in enumerate(lines) if _TINY.search(line))
+        for at in again:
+            rows[at] = exact_loads(lines[at])
+        return rows
+
+    return load
+
+
+def _rounded(
+    rows: list[Any], lines: Sequence[bytes], integers: list[str], floats: list[tuple[str, float]]
+) -> Iterator[int]:
+    """The rows with a float for an integer column that was more than that, or one for a float column that is so large that
+    it may have been an integer."""
+    records = rows if set(map(type, rows)) == {dict} else [row if isinstance(row, dict) else {} for row in rows]
+    for name in integers:
+        for at, row in enumerate(records):
+            if type(row.get(name)) is float and _LONG_OR_POWER.search(lines[at]):
+                yield at
+    for name, limit in floats:
+        for at, row in enumerate(records):
+            value = row.get(name)
+            if type(value) is float and not -limit < value < limit:
+                yield at
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _holds(kind: pa.DataType, what: Callable[[pa.DataType], bool]) -> bool:
+    return what(kind) or any(_holds(kind.field(at).type, what) for at in range(kind.num_fields))
