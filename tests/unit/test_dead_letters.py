@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hayase.core.declarations import DAY, Retention
 from hayase.core.errors import DamagedState, DeclarationError, HayaseError, HomeInUse, UnknownName
 from hayase.engine import letter_settling, letters
 from hayase.engine.letter_edits import by_jq, in_turn, one_by_one, setting_texts
-from hayase.engine.letters import Filter, Group, Letters
+from hayase.engine.letters import Filter, Group, Letters, spent
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead import DEAD, SETTLED, dead_table
 from hayase.testing import Trial, at, trial
@@ -444,3 +446,49 @@ def test_somebody_else_is_not_waited_for_for_ever(shop: Trial) -> None:
 
     report = letter_settling.replay(of(shop), Filter(), one_by_one(edit))
     assert (report.settled, report.refusals) == (1, [])
+
+
+def test_what_became_of_letters_goes_with_them_and_no_earlier(shop: Trial) -> None:
+    home = shop.home.path
+    for lot in range(4):
+        write(home, "large", "orders", [None] * 3, now=NOW + lot * DAY)
+    letters_ = of(shop)
+    letters_.drop(Filter.of(0, 1, 2, 4, 9))
+    old = StreamLog(home, replace(DEAD, retention=Retention(age=3 * DAY // 2)))
+    assert spent(shop.home) == 0
+    old.trim(12, NOW + 3 * DAY)
+    assert letters_.bounds() == (6, 12)
+    assert spent(shop.home) == 4  # letter 9 is still there
+    StreamLog(home, replace(SETTLED, retention=Retention(age=0))).trim(spent(shop.home), NOW * 2)
+    for each in (letters_, of(shop)):
+        assert [one.number for one in each.newest(settled=False).letters] == [11, 10, 8, 7, 6]
+        assert each.get(9).fate.state == "dropped"
+
+
+def test_what_became_of_a_letter_is_found_without_reading_all(shop: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(shop.home.path, "large", "orders", [None] * 50)
+    letters_ = of(shop)
+    for number in range(40):
+        letters_.drop(Filter.of(number))
+    letters_.settled()
+    read: list[tuple[int, int]] = []
+    reading = StreamLog.read
+
+    def noted(self: StreamLog, first: int, next: int) -> Any:
+        if self.declaration.name == SETTLED.name:
+            read.append((first, next))
+        return reading(self, first, next)
+
+    monkeypatch.setattr(StreamLog, "read", noted)
+    assert letters_.get(17).fate.state == "dropped"
+    assert letters_.get(45).fate.state == "open"
+    assert read == [(17, 18)]
+
+
+def test_a_flood_of_letters_takes_little_room(tmp_path: Path) -> None:
+    rows = dead_table(
+        "append", None, "orders", None, ['{"a":1}'] * 50_000, ['unknown field "a"; ' * 5] * 50_000, 1, NOW
+    )
+    StreamLog.ensure(tmp_path, DEAD).append(rows, now=NOW)
+    assert sum(each.stat().st_size for each in (tmp_path / "streams" / "_dead").glob("*.seg")) < 1_000_000
+    assert Letters(tmp_path).count() == 50_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,10 @@ from hayase.core.errors import (
 )
 from hayase.core.times import BEGINNING, END
 from hayase.streams import UNKNOWN, Appended, StreamLog, durable
+from hayase.streams.appending import append_conformed
+from hayase.streams.directory import LogDirectory
 from hayase.streams.index import segment_name
+from hayase.streams.records import Conformed
 
 STREAM = StreamDeclaration("s", "at bigint, text string", time="at", time_unit="us")
 
@@ -393,3 +397,27 @@ def test_how_far_a_read_goes_is_bounded_by_records_and_bytes(tmp_path: Path) -> 
     assert log.within(0, 1_000_000, 1) == 1
     assert 10 < log.within(0, 1_000_000, 25_000) < 30
     assert log.within(40, 5, 1) == 40
+
+
+def test_appenders_join_small_segments_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hayase.streams.log._MANY", 16)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    listings = []
+    looked = LogDirectory.listing
+    monkeypatch.setattr(LogDirectory, "listing", lambda self: listings.append(1) or looked(self))
+    for at in range(100):
+        append_conformed(tmp_path, STREAM, Conformed(table(at)), now=0, producer="p", sequence=at)
+    log = StreamLog(tmp_path, STREAM)
+    assert times_of(log) == list(range(100))
+    assert len(log.index().entries) < 40
+    assert len(listings) < 100  # one that stays open need not look at the directory each time
+    for at in range(100, 130):  # processes that append once each
+        StreamLog(tmp_path, STREAM).append(table(at), now=0)
+    assert len(log.index().entries) < 40
+    assert append_conformed(tmp_path, STREAM, Conformed(table(99)), now=0, producer="p", sequence=99).repeated
+
+
+def test_a_log_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert append_conformed(tmp_path, STREAM, Conformed(table(1, 2)), now=0).first == 0
+        shutil.rmtree(tmp_path / "streams")

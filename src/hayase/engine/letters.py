@@ -1,7 +1,7 @@
 """Dead letters that wait: which of them are open, what they have in common, what became of the others.
 
-A letter is open until a record in `_settled` says that it was replayed or dropped; both streams only grow. Letters are looked
-at where they lie, column by column: a home may have millions of them, and of the settled ones only the numbers are kept.
+A letter is open until a record in `_settled` says that it was replayed or dropped. Letters are looked at where they lie, column
+by column: a home may have millions of them, and of the settled ones only the numbers are kept, and where in `_settled` they are.
 
 >>> import tempfile
 >>> letters = Letters(Path(tempfile.mkdtemp()))
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hayase.engine.letter_edits import Edit
     from hayase.engine.letter_settling import Settlement
 
-__all__ = ["Fate", "Filter", "Group", "Letter", "Letters", "Lot", "Page"]
+__all__ = ["Fate", "Filter", "Group", "Letter", "Letters", "Lot", "Page", "spent"]
 
 State = Literal["open", "replayed", "dropped"]
 
@@ -194,6 +194,7 @@ class Letters:
         self._log = StreamLog(self.home.path, DEAD)
         self._turn = threading.Lock()
         self._settled = np.empty(0, np.int64)
+        self._places = np.empty(0, np.int64)
         self._known = 0
 
     # -- which there are ------------------------------------------------------------------------------------------------
@@ -203,14 +204,23 @@ class Letters:
 
     def settled(self) -> np.ndarray:
         """The numbers of all letters that are settled, in order."""
+        return self._index()[0]
+
+    def _index(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of all letters that are settled, in order, and where in `_settled` the last word about each is; only
+        what was settled since the last look is read."""
         log = StreamLog(self.home.path, SETTLED)
         with self._turn:
             start, end = _bounds(log)
             if end > self._known:
-                pieces = log.read(max(start, self._known), end)
-                new = [each.rows.column("letter").to_numpy(zero_copy_only=False) for each in pieces]
-                self._settled, self._known = np.union1d(self._settled, np.concatenate(new)), end
-            return self._settled
+                first = max(start, self._known)
+                pieces = log.read(first, end)
+                new = np.concatenate([each.rows.column("letter").to_numpy(zero_copy_only=False) for each in pieces])
+                letters = np.concatenate([self._settled, new])[::-1]
+                places = np.concatenate([self._places, np.arange(first, end)])[::-1]
+                self._settled, newest = np.unique(letters, return_index=True)
+                self._places, self._known = places[newest], end
+            return self._settled, self._places
 
     def matching(self, wanted: Filter = Filter(), *, settled: bool = False) -> Iterator[Lot]:  # noqa: B008 - frozen
         """The open letters that are meant, oldest first, lot by lot; with `settled`, the others too."""
@@ -306,17 +316,17 @@ class Letters:
 
     def _fates(self, numbers: Sequence[int]) -> dict[int, Fate]:
         """What became of letters; those that are open are left out."""
+        settled, places = self._index()
         log = StreamLog(self.home.path, SETTLED)
-        start, end = _bounds(log)
+        wanted = np.intersect1d(np.array(numbers, np.int64), settled)
         found = {}
-        for piece in log.read(start, end) if start < end else ():
-            at = np.flatnonzero(np.isin(piece.rows.column("letter").to_numpy(zero_copy_only=False), numbers))
-            rows = piece.rows.take(pa.array(at)) if len(at) else piece.rows.slice(0, 0)
-            times = rows.column("time").cast(pa.int64()).to_pylist()
-            for time, row in zip(times, rows.to_pylist()):
-                appended = row["offset"] if row["stage"] == APPEND and row["record"] is None else None
-                state: State = "dropped" if row["record"] is None and appended is None else "replayed"
-                found[row["letter"]] = Fate(state, time, row["record"], appended)
+        for place in np.sort(places[np.searchsorted(settled, wanted)]).tolist():
+            row = next(log.read(place, place + 1)).rows
+            (time,) = row.column("time").cast(pa.int64()).to_pylist()
+            (told,) = row.to_pylist()
+            appended = told["offset"] if told["stage"] == APPEND and told["record"] is None else None
+            state: State = "dropped" if told["record"] is None and appended is None else "replayed"
+            found[told["letter"]] = Fate(state, time, told["record"], appended)
         return found
 
     # -- settling them --------------------------------------------------------------------------------------------------
@@ -350,6 +360,18 @@ class Letters:
         from hayase.engine.letter_settling import drop
 
         return drop(self, wanted, limit=limit, dry=dry)
+
+
+def spent(home: Home) -> int:
+    """The offset in `_settled` up to which all tell about letters that retention has removed: without what follows, a letter
+    would be open again."""
+    log, (first, _) = StreamLog(home.path, SETTLED), _bounds(StreamLog(home.path, DEAD))
+    start, end = _bounds(log)
+    for piece in log.read(start, end) if start < end and first else ():
+        alive = np.flatnonzero(piece.rows.column("letter").to_numpy(zero_copy_only=False) >= first)
+        if len(alive):
+            return piece.first + int(alive[0])
+    return end if first else start
 
 
 def unknown_letter(number: int, start: int, end: int) -> UnknownName:

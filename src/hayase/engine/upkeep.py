@@ -8,15 +8,17 @@ not in a snapshot.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 
 from hayase.core.clock import now_us
-from hayase.core.declarations import TableDeclaration
+from hayase.core.declarations import Retention, TableDeclaration
 from hayase.core.times import BEGINNING, END
 from hayase.engine.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.ledger import together
+from hayase.engine.letters import spent
 from hayase.engine.logs import declared_streams
 from hayase.engine.manifests import Commits, Manifest
 from hayase.engine.snapshots import keep as keep_snapshots
@@ -62,8 +64,17 @@ def keep_house(home: Home, now: int, commits: Commits | None = None, stop: Calla
             pass
         if declaration.retention.age is not None or declaration.retention.size is not None:
             log.trim(min(held, default=log.index().next), now)
+    _trim_settled(home, manifests.values(), now)
     if commits is not None and commits.done.offset.definition == definition.version:
         fold_tables(commits.tables, commits.done, definition, stop)
+
+
+def _trim_settled(home: Home, manifests: Iterable[Manifest], now: int) -> None:
+    """Remove what became of dead letters that are gone themselves, once every lane has read it."""
+    if (home.path / "streams" / SETTLED.name).is_dir():
+        read = min((each.offset.settled for each in manifests), default=0)
+        log = StreamLog(home.path, replace(SETTLED, retention=Retention(age=0)))
+        log.trim(min(read, spent(home)), now)
 
 
 def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop: Callable[[], bool]) -> int:

@@ -1,11 +1,15 @@
 """Appending: conformed records into their stream, refused ones into the dead letters, whole files chunk by chunk.
 
 An append with a producer and a sequence can be repeated as a whole: the dead letters go first, so that a repeat after a
-crash between the two adds neither twice.
+crash between the two adds neither twice. Logs that were appended to stay open in the process: what a log knows of its
+directory need not be found out again for each append.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +50,29 @@ def append_conformed(
         records, reasons = [each.record for each in refused], [each.reason for each in refused]
         letters = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
         sender = None if producer is None else f"{declaration.name}/{producer}"
-        StreamLog.ensure(home, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
-    log = StreamLog.ensure(home, declaration)
+        _log(home, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
+    log = _log(home, declaration)
     done = log.append(conformed.rows, now=now, producer=producer, sequence=sequence)
     return Accepted(conformed.rows.num_rows, len(refused), done.first, done.next, done.repeated)
+
+
+_KEPT = 256
+_open: OrderedDict[tuple[int, Path, str], StreamLog] = OrderedDict()
+"""Logs by process, home and stream; those that were used last come last."""
+_turn = threading.Lock()
+
+
+def _log(home: Path, declaration: StreamDeclaration) -> StreamLog:
+    """The log of a declared stream, as `StreamLog.ensure` gives it; the same one as before if nothing was declared anew."""
+    place = (os.getpid(), home.absolute(), declaration.name)
+    with _turn:
+        log = _open.get(place)
+        if log is None or log.declaration != declaration or not log.is_declared():
+            log = _open[place] = StreamLog.ensure(home.absolute(), declaration)
+        _open.move_to_end(place)
+        while len(_open) > _KEPT:
+            _open.popitem(last=False)
+    return log
 
 
 def append_source(

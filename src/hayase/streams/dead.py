@@ -1,6 +1,7 @@
 """Dead letters: the stream of records that the pipeline could not take, with the reason and where it happened.
 
-A stream like any other: appended, read, tailed and exported in the same way. Its time is the moment of the refusal.
+A stream like any other: appended, read, tailed and exported in the same way. Its time is the moment of the refusal. The
+oldest letters go after 90 days, or when all of them take more than 4 GiB.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from hayase.core.declarations import StreamDeclaration
+from hayase.core.declarations import DAY, Retention, StreamDeclaration
 
 __all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "dead_table"]
 
@@ -24,6 +25,7 @@ DEAD = StreamDeclaration(
     "attempts int",
     time="time",
     max_ahead=None,
+    retention=Retention(age=90 * DAY, size=4 << 30),
 )
 """The declaration of the stream; `version` is null at an append, `offset` for a record that never had one."""
 
@@ -34,7 +36,7 @@ SETTLED = StreamDeclaration(
     max_ahead=None,
 )
 """What became of dead letters: `letter` is the offset in `DEAD` of one that was replayed, as the `record` that `stage` takes
-as if it came in `stream`; or dropped, if there is no record."""
+as if it came in `stream`; or dropped, if there is no record. It is kept as long as a letter is that it tells about."""
 
 
 def dead_table(

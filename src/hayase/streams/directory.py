@@ -59,6 +59,8 @@ class LogDirectory:
         self._looked: _Look | None = None
         self._tail: Tail | None = None
         self._producers_known = False
+        self.segments = 0
+        """About how many there are: as many as there were at the last look, and those that this writer has added."""
         self._turn = threading.Lock()
         self._owner = (os.getpid(), uuid.uuid4().bytes)
 
@@ -125,6 +127,7 @@ class LogDirectory:
             listing = self.listing()
             index = listing.index
             self._tail = Tail(index.next, index.running_max, index.clock, listing.clocks)
+            self.segments = len(index.entries)
         return self._tail
 
     @tail.setter

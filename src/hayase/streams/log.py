@@ -7,6 +7,7 @@ and synced outside of the writers' lock; inside, they only get their name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ __all__ = ["UNKNOWN", "Appended", "Piece", "StreamLog"]
 UNKNOWN = -1
 """The offsets of a repeated append that is recognised, but not the last one of its producer."""
 _SIZES_KEPT = 10_000
+_MANY = 256
+"""Segments at which an appender joins the small ones among them."""
 _TRIES = 64
 """Times that a file may vanish between a look at the log and its opening, in a row, before it is called damage."""
 
@@ -115,6 +118,11 @@ class StreamLog:
             raise unwritten(declaration.name, error) from error
         return log
 
+    def is_declared(self) -> bool:
+        """Whether the directory of the log says what this one was declared like."""
+        kept = kept_in(self.path)
+        return kept is not None and kept.declaration == self.declaration
+
     def index(self) -> Index:
         """The log as it is now; cheap enough to be asked every few milliseconds."""
         return self._directory.index()
@@ -129,9 +137,21 @@ class StreamLog:
             with durable.temporary(self._directory.staging, "append") as (draft, descriptor):
                 trailer = write_segment(descriptor, rows, self.declaration, written_at=now, producers=produced)
                 with self._directory.writing():
-                    return self._place(draft, trailer, BEGINNING)
+                    done = self._place(draft, trailer, BEGINNING)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
+        self._compact_when_many()
+        return done
+
+    def _compact_when_many(self) -> None:
+        """Join small segments when there are so many that every look at the log takes long: in a home without a running
+        pipeline nobody else does. What is appended is durable by now, so a disk without room for this is no failure."""
+        if self._directory.segments >= _MANY:
+            with contextlib.suppress(StreamError):
+                while self.compact():
+                    pass
+                # those that are left are large; look again when as many have come
+                self._directory.segments = 0
 
     def stage(
         self,
@@ -308,6 +328,7 @@ class StreamLog:
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
         durable.rename(draft, self.path / segment_name(first, end, running_max, clock))
+        directory.segments += 1
         directory.producers.add([each.moved(first) for each in trailer.producers], first, end)
         directory.tail = Tail(end, running_max, max(tail.clock, clock), tail.clocks)
         if tail.clocks and clock >= tail.clock:

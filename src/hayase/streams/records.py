@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -67,12 +68,21 @@ class Origin:
         """The refused records in order; one that could not be read has no other reason than that."""
         places = sorted(reasons.keys() | self.unreadable.keys())
         return tuple(
-            Refused(text, self._at(at) + (self.unreadable.get(at) or "; ".join(reasons[at])))
+            Refused(text, self._at(at) + (self.unreadable.get(at) or _joined(reasons[at])))
             for at, text in zip(places, self.texts(places))
         )
 
     def _at(self, position: int) -> str:
         return "" if self.line is None else f"line {self.line(position)}: "
+
+
+_MOST_REASONS = 8
+"""Reasons that are told of one record."""
+
+
+def _joined(reasons: list[str]) -> str:
+    more = len(reasons) - _MOST_REASONS
+    return "; ".join(reasons[:_MOST_REASONS]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +152,15 @@ def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], di
     reasons: dict[int, list[str]] = {}
     strangers: dict[int, str] = {}
     columns: list[list[Any]] = [[] for _ in names]
+    unknown = lru_cache(1000)(lambda name: f"unknown field {shown(name)}" + nearest(str(name), names))
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
             strangers[at] = f"a record is an object with the stream's columns as fields, not {shown(row)}"
             row = {}
         elif not known.issuperset(row):
             reasons[at] = [
-                f"unknown field {shown(name)}" + nearest(str(name), names) for name in row if name not in known
+                unknown(name) if number < _MOST_REASONS else "unknown field"
+                for number, name in enumerate(name for name in row if name not in known)
             ]
         for column, name in zip(columns, names):
             column.append(row.get(name))

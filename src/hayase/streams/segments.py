@@ -5,7 +5,8 @@
     footer   40 bytes: magic, length of body and trailer, xxh3_64 of body and trailer
 
 A file that was cut or changed, at whatever byte, is recognised and reported as `DamagedSegment`. Records are read by
-mapping the file, without a copy; its body is checked against the checksum once per process.
+mapping the file, without a copy; its body is checked against the checksum once per process. Dead letters are compressed:
+a flood of them repeats one reason over and over, and few are ever read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedSegment, SchemaMismatch, StreamError
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable
+from hayase.streams.dead import DEAD
 from hayase.streams.event_time import event_times
 
 __all__ = ["BATCH_ROWS", "Produced", "Segment", "Trailer", "open_segment", "read_trailer", "stage", "write_segment"]
@@ -112,7 +114,8 @@ def write_segment(
         written_at=written_at,
     )
     sink = _Sink(descriptor)
-    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), declaration.arrow_schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if declaration.name == DEAD.name else None)
+    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), declaration.arrow_schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
     text = _trailer_text(trailer)
