@@ -300,3 +300,93 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_does_not_touch_its_parents_connection() -> None:
     done = subprocess.run([sys.executable, "-c", FORK], env=dict(os.environ), timeout=60, check=False)
     assert done.returncode == 0
+
+
+# ------------------------------------------------------------------------------------------ kinds of values, and sizes
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "n = user_id", "n < user_id", "n <> user_id", "n in (1, 'two')", "n is distinct from user_id", "time > '2026-01-01'",
+        "n between 1 and user_id", "case n when 'a' then 1 end", "nullif(n, user_id)", "not (n = 1 or time = user_id)",
+        "(n, user_id) = (user_id, n)", "list_contains(tags, n)", "list_filter(tags, lambda tag: tag = n)",
+        "user_id->>'x' = 5", "amount = true",
+    ],
+)  # fmt: skip
+def test_values_of_different_kinds_are_not_compared(sql: str) -> None:
+    with pytest.raises(DeclarationError, match=r"CAST\(") as raised:
+        bind(sql, SCHEMA)
+    assert raised.value.mistakes[0].line == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "n = amount", "n = null", "time > timestamp '2026-01-01'", "time > date '2026-01-01'", "n in (1, 2.5, null)",
+        "cast(n as varchar) = user_id", "list_contains(tags, user_id)", "list_filter(tags, lambda tag: tag = user_id)",
+        "case user_id when 'a' then 1 end", "contains(user_id, 'a')",
+    ],
+)  # fmt: skip
+def test_values_of_one_kind_are_compared(sql: str) -> None:
+    bind(sql, SCHEMA)
+
+
+def test_an_arrow_reads_a_field_of_json_and_in_some_functions_makes_no_lambda() -> None:
+    json = pa.record_batch({"value": ['{"x": {"y": 1}}', '{"x": null}', None]})
+    found = (("x", "value->'x'"), ("y", "value->'x'->>'y'"), ("length", "length(value->'x')"))
+    rows = Projection(found, None, check(found, None, json.schema))(json).rows.to_pylist()
+    assert rows[0] == {"x": '{"y":1}', "y": "1", "length": 7}
+    assert rows[2] == {"x": None, "y": None, "length": None}
+    with pytest.raises(DeclarationError, match='unknown column "valeu"'):
+        bind("valeu->'x'", json.schema)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "repeat(s, n)", "lpad(s, n, 'a')", "rpad(s, n, 'a')", "range(n)", "len(range(n))", "range(1, n)", "range(1, n, 2)",
+        "generate_series(n)", "list_resize([n], n)", "list_resize([n], n, 0)", "repeat([n], n)", "bitstring('01', n)::varchar",
+        "replace(repeat(s, 30000), 'x', repeat('b', case when n > 2 then 30000 else 0 end))",
+        "range(timestamp '2026-01-01', timestamp '2026-01-01' + to_seconds(n), interval 1 millisecond)",
+        "repeat(s, case when n > 2 then 9000000 else 1 end) || repeat(s, case when n > 2 then 9000000 else 1 end)",
+    ],
+)  # fmt: skip
+def test_a_value_that_would_be_too_large_refuses_its_row_alone(sql: str) -> None:
+    batch = pa.record_batch({"n": pa.array([2, 2_000_000_000]), "s": ["x", "x"]})
+    columns = (("v", sql),)
+    mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
+    assert (mapped.origin.tolist(), mapped.refused.rows.tolist()) == ([0], [1])
+    assert "larger than 16 MiB" in mapped.refused.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "format('{:>1000000000}', user_id)", "printf('%2000000000d', n)", "format(user_id, n)",
+        "list_reduce(tags, lambda a, b: a || a)", "list_transform(tags, lambda tag: range(1000000))",
+    ],
+)  # fmt: skip
+def test_what_grows_without_a_bound_that_can_be_checked_is_refused(sql: str) -> None:
+    with pytest.raises(DeclarationError, match="not supported"):
+        bind(sql, SCHEMA)
+
+
+def test_a_batch_that_takes_too_much_memory_is_halved_until_one_row_is_to_blame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = expressions._run
+
+    def limited(sql: str, batch: pa.RecordBatch) -> pa.Table:
+        if 7 in batch["n"].to_pylist():
+            raise expressions.duckdb.OutOfMemoryException("no memory")
+        return run(sql, batch)
+
+    monkeypatch.setattr(expressions, "_run", limited)
+    batch = pa.record_batch({"n": pa.array([*range(10)])})
+    columns = (("v", "n + 1"),)
+    mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
+    assert mapped.rows["v"].to_pylist() == [1, 2, 3, 4, 5, 6, 7, 9, 10]
+    assert mapped.origin.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert mapped.refused.rows.tolist() == [7]
+    assert "more memory" in mapped.refused.reasons[0]

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from hayase.core.declarations import (
     OperationDeclaration,
     PipelineDeclaration,
     QueryDeclaration,
+    RulesDeclaration,
     StepDeclaration,
     StreamDeclaration,
+    TableDeclaration,
 )
 from hayase.core.errors import DamagedState, DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation
@@ -179,6 +182,84 @@ def test_everything_reads_everything() -> None:
         assert order.index(one) < order.index(other)
 
 
+def _kinds(kind: str, name: str, reads: str) -> dict[str, list[Any]]:
+    """A declaration of one kind that reads a stream and passes users on."""
+    if kind == "query":
+        return {"queries": [(name, f"select user from {reads}")]}
+    if kind == "job":
+        steps = (StepDeclaration("reduce", aggregates=(("n", "count(*)"),), key=("user",)),)
+        return {"jobs": [JobDeclaration(name, (reads,), 1_000_000, steps)]}
+    return {"operations": [operation(name, reads=reads, schema="user string")]}
+
+
+def _chained(*things: tuple[str, str, str]) -> Planned:
+    declared: dict[str, list[Any]] = {"queries": [], "jobs": [], "operations": []}
+    for kind, name, reads in things:
+        for key, each in _kinds(kind, name, reads).items():
+            declared[key] += each
+    return planned(*declared["operations"], queries=declared["queries"], jobs=declared["jobs"])
+
+
+@pytest.mark.parametrize("kinds", [*product(("query", "job", "operation"), repeat=3)], ids="-".join)
+def test_stages_of_all_kinds_chain_in_any_order(kinds: tuple[str, str, str]) -> None:
+    names = ("one", "two", "three")
+    things = [*zip(kinds, names, ("q1", "one", "two")), ("query", "last", "three"), ("job", "very_last", "last")]
+    found = _chained(*things[::-1])
+    assert not found.mistakes
+    order = [each.name for each in found.stages]
+    assert sorted(order) == sorted([*names, "last", "very_last"])
+    assert [order.index(each) for each in (*names, "last", "very_last")] == sorted(
+        order.index(each) for each in (*names, "last", "very_last")
+    )
+
+
+@pytest.mark.parametrize("kinds", [*product(("query", "job", "operation"), repeat=2)], ids="-".join)
+def test_a_circle_is_told_by_its_way(kinds: tuple[str, str]) -> None:
+    found = _chained((kinds[0], "one", "two"), (kinds[1], "two", "one"), ("query", "behind", "two"))
+    assert found.mistakes
+    assert {name for _, name, _ in found.mistakes} <= {"one", "two"}
+    if kinds[0] != kinds[1]:
+        told = [str(each) for _, _, each in found.mistakes]
+        assert len(told) == 1
+        assert "reads, through others, what it writes: " in told[0]
+        assert "one -> two" in told[0]
+
+
+def test_rules_may_read_what_any_stage_writes() -> None:
+    table = TableDeclaration("seen", ("user",), (("n", "Counter"),))
+    for kind in ("query", "job", "operation"):
+        given = _kinds(kind, "one", "q1")
+        text = "source: one\nrules: [{tables: {seen: {key: .user, columns: {n: '1'}}}}]"
+        declaration = PipelineDeclaration(
+            "shop", (stream("q1", id="user"),), tuple(QueryDeclaration(*each) for each in given.get("queries", ())),
+            tables=(table,),
+            jobs=tuple(given.get("jobs", ())), operations=tuple(given.get("operations", ())),
+            rules=(RulesDeclaration("rules.yaml", text),),
+        )  # fmt: skip
+        found = plan(declaration)
+        assert not found.mistakes
+        assert found.stages[-1].name == "seen"
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    wrong = tuple(QueryDeclaration(f"w{number}", f"select nothing_{number} from q1") for number in range(15))
+    table = TableDeclaration("seen", ("user",), (("n", "Contre"), ("m", "Counter")))
+    text = "source: nobody\nrules: [{tables: {seen: {key: .user, columns: {m: '1', x: '1'}}}}]"
+    declaration = PipelineDeclaration(
+        "shop", (stream("q1"), stream("q2")), wrong, tables=(table,), operations=(operation("lost", reads="nowhere"),),
+        jobs=tuple(_kinds("job", "bad", "nobody")["jobs"]), rules=(RulesDeclaration("rules.yaml", text),),
+    )  # fmt: skip
+    told = "\n".join(str(each) for _, _, each in plan(declaration).mistakes)
+    for part in (
+        *(f'"nothing_{number}"' for number in range(15)),
+        '"nowhere"',
+        'group "nobody"',
+        '"Contre"',
+        'stream "nobody"',
+    ):
+        assert part in told
+
+
 def test_records_of_a_relation_are_read_as_they_are() -> None:
     found = planned(
         operation("alarms", reads="spend", schema="user string"),
@@ -244,7 +325,7 @@ def test_all_mistakes_are_told_with_the_field_that_they_speak_of() -> None:
             'what operation "h" reads must have the same columns; "q1" and "other" differ: amount double is not amount bigint; '
             "select the same columns by a query, or read less", "reads",
         ),
-        ("query", "l", '1:15: unknown stream "nobody"; known are: b, c, d, h, k, l, m, other, q1, q2, ticks', ""),
+        ("query", "l", '1:15: unknown stream "nobody"; known are: a, b, c, d, e, f, g, h, k, l, m, other, q1, q2, ticks', ""),
     ]  # fmt: skip
 
 

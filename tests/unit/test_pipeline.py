@@ -273,9 +273,10 @@ rules:
     Path("market.yaml").write_text(text)
     with pytest.raises(DeclarationError) as caught:
         hy.Pipeline.from_file("market.yaml")
-    assert str(caught.value) == (
-        'market.yaml:6:22: column "total" of table "spent" has the unknown type "Countr"; did you mean "Counter"?'
-    )
+    assert str(caught.value).splitlines() == [
+        'market.yaml:6:22: column "total" of table "spent" has the unknown type "Countr"; did you mean "Counter"?',
+        'more.yaml:1:9: unknown stream "event"; did you mean "events"?',
+    ]
     Path("market.yaml").write_text(text.replace("Countr", "Counter"))
     with pytest.raises(DeclarationError) as caught:
         hy.Pipeline.from_file("market.yaml")

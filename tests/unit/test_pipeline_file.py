@@ -21,6 +21,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.pipeline_file import Place, pipeline_text, read_pipeline
+from hayase.engine.checking import check_file
 from hayase.tables.jq import Jq
 from hayase.tables.rule_text import rules_in
 
@@ -885,3 +886,23 @@ def test_mistakes_of_the_planner_have_the_place_of_the_field(read):
     assert str(file.at("operation", "scores", FieldMistake("bad", field="key"))) == "shop.yaml:11:10: bad"
     assert str(file.at("operation", "scores", FieldMistake("bad", field="together"))) == "shop.yaml:6:3: bad"
     assert str(file.at("governor", "", FieldMistake("bad", field="u"))) == "shop.yaml:22:25: bad"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "root:$6$hunter2:19000:0:99999:7:::\ndaemon:hunter2:19000:::::\n", "password: hunter2\nother: hunter2\n", "hunter2 is text",
+        "- hunter2: 1\n- hunter2\n", "[hunter2", "hunter2: hunter2: hunter2", "{a: !hunter2 b}", "&hunter2 a: *hunter",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_something_else_is_not_quoted(tmp_path: Path, secret: str) -> None:
+    (tmp_path / "secret").write_text(secret)
+    text = "pipeline: p\nstreams: {s: {schema: 'ts timestamp, x bigint', time: ts, id: x}}\n"
+    text += "tables: {t: {key: x, columns: {n: Counter}}}\n"
+    (tmp_path / "pipeline.yaml").write_text(f"{text}rules: secret\n")
+    with pytest.raises(DeclarationError) as raised:
+        check_file(read_pipeline(tmp_path / "pipeline.yaml"))
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(DeclarationError) as raised:
+        read_pipeline(tmp_path / "secret")
+    assert "hunter2" not in str(raised.value)

@@ -32,12 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core import purity
+from hayase.core.comparisons import Kind, comparisons, differ, kind_of, ordered, shown
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.stages import Mapped, Refusals
 
 __all__ = [
     "EXPLAINED", "Bound", "Projection", "Reading", "bind", "cast", "check", "check_syntax", "common_type",
-    "compared_type", "condition", "read",
+    "condition", "read",
 ]  # fmt: skip
 
 EXPLAINED = 100
@@ -53,6 +55,7 @@ _SETTINGS = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
+    "memory_limit": MEMORY,
 }
 # Optimizers that leave expressions alone. The others move them about, and then whether a row raises depends on what
 # stands beside it: a filter split at its ANDs raises on other rows than TRY flags; a common part of two expressions,
@@ -71,6 +74,8 @@ def _connection() -> duckdb.DuckDBPyConnection:
         optimizers = {str(name) for (name,) in connection.execute("FROM duckdb_optimizers()").fetchall()}
         connection.execute(f"SET disabled_optimizers = '{','.join(sorted(optimizers - _OPTIMIZERS))}'").fetchall()
         connection.execute("SET TimeZone = 'UTC'").fetchall()
+        for macro in MACROS:
+            connection.execute(f"CREATE TEMP MACRO {macro}").fetchall()
         connection.execute("SET lock_configuration = true").fetchall()
         connections[os.getpid()] = connection
     return connection
@@ -87,6 +92,10 @@ def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
 
 def _words(error: duckdb.Error) -> str:
     """DuckDB's message without the excerpt of a statement that nobody wrote."""
+    if TOO_LARGE in str(error):
+        return f"{TOO_LARGE}; make it smaller, or leave it out"
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return f"it takes more memory than {MEMORY}"
     return re.split(r"\n\s*\n?LINE \d+:|\n\s*Candidate", str(error))[0].strip().replace("\n", " ")
 
 
@@ -190,15 +199,73 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     if source:
         connection.register(_VIEW, schema.empty_table())
     try:
+        mixed = _mixed_comparisons(connection, sql, source)
+        if mixed:
+            raise DeclarationError(mixed)
         kind = connection.sql(f"SELECT (\n{sql}\n){source}").types[0]
         return Bound(_arrow_type(kind), frozenset(used))
     except duckdb.Error as error:
         raise DeclarationError([Mistake(_words(error), None, line=1, column=1)]) from error
     except DeclarationError as error:
-        raise DeclarationError([replace(each, line=1, column=1) for each in error.mistakes]) from None
+        raise DeclarationError(
+            [replace(each, line=each.line or 1, column=each.column or 1) for each in error.mistakes]
+        ) from None
     finally:
         if source:
             connection.unregister(_VIEW)
+
+
+def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: str) -> list[Mistake]:
+    """Comparisons of values of different kinds, such as a number with a text. DuckDB refuses some of them, in other words."""
+    tree = _tree(sql)
+    found = list(comparisons(tree))
+    outside = [each for each in found if not each.inside]
+    mistakes: list[Mistake] = []
+    sides = [_kind(connection, side, source) for each in outside for side in (each.left, each.right)]
+    for each, left, right in zip(outside, sides[::2], sides[1::2]):
+        if each.member:
+            if not isinstance(left, tuple) or left[0] != "list":  # contains(text, text)
+                continue
+            left = left[1]
+        if differ(left, right):
+            line, column = purity.place(sql, each.place - len(_OPENING))
+            message = f"a {shown(left)} is compared with a {shown(right)}"
+            mistakes.append(Mistake(message, _conversion(left, right, each.right), line=line, column=column))
+    if len(outside) < len(found) and not mistakes:
+        try:
+            connection.sql(f"{_written(connection, ordered(tree))}{source}")
+        except duckdb.Error as error:
+            message = "inside a lambda, values of different kinds are compared"
+            if "Cannot compare values of type" in str(error):
+                mistakes.append(Mistake(message, "write CAST(...) around one side", line=1, column=1))
+    return list(dict.fromkeys(mistakes))
+
+
+def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind:
+    """The kind of a part of an expression; None, which any kind can be compared with, if it has no type of its own."""
+    try:
+        return kind_of(connection.sql(f"{_written(connection, side)}{source}").types[0])
+    except duckdb.Error:
+        return None
+
+
+def _written(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
+    """The statement that selects one node of a syntax tree."""
+    statement = json.loads(connection.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
+    statement["statements"][0]["node"]["select_list"] = [node]
+    return str(connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()[0][0])
+
+
+def _conversion(left: Kind, right: Kind, node: Mapping[str, Any]) -> str:
+    """How to make both sides of a comparison the same kind."""
+    literal = node.get("literal") or {}
+    if literal.get("kind") == "STRING" and left == "time":
+        return f"write TIMESTAMP '{literal['text']}', or CAST(...) around one side"
+    if literal.get("kind") == "STRING" and left == "number":
+        return "write the number without quotes, or CAST(...) around one side"
+    wanted = {"number": "bigint", "text": "varchar", "time": "timestamp"}
+    kinds = sorted(wanted[each] for each in (left, right) if isinstance(each, str) and each in wanted)  # text last
+    return f"write CAST(... AS {kinds[0]}) around one side" if kinds else "write CAST(...) around one side"
 
 
 def _resolved(
@@ -250,25 +317,25 @@ def read(sql: str, aggregates: frozenset[str] = frozenset()) -> Reading:
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds the values of both, as DuckDB sees it: that of a column with rows of either.
+    """The type that holds the values of both, as DuckDB sees it: that of a column with rows of either, or of a comparison.
+
+    Types of different kinds, such as a number and a text, have none.
 
     >>> common_type(pa.int32(), pa.float64())
     DataType(double)
     """
     if one == other:
         return one
+    kinds = _connection().sql(f"SELECT NULL::{_sql_type(one)}, NULL::{_sql_type(other)}").types
+    first, second = (kind_of(each) for each in kinds)
+    if differ(first, second):
+        message = f"a {shown(first)} and a {shown(second)} are different kinds of values"
+        raise DeclarationError(message, _conversion(first, second, {}))
     try:
         kind = _connection().sql(f"SELECT [NULL::{_sql_type(one)}, NULL::{_sql_type(other)}]").types[0]
     except duckdb.Error as error:
         raise DeclarationError(f"there is no common type of {one} and {other}", "cast one of them") from error
     return _arrow_type(kind.children[0][1])
-
-
-def compared_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type in which DuckDB compares values: a string is read as what stands on the other side."""
-    if pa.types.is_string(one) != pa.types.is_string(other):
-        return other if pa.types.is_string(one) else one
-    return common_type(one, other)
 
 
 def cast(sql: str, kind: pa.DataType) -> str:
@@ -357,7 +424,7 @@ def _way_out(word: str, sql: str) -> str:
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
     """Functions whose answer changes from run to run, with the macros over them, and the aggregates."""
-    listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
+    listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions() WHERE internal"
     rows = _connection().execute(listed).fetchall()
     scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
     words = re.compile(r"\b(" + "|".join(sorted(scalar | purity.CLOCKS)) + r")\b")
@@ -395,7 +462,42 @@ class Projection:
             found = _run(plain, numbered)
         except duckdb.Error:
             return self.row_by_row(batch)
-        return Mapped(self._typed(found.columns[1:]), _origin(found))
+        return self._bounded(Mapped(self._typed(found.columns[1:]), _origin(found)))
+
+    def _bounded(self, mapped: Mapped) -> Mapped:
+        """The same without rows that have a value larger than `LARGEST`: those are refused."""
+        if mapped.rows.nbytes <= LARGEST:
+            return mapped
+        wide = np.zeros(mapped.rows.num_rows, bool)
+        for column in mapped.rows.columns:
+            wide |= _sizes(column) > LARGEST
+        if not wide.any():
+            return mapped
+        rows = np.concatenate([mapped.refused.rows, mapped.origin[wide]])
+        reasons = [*mapped.refused.reasons, *[TOO_LARGE] * int(wide.sum())]
+        order = np.argsort(rows, kind="stable")
+        refused = Refusals(rows[order], [reasons[each] for each in order])
+        return Mapped(mapped.rows.filter(pa.array(~wide)), mapped.origin[~wide], refused)
+
+    def _halves(self, batch: pa.RecordBatch, error: duckdb.Error) -> Mapped:
+        """Each half of a batch by itself, since the whole takes too much memory; one row that does is refused."""
+        if batch.num_rows == 1:
+            rows = pa.RecordBatch.from_pylist([], schema=self.schema)
+            texts = ", ".join([*(sql for _, sql in self.columns), *([self.where] if self.where else [])])
+            return Mapped(
+                rows,
+                np.empty(0, np.int64),
+                Refusals(np.zeros(1, np.int64), [f'cannot compute "{texts}": {_words(error)}']),
+            )
+        middle = batch.num_rows // 2
+        one, other = self(batch.slice(0, middle)), self(batch.slice(middle))
+        refused = Refusals(
+            np.concatenate([one.refused.rows, other.refused.rows + middle]),
+            [*one.refused.reasons, *other.refused.reasons],
+        )
+        rows = pa.Table.from_batches([one.rows, other.rows]).combine_chunks().to_batches()
+        whole = rows[0] if rows else one.rows
+        return Mapped(whole, np.concatenate([one.origin, other.origin + middle]), refused)
 
     def row_by_row(self, batch: pa.RecordBatch) -> Mapped:
         """The same, telling rows that raise from those that do not. Exact, and slower: `__call__` tries without."""
@@ -403,6 +505,8 @@ class Projection:
         _, guarded = _statements(self)
         try:
             found = _run(guarded, numbered)
+        except duckdb.OutOfMemoryException as error:
+            return self._halves(batch, error)
         except duckdb.Error as error:
             raise HayaseError(f"DuckDB could not run {guarded!r}: {_words(error)}") from error
         origin = _origin(found)
@@ -414,7 +518,8 @@ class Projection:
         good = blame < 0
         kept = found.filter(pa.array(good))
         values = [pc.struct_field(each, [0]) for each in kept.columns[2:]]
-        return Mapped(self._typed(values), origin[good], self._refusals(batch, origin[~good], blame[~good]))
+        refused = self._refusals(batch, origin[~good], blame[~good])
+        return self._bounded(Mapped(self._typed(values), origin[good], refused))
 
     def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
         arrays = [_one(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
@@ -435,6 +540,21 @@ class Projection:
         except duckdb.Error as error:
             return _words(error)
         return "DuckDB raised an error"
+
+
+def _sizes(column: pa.Array) -> np.ndarray:
+    """The bytes of each value of a column, about: of a list, those of its elements as words of 8 bytes or texts."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        offsets = np.asarray(column.offsets.to_numpy(), np.int64)
+        values = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
+        sums = [np.concatenate([[0], np.cumsum(_sizes(each))]) for each in values]
+        return sum((each[offsets[1:]] - each[offsets[:-1]] for each in sums), np.zeros(len(column), np.int64))
+    if pa.types.is_struct(kind):
+        return sum((_sizes(each) for each in column.flatten()), np.zeros(len(column), np.int64))
+    return np.full(len(column), 8, np.int64)
 
 
 def _cast(projection: Projection, number: int) -> str:

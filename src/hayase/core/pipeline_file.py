@@ -92,7 +92,18 @@ from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
 from hayase.core.sizes import size
 from hayase.core.times import duration, duration_text
-from hayase.core.yaml_nodes import NodeReading, Place, Written, compose, file_text, is_null, kind_of, place_of, text_of
+from hayase.core.yaml_nodes import (
+    NodeReading,
+    Place,
+    Written,
+    compose,
+    file_text,
+    is_null,
+    key_text,
+    kind_of,
+    place_of,
+    text_of,
+)
 
 __all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
 
@@ -188,7 +199,7 @@ class _Reading(NodeReading):
         found = self.mapping(node, where, example)
         for name, (key, _) in found.items():
             if name not in keys:
-                self.wrong(key, f'unknown key "{name}" in {where}', nearest(name, keys).removeprefix("; "))
+                self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, keys).removeprefix("; "))
         return {name: value for name, (_, value) in found.items() if name in keys}
 
     def values(self, parts: Mapping[str, yaml.Node], readers: Mapping[str, _Reader], of: str = "") -> dict[str, Any]:
@@ -197,6 +208,8 @@ class _Reading(NodeReading):
 
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
         """The declaration and the home, unless there are mistakes."""
+        if self.is_foreign(root, (*_PIPELINE, *_SECTIONS), "pipeline file", _EXAMPLE):
+            return None
         parts = self.known(root, "the pipeline file", (*_PIPELINE, *_SECTIONS), _EXAMPLE)
         if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
             self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')

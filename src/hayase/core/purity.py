@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hayase.core.comparisons import takes_lambda
 from hayase.core.errors import Mistake
+from hayase.core.expression_limits import growth
 
 __all__ = ["AGAIN", "CLOCKS", "Call", "Reference", "Scope", "place", "survey"]
 
@@ -93,9 +95,6 @@ def survey(node: Any, scope: Scope) -> None:
         parts = tuple(str(each) for each in node["column_names"])
         if parts[0].lower() not in scope.parameters:
             scope.columns.append(Reference(parts, *_extent(node, scope)))
-    elif kind == "LAMBDA":
-        inside = {each.lower() for each in _parameters(node["lhs"])}
-        survey(node["expr"], replace(scope, parameters=scope.parameters | inside))
     elif kind == "FUNCTION":
         _function(node, scope)
     else:
@@ -114,8 +113,23 @@ def _function(node: dict[str, Any], scope: Scope) -> None:
         _wrong(node, scope, f"{name}() is not supported", AGAIN)
     elif name == "unnest":
         _wrong(node, scope, "unnest is not supported", "a record gives at most one row")
-    for each in node.values():
-        survey(each, scope)
+    for place_of, message, hint in growth(name, node, scope.parameters):
+        _wrong(place_of, scope, message, hint)
+    for key, each in node.items():
+        if key == "arguments" and takes_lambda(name):
+            for argument in each:
+                _lambda(argument.get("expression", argument), scope)
+        else:
+            survey(each, scope)
+
+
+def _lambda(node: dict[str, Any], scope: Scope) -> None:
+    """An argument of a function that takes a lambda. Where `->` stands elsewhere, it reads a field of JSON."""
+    if node["class"] == "LAMBDA":
+        inside = {each.lower() for each in _parameters(node["lhs"])}
+        survey(node["expr"], replace(scope, parameters=scope.parameters | inside))
+    else:
+        survey(node, scope)
 
 
 def _wrong(node: dict[str, Any], scope: Scope, message: str, hint: str | None) -> None:

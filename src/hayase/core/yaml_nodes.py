@@ -9,7 +9,7 @@ of one kind of file is a `NodeReading`, which notes what is wrong and goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,18 @@ import yaml
 
 from hayase.core.errors import DeclarationError, Mistake
 
-__all__ = ["NodeReading", "Place", "Written", "compose", "file_text", "is_null", "kind_of", "place_of", "text_of"]
+__all__ = [
+    "NodeReading",
+    "Place",
+    "Written",
+    "compose",
+    "file_text",
+    "is_null",
+    "key_text",
+    "kind_of",
+    "place_of",
+    "text_of",
+]
 
 _LARGEST = 1_000_000
 _NULL = "tag:yaml.org,2002:null"
@@ -27,6 +38,7 @@ _MOST = 50_000
 _IMPLICIT = ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "value", "merge")
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in _IMPLICIT}
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_NAME = re.compile(r"[\w .-]{1,64}")
 _DOUBLE_QUOTED = re.compile(r"\\(?:x.{2}|u.{4}|U.{8}|\r\n|.)|.", re.DOTALL)
 _ITSELF, _DEEP, _MANY, _TAGGED = "contains itself", "nested too deep", "too many values", "a tag"
 _IN_PLAIN_WORDS = (
@@ -213,6 +225,15 @@ def kind_of(node: yaml.Node) -> str:
     return "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
 
 
+def key_text(name: str) -> str:
+    """A key as errors quote it. One that looks like no name may be a line of a file that is no YAML: it is not shown.
+
+    >>> key_text("slack"), key_text("root:*:19000")
+    ('"slack"', 'a key of 12 characters that is no name')
+    """
+    return f'"{name}"' if _NAME.fullmatch(name) else f"a key of {len(name)} characters that is no name"
+
+
 def text_of(node: yaml.Node) -> str:
     """The text of a scalar; DeclarationError if there is none."""
     if not isinstance(node, yaml.ScalarNode):
@@ -236,6 +257,17 @@ class NodeReading:
         place = place_of(node, self.source)
         self.mistakes.append(Mistake(message, hint or None, None, place.line, place.column))
 
+    def is_foreign(self, node: yaml.Node, keys: Iterable[str], what: str, example: str) -> bool:
+        """Whether a mapping has none of these keys, so that it is another kind of file. Nothing of it is quoted then: it may
+        be a file that whoever reads the message may not read."""
+        if not isinstance(node, yaml.MappingNode) or not node.value:
+            return False
+        known = set(keys)
+        if any(isinstance(key, yaml.ScalarNode) and key.value in known for key, _ in node.value):
+            return False
+        self.wrong(node, f"this is no {what}", example)
+        return True
+
     def entries(self, node: yaml.MappingNode, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """Key -> (node of the key, node of the value); keys that are no names, or stand twice, are noted."""
         found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -244,7 +276,9 @@ class NodeReading:
                 self.wrong(key, f"a key in {where} is {kind_of(key)}", "a key is a name")
             elif key.value in found:
                 line = place_of(found[key.value][0], self.source).line
-                self.wrong(key, f'"{key.value}" stands twice in {where}', f"the first is in line {line}; remove one")
+                self.wrong(
+                    key, f"{key_text(key.value)} stands twice in {where}", f"the first is in line {line}; remove one"
+                )
             else:
                 found[key.value] = (key, value)
         return found

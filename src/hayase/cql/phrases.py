@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import tokenize
 
 from hayase.core.errors import DeclarationError, Mistake
-from hayase.core.expressions import Reading, bind, cast, compared_type, condition, read
+from hayase.core.expressions import Reading, bind, cast, common_type, condition, read
 from hayase.core.keys import check_key_type
 from hayase.core.purity import Reference
 from hayase.cql.logical import Expression
@@ -201,7 +201,7 @@ def typed(expression: Expression, kind: pa.DataType) -> Expression:
 def alike(one: Expression, other: Expression) -> tuple[Expression, Expression] | None:
     """Two sides of an equality in the type in which they are compared, if it can be a key."""
     try:
-        kind = compared_type(one.kind, other.kind)
+        kind = common_type(one.kind, other.kind)
         check_key_type(kind)
     except DeclarationError:
         return None

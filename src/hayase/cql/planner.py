@@ -6,7 +6,7 @@ its query's text. A query that reads one with mistakes is passed over: there is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
@@ -49,8 +49,14 @@ class Planned:
     queries: tuple[PlannedQuery, ...] = ()
 
 
-def plan(declaration: PipelineDeclaration, lookups: Mapping[str, Lookup] = MappingProxyType({})) -> Planned:
+def plan(
+    declaration: PipelineDeclaration,
+    lookups: Mapping[str, Lookup] = MappingProxyType({}),
+    expected: Collection[str] = (),
+) -> Planned:
     """The stages of all queries of a pipeline. `lookups` are its tables, by name, as queries meet them.
+
+    `expected` are streams that others will write and whose columns are not known yet: a query that reads one is passed over.
 
     >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -68,7 +74,7 @@ def plan(declaration: PipelineDeclaration, lookups: Mapping[str, Lookup] = Mappi
             found[name] += error.mistakes
     pipeline = _Pipeline(declaration, lookups)
     tables = [each.name for each in declaration.tables]
-    names = {name.lower(): name for name in (*pipeline.streams, *found, *tables)}
+    names = {name.lower(): name for name in (*expected, *pipeline.streams, *found, *tables)}
     sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
     circles = _circles(sources)
     for name in _in_order({name: each for name, each in sources.items() if name not in circles}):

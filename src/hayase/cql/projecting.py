@@ -61,13 +61,21 @@ def projected(name: str, root: Node, canon: str) -> Draft:
     schema = nullable(whole.schema)
     side = map_side(choosing(source, read), steps, pa.schema([]))
     output = StreamDeclaration(
-        name, ddl(schema), selected.name if selected else stream.time,
+        name, ddl(schema), selected.name if selected else stream.time, _id(leaf, source),
         time_unit=stream.time_unit, slack=stream.slack, max_ahead=None, ordered=stream.ordered,
     )  # fmt: skip
     known = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
     fingerprint = digest("projection", canon, known, output.schema)
     reading = Reading("rows", tuple(told(read, steps, source)), tuple(read.values()))
     return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (reading,))
+
+
+def _id(leaf: Node, source: Source) -> str | None:
+    """The column that identifies a record of the result: that of the input, if it is selected."""
+    own = source.declaration.id
+    if own is None:
+        return None
+    return next((each for each in leaf.schema.names if traced(leaf, each) == f"{source.alias}.{own}"), None)
 
 
 def _with_time(node: Node, time: str, kind: pa.DataType) -> Node:

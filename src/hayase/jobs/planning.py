@@ -8,7 +8,7 @@ others see are collected from these. All that is wrong is told at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from hayase.jobs.stored import Stored
 from hayase.jobs.tuples import PLAIN, Shape
 from hayase.jobs.window_kernels import AggregateWindowKernel, ReduceWindowKernel, SlidingWindow
 
-__all__ = ["PlannedJobs", "plan_jobs"]
+__all__ = ["PlannedJobs", "plan_jobs", "read_by", "written_by"]
 
 _MEANING = 1
 """Raised when the same job comes to mean something else, so that older state and results no longer fit it."""
@@ -54,19 +54,25 @@ class PlannedJobs(NamedTuple):
 
 
 def plan_jobs(
-    declaration: PipelineDeclaration, streams: Mapping[str, StreamDeclaration], stored: Mapping[str, Stored]
+    declaration: PipelineDeclaration,
+    streams: Mapping[str, StreamDeclaration],
+    stored: Mapping[str, Stored],
+    expected: Collection[str] = (),
 ) -> PlannedJobs:
-    """The stages of all jobs; `streams` are all others there are, `stored` the tables."""
+    """The stages of all jobs that can be planned; `streams` are all others there are, `stored` the tables.
+
+    `expected` are streams that others will write and whose columns are not known yet: a job that reads one is passed over.
+    """
     tables = {each.name: each for each in declaration.tables}
     aggregates = {each.name: each for each in declaration.aggregates}
     known = {name: Reading(each) for name, each in streams.items()}
     stages: list[Stage] = []
     mistakes: list[tuple[str, Mistake]] = []
     emitted: dict[str, tuple[str, ...]] = {}
-    broken: set[str] = set()
+    broken = {name for name in expected if name not in streams}
     for job in _in_order(declaration.jobs):
-        if _read(job) & broken:  # what it reads is not known
-            broken |= _written(job)
+        if (read_by(job) - written_by(job)) & (broken - known.keys()):  # what it reads is not known
+            broken |= written_by(job)
             continue
         shaping = Shaping(job, known, tables, stored, aggregates)
         shaping.check()
@@ -77,31 +83,33 @@ def plan_jobs(
             shaping.mistakes += error.mistakes
         if shaping.mistakes:
             mistakes += [(job.name, each) for each in shaping.mistakes]
-            broken |= _written(job)
+            broken |= written_by(job)
             continue
         stages += made
         known = known | staging.public
         for table, stream in staging.emitted():
             emitted[table] = (*emitted.get(table, ()), stream)
-    return PlannedJobs((), tuple(mistakes)) if mistakes else PlannedJobs(tuple(stages), (), emitted)
+    return PlannedJobs(tuple(stages), tuple(mistakes), emitted)
 
 
 def _in_order(jobs: tuple[JobDeclaration, ...]) -> list[JobDeclaration]:
     """Jobs behind those whose streams they read, as far as there is such an order."""
     left, found = list(jobs), list[JobDeclaration]()
     while left:
-        names = {name for each in left for name in _written(each)}
-        free = [each for each in left if not (_read(each) & (names - _written(each)))]
+        names = {name for each in left for name in written_by(each)}
+        free = [each for each in left if not (read_by(each) & (names - written_by(each)))]
         found += free or left
         left = [each for each in left if each not in found]
     return found
 
 
-def _read(job: JobDeclaration) -> set[str]:
+def read_by(job: JobDeclaration) -> set[str]:
+    """The streams that a job reads, also those between its own steps."""
     return {*job.reads, *(name for step in job.steps for name in step.reads)}
 
 
-def _written(job: JobDeclaration) -> set[str]:
+def written_by(job: JobDeclaration) -> set[str]:
+    """The streams that a job writes, also those between its own steps; tables to which it emits are among them."""
     return {job.name, *(name for step in job.steps for name in (step.writes, *step.also) if name is not None)}
 
 

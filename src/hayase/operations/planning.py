@@ -54,12 +54,11 @@ MOST_STREAMS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperations:
-    """The stages, and what is wrong, with the name of the operation. Some may be `waiting`: they have no mistake of their own,
-    but what they read is declared and could not be planned."""
+    """The stages, and what is wrong, with the name of the operation. One that reads what is declared and could not be planned
+    has neither."""
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str, Mistake], ...] = ()
-    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ def plan_operations(
     circles = _circles({each.name: read_by(each, {*known, *declared}) for each in declaration.operations})
     stages: list[Stage] = []
     mistakes: list[tuple[str, Mistake]] = []
-    waiting: list[str] = []
     for operation in declaration.operations:
         name = operation.name
         if name in circles:
@@ -91,13 +89,11 @@ def plan_operations(
             continue
         try:
             read = _read(operation, known, declared)
-            if not all(each in known for each in read):
-                waiting.append(name)
-            else:
+            if all(each in known for each in read):
                 stages.append(_stage(operation, [known[each] for each in read], home))
         except DeclarationError as error:
             mistakes += [(name, each) for each in error.mistakes]
-    return PlannedOperations(tuple(stages), tuple(mistakes), tuple(waiting))
+    return PlannedOperations(tuple(stages), tuple(mistakes))
 
 
 def operation_streams(

@@ -6,7 +6,7 @@ What is wrong is reported all at once, each mistake with its place: in a file of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import orjson
 
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
-from hayase.core.stages import Input, Stage
+from hayase.core.stages import OFFSET, Input, Stage
 from hayase.tables import TYPES
 from hayase.tables.emitted import EmittedMapSide
 from hayase.tables.entries import ENTRIES, MOST_SOURCES
@@ -41,9 +41,11 @@ def plan_tables(
     declaration: PipelineDeclaration,
     streams: Mapping[str, StreamDeclaration],
     emitted: Mapping[str, Sequence[str]] | None = None,
+    expected: Collection[str] = (),
 ) -> PlannedTables:
     """The stages of all tables that are fed. `streams` are all there are, declared or made by queries and jobs; `emitted` says
-    for tables which of them hold what jobs emit to them."""
+    for tables which of them hold what jobs emit to them. What is `expected` is declared and could not be planned: rules may
+    name it, and there are no stages then."""
     mistakes: list[tuple[str | None, Mistake]] = []
     for table in declaration.tables:
         for column, kind in table.columns:
@@ -56,15 +58,18 @@ def plan_tables(
             files.append(read_declared(each.name, each.text))
         except DeclarationError as error:
             mistakes += [(None, mistake) for mistake in error.mistakes]
-    if mistakes:
-        return PlannedTables((), tuple(mistakes))
+    typed = [each for each in declaration.tables if all(kind in TYPES for _, kind in each.columns)]
+    untyped = {each.name for each in declaration.tables if each not in typed}
     sources: list[SourceRules] = []
     for file in files:
-        found = [*_source_mistakes(file.rules, streams), *_table_mistakes(file.rules, declaration.tables)]
+        found = [
+            *_source_mistakes(file.rules, streams, expected),
+            *(each for each in _table_mistakes(file.rules, typed) if not _speaks_of(each, file.rules, untyped)),
+        ]
         mistakes += [(None, file.at(mistake)) for mistake in sorted(found, key=lambda each: each.operation)]
-        if not found:
+        if not found and not mistakes:
             sources += _with_methods(file.rules, declaration.tables).sources
-    if mistakes:
+    if mistakes or any(each.source not in streams for each in sources):
         return PlannedTables((), tuple(mistakes))
     jobs = emitted or {}
     stages = [_stage(table, sources, streams, jobs.get(table.name, ())) for table in declaration.tables]
@@ -85,7 +90,14 @@ def read_declared(name: str, text: str) -> RuleFile:
         raise DeclarationError(replace(each, file=name) for each in error.mistakes) from error
 
 
-def _source_mistakes(rules: RuleSet, streams: Mapping[str, StreamDeclaration]) -> Iterator[RuleMistake]:
+def _speaks_of(mistake: RuleMistake, rules: RuleSet, tables: Collection[str]) -> bool:
+    """Whether a mistake is about an operation on one of these tables."""
+    return any(operation.number == mistake.operation and table in tables for table, operation in rules.operations())
+
+
+def _source_mistakes(
+    rules: RuleSet, streams: Mapping[str, StreamDeclaration], expected: Collection[str]
+) -> Iterator[RuleMistake]:
     for source in rules.sources:
         numbers = [
             operation.number for each in source.branches for table in each.tables for operation in table.operations
@@ -93,17 +105,20 @@ def _source_mistakes(rules: RuleSet, streams: Mapping[str, StreamDeclaration]) -
         if not numbers:
             continue
         if source.source not in streams:
-            hint = nearest(source.source, streams).removeprefix("; ")
+            if source.source in expected:
+                continue
+            hint = nearest(source.source, [*streams, *expected]).removeprefix("; ")
             yield RuleMistake(f'unknown stream "{source.source}"', hint, operation=numbers[0], part="source")
         elif _id_of(streams[source.source]) is None:
             message = f'stream "{source.source}" has no id, and without one a repeated event would count twice'
-            hint = "declare the column that identifies an event, like id: uuid"
+            hint = "declare the column that identifies an event, like id: uuid; a query must select it"
             yield RuleMistake(message, hint, operation=numbers[0], part="source")
 
 
 def _id_of(stream: StreamDeclaration) -> str | None:
-    """The column that identifies a record; of a relation's changes, the row that comes or goes."""
-    return "row_id" if stream.lifetimes else stream.id
+    """The column that identifies a record; of a relation's changes, the row that comes or goes. What a stage writes it writes
+    once, so that the place in the log will do."""
+    return "row_id" if stream.lifetimes else stream.id or (OFFSET if stream.ordered else None)
 
 
 def _facts(tables: Sequence[TableDeclaration]) -> tuple[dict[str, dict[str, tuple[str, ...]]], dict[str, int]]:
@@ -138,7 +153,7 @@ def _stage(
         own = _id_of(streams[name])
         assert own is not None
         side = RulesMapSide(table, streams[name], own, number, rules, targets)
-        inputs.append(Input(name, side, ENTRIES, horizon=table.horizon))
+        inputs.append(Input(name, side, ENTRIES, horizon=table.horizon, numbered=own == OFFSET))
     for number, name in enumerate(emitted, len(names)):
         inputs.append(Input(name, EmittedMapSide(table, streams[name], number), ENTRIES, numbered=True))
     ids = [(name, streams[name].time, streams[name].time_unit, _id_of(streams[name])) for name in names]

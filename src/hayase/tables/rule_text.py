@@ -40,7 +40,18 @@ import yaml
 
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, nearest
-from hayase.core.yaml_nodes import NodeReading, Place, Written, compose, file_text, is_null, kind_of, place_of, text_of
+from hayase.core.yaml_nodes import (
+    NodeReading,
+    Place,
+    Written,
+    compose,
+    file_text,
+    is_null,
+    key_text,
+    kind_of,
+    place_of,
+    text_of,
+)
 from hayase.tables.jq import Jq
 from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleMistake, RuleSet, SourceRules, TableRules
 
@@ -150,6 +161,8 @@ class _Reading(NodeReading):
                 self.sources.append(rules)
 
     def source_rules(self, node: yaml.Node) -> SourceRules | None:
+        if self.is_foreign(node, _SOURCE, "file of rules", 'rules begin with "source: STREAM"'):
+            return None
         parts = self.parts(node, "the rules", _SOURCE, 'write "source: STREAM" and "branches:"')
         needed = {"source": 'add "source: STREAM"', "branches": 'add "branches:" and a list below it'}
         self.missing(node, parts, "the rules have", needed)
@@ -296,7 +309,7 @@ class _Reading(NodeReading):
         for name, (key, value) in self.pairs(node, where).items():
             meaning = names.get(name)
             if meaning is None:
-                self.wrong(key, f'unknown key "{name}" in {where}', nearest(name, names).removeprefix("; "))
+                self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, names).removeprefix("; "))
             elif meaning in found:
                 self.wrong(key, f'"{name}" and "{first[meaning]}" in {where} mean the same', "remove one of them")
             else:

@@ -1,0 +1,155 @@
+"""Which values an expression compares with each other, found in DuckDB's own syntax tree (as JSON).
+
+DuckDB reads a text as a number or a time where one side of an equality is one, and a record whose text cannot be read so
+fails when it is processed. Hayase refuses such a comparison when the query is planned. This module finds the comparisons
+and names the kind of a type; `hayase.core.expressions` types their sides and refuses those whose kinds differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Comparison", "Kind", "comparisons", "differ", "kind_of", "ordered", "shown", "takes_lambda"]
+
+Kind = str | tuple[Any, ...] | None
+"""The kind of a type: a word, `("list", inner)`, `("struct", inner, ...)`, `("map", key, value)`; None for NULL."""
+
+_LAMBDAS = frozenset({
+    "apply", "array_apply", "array_filter", "array_reduce", "array_transform", "filter", "invoke", "list_apply",
+    "list_filter", "list_reduce", "list_transform", "reduce",
+})  # fmt: skip
+_NUMBERS = (
+    "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint", "uhugeint",
+    "float", "double", "decimal", "bignum",
+)  # fmt: skip
+_TIMES = ("date", "timestamp", "timestamp_ns", "timestamp_ms", "timestamp_s", "timestamp with time zone")
+_WORDS = {
+    **dict.fromkeys(_NUMBERS, "number"),
+    **dict.fromkeys(("varchar", "enum"), "text"),
+    **dict.fromkeys(_TIMES, "time"),
+    **dict.fromkeys(("time", "time with time zone", "time_ns"), "time of day"),
+    "blob": "binary",
+}
+_LIKE_EACH_OTHER = frozenset({"nullif", "greatest", "least"})
+_MEMBER = frozenset({
+    "list_contains", "list_has", "array_contains", "array_has", "contains", "list_position", "list_indexof",
+    "array_position", "array_indexof",
+})  # fmt: skip
+_BETWEEN_LISTS = frozenset({"list_has_any", "array_has_any", "list_has_all", "array_has_all", "&&", "@>", "<@"})
+_EQUALITIES = frozenset({"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two nodes of a tree that are compared; where the comparison stands, in bytes of the statement, if that is known.
+
+    `member`: the left side is a list, and its elements are compared with the right side. `inside` a lambda, a side may
+    name parameters of the lambda, so that it has no type of its own.
+    """
+
+    left: Any
+    right: Any
+    place: int
+    member: bool = False
+    inside: bool = False
+
+
+def takes_lambda(function: str) -> bool:
+    """Whether `->` in the arguments of a function makes a lambda; everywhere else it reads a field of JSON."""
+    return function.lower() in _LAMBDAS
+
+
+def comparisons(node: Any, inside: bool = False) -> Iterator[Comparison]:
+    """All comparisons in a tree, also those that IN, BETWEEN, CASE and some functions make."""
+    if isinstance(node, list):
+        for each in node:
+            yield from comparisons(each, inside)
+    if not isinstance(node, dict):
+        return
+    for left, right, member in _own(node):
+        yield Comparison(left, right, _place(node, left), member, inside)
+    function = str(node.get("function_name", ""))
+    for key, each in node.items():
+        yield from comparisons(each, inside or (key == "arguments" and takes_lambda(function)))
+
+
+def _own(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
+    """The pairs that one node compares, and whether the first is a list of what is compared."""
+    kind = node.get("class")
+    if kind == "COMPARISON":
+        yield node["left"], node["right"], False
+    elif kind == "BETWEEN":
+        yield node["input"], node["lower"], False
+        yield node["input"], node["upper"], False
+    elif node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
+        first, *others = node["children"]
+        yield from ((first, each, False) for each in others)
+    elif kind == "FUNCTION":
+        name = str(node["function_name"]).lower()
+        arguments = [each.get("expression", each) for each in node["arguments"]]
+        if name in _LIKE_EACH_OTHER:
+            yield from ((arguments[0], each, False) for each in arguments[1:])
+        elif len(arguments) == 2 and name in _MEMBER:
+            yield arguments[0], arguments[1], True
+        elif len(arguments) == 2 and name in _BETWEEN_LISTS:
+            yield arguments[0], arguments[1], False
+
+
+def _place(node: dict[str, Any], left: Any) -> int:
+    """Where a comparison stands: where its left side begins, if that is known."""
+    known = [each.get("query_location", -1) for each in (left, node) if isinstance(each, dict)]
+    return int(next((each for each in known if 0 <= each < 2**32), -1))
+
+
+def ordered(node: Any) -> Any:
+    """The tree with every equality as `<`, which DuckDB refuses itself between kinds that it would have to convert."""
+    if isinstance(node, list):
+        return [ordered(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: ordered(each) for key, each in node.items()}
+    if made.get("class") == "COMPARISON" and made["type"] in _EQUALITIES:
+        made["type"] = "COMPARE_LESSTHAN"
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------- kinds
+
+
+def kind_of(kind: Any) -> Kind:
+    """The kind of a DuckDB type."""
+    name = str(kind.id)
+    if name in ("null", "any"):
+        return None
+    if name in ("list", "array"):
+        return ("list", kind_of(kind.children[0][1]))
+    if name in ("struct", "tuple", "map"):
+        return ("map" if name == "map" else "struct", *(kind_of(each) for _, each in kind.children))
+    return _WORDS.get(name, name)
+
+
+def differ(one: Kind, other: Kind) -> bool:
+    """Whether values of two kinds cannot be compared as they are. NULL can be compared with anything.
+
+    >>> differ("number", "text"), differ("number", None), differ(("list", "number"), ("list", "text"))
+    (True, False, True)
+    """
+    if one is None or other is None:
+        return False
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) != len(other) or one[0] != other[0] or any(map(differ, one[1:], other[1:]))
+    return one != other
+
+
+def shown(kind: Kind) -> str:
+    """A kind in words.
+
+    >>> shown(("list", "number"))
+    'list of number'
+    """
+    if isinstance(kind, tuple):
+        inner: Sequence[Kind] = kind[1:]
+        return f"{kind[0]} of {', '.join(shown(each) for each in inner)}"
+    return kind or "null"

@@ -1,0 +1,160 @@
+"""How large one value of an expression may become, so that no expression can take the memory of the machine.
+
+DuckDB's own memory limit does not count the texts and lists that a function builds, so functions whose arguments decide the
+size of their result are replaced by macros of the same name (`MACROS`), which check the size first. A record for which a
+value would be larger than `LARGEST` fails, as it does for any other error of an expression, and becomes a dead letter.
+Where a size cannot be checked so, the expression is refused when it is planned (`growth`): formats with long widths, and
+what grows inside a lambda.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["LARGEST", "MACROS", "MEMORY", "TOO_LARGE", "growth"]
+
+LARGEST = 16 << 20
+"""Bytes of one text, and elements of one list, that an expression may give; a list in words of 8 bytes."""
+MEMORY = "1GiB"
+"""What DuckDB may hold while it evaluates the expressions of one batch."""
+TOO_LARGE = "a value would be larger than 16 MiB"
+
+_ELEMENTS = LARGEST // 8
+_WIDEST = 1000
+
+
+def _once(names: str, body: str) -> str:
+    """A macro's body over arguments that are evaluated once, as `once.NAME`, however often they are named."""
+    fields = ", ".join(f"'{name}': {name}" for name in names)
+    return f"list_transform([{{{fields}}}], lambda once: {body})[1]"
+
+
+def _bounded(value: str, size: str, most: int) -> str:
+    """The value, or an error if the size is too large. (DuckDB's `error` cannot stand inside TRY; a failing cast can.)"""
+    raised = f"CAST(concat('{TOO_LARGE}, at ', {size}) AS BIGINT)"
+    return f"CASE WHEN ({size}) > {most} THEN {raised} ELSE {value} END"
+
+
+def _guarded(result: str, size: str, most: int) -> str:
+    """A result that is computed only if a size is small enough."""
+    return f"CASE WHEN ({_bounded('0', size, most)}) = 0 THEN {result} END"
+
+
+_BYTES = "strlen(CAST(once.v AS VARCHAR))"
+_DAYS = "date_diff('day', once.a, once.b)"
+_STEP = "greatest(abs(epoch(once.s)), 0.000001)"
+_PRODUCT = "(strlen(once.v) + 1.0) * (strlen(once.t) + 1)"
+
+
+def _repeated() -> str:
+    count = _bounded("once.n", f"once.n::DOUBLE * greatest({_BYTES}, 1)", LARGEST)
+    return "repeat(v, n) AS " + _once("vn", f"system.main.repeat(once.v, {count})")
+
+
+def _series(name: str) -> str:
+    own = f"system.main.{name}"
+    count = _bounded("once.b", "once.b", _ELEMENTS)
+    length = _bounded("once.b", "once.b::DOUBLE - once.a", _ELEMENTS)
+    steps = _bounded("once.b", "(once.b::DOUBLE - once.a) / nullif(once.s, 0)", _ELEMENTS)
+    times = _once("abs", _guarded(f"{own}(once.a, once.b, once.s)", f"abs({_DAYS}) * 86400.0 / {_STEP}", _ELEMENTS))
+    forms = (
+        ("b BIGINT", _once("b", f"{own}({count})")),
+        ("a BIGINT, b BIGINT", _once("ab", f"{own}(once.a, {length})")),
+        ("a BIGINT, b BIGINT, s BIGINT", _once("abs", f"{own}(once.a, {steps}, once.s)")),
+        ("a TIMESTAMP, b TIMESTAMP, s INTERVAL", times),
+        ("a TIMESTAMPTZ, b TIMESTAMPTZ, s INTERVAL", times),
+    )
+    return name + ", ".join(f"({parameters}) AS {body}" for parameters, body in forms)
+
+
+def _padded(name: str) -> str:
+    width = _bounded("once.n", "once.n", LARGEST)
+    return f"{name}(v, n, f) AS " + _once("vnf", f"system.main.{name}(once.v, CAST({width} AS INTEGER), once.f)")
+
+
+def _resized(name: str) -> str:
+    own, size = f"system.main.{name}", _bounded("once.n", "once.n", _ELEMENTS)
+    short, long = _once("vn", f"{own}(once.v, {size})"), _once("vnf", f"{own}(once.v, {size}, once.f)")
+    return f"{name}(v, n) AS {short}, (v, n, f) AS {long}"
+
+
+def _replaced() -> Iterator[str]:
+    """The result is at most as long as the product of the text and the replacement, whatever is found."""
+    most = 4 * LARGEST
+    once = _once("vft", _guarded("system.main.replace(once.v, once.f, once.t)", _PRODUCT, most))
+    each = _once("vft", _guarded("system.main.regexp_replace(once.v, once.f, once.t, o)", _PRODUCT, most))
+    yield f"replace(v, f, t) AS {once}"
+    yield f"regexp_replace(v, f, t) AS system.main.regexp_replace(v, f, t), (v, f, t, o) AS {each}"
+
+
+MACROS = (
+    _repeated(),
+    *(_padded(name) for name in ("lpad", "rpad")),
+    *(_series(name) for name in ("range", "generate_series")),
+    *(_resized(name) for name in ("list_resize", "array_resize")),
+    "bitstring(v, n) AS "
+    + _once("vn", f"system.main.bitstring(once.v, CAST({_bounded('once.n', 'once.n', LARGEST)} AS INTEGER))"),
+    *_replaced(),
+)
+"""Functions with a bound, as `CREATE TEMP MACRO` takes them."""
+
+# ---------------------------------------------------------------------------------------------------- planning
+
+_FORMATS = frozenset({"format", "printf"})
+_REDUCING = frozenset({"list_reduce", "array_reduce", "reduce"})
+_MAKING = frozenset({
+    "repeat", "lpad", "rpad", "range", "generate_series", "list_resize", "array_resize", "bitstring",
+})  # fmt: skip
+_JOINING = frozenset({
+    "||", "concat", "concat_ws", "list_concat", "list_cat", "array_concat", "array_cat", "replace", "regexp_replace",
+})  # fmt: skip
+_Found = tuple[dict[str, Any], str, str]
+
+
+def growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> Iterator[_Found]:
+    """What in a call of a function could grow without a bound: the node, the message and what to do."""
+    arguments = [each.get("expression", each) for each in node["arguments"]]
+    if function in _FORMATS and arguments:
+        text = (arguments[0].get("literal") or {}).get("text")
+        if text is None:
+            yield node, f"{function}() with a computed format is not supported", "write the format as a text in quotes"
+        elif re.search(r"\d{4}|\*|\{[^{}]*\{", str(text)):
+            hint = f"write a width of at most {_WIDEST - 1} as a number"
+            yield node, f"{function}() with a width like that is not supported", hint
+    if function in _MAKING and parameters:
+        hint = "compute it outside of the lambda"
+        yield node, f"{function}() inside a lambda is not supported: the result could grow without bound", hint
+    if function in _REDUCING and len(arguments) > 1 and arguments[1].get("class") == "LAMBDA":
+        first = next(iter(_names(arguments[1]["lhs"])), None)
+        if first is not None and _doubles(arguments[1]["expr"], first):
+            hint = "name the first parameter once; array_to_string joins texts"
+            yield (
+                node,
+                f"{function}() that joins its result with itself is not supported: it doubles at each step",
+                hint,
+            )
+
+
+def _doubles(node: Any, name: str) -> bool:
+    """Whether a function that joins values names a parameter twice."""
+    if isinstance(node, list):
+        return any(_doubles(each, name) for each in node)
+    if not isinstance(node, dict):
+        return False
+    joins = str(node.get("function_name", "")).lower() in _JOINING
+    if joins and sum(each == name for each in _names(node["arguments"])) > 1:
+        return True
+    return any(_doubles(each, name) for each in node.values())
+
+
+def _names(node: Any) -> Sequence[str]:
+    """The names that stand alone as columns in a tree, in lower case."""
+    if isinstance(node, list):
+        return [name for each in node for name in _names(each)]
+    if not isinstance(node, dict):
+        return []
+    if node.get("class") == "COLUMN_REF":
+        return [str(node["column_names"][0]).lower()]
+    return [name for each in node.values() for name in _names(each)]
