@@ -59,7 +59,7 @@ def test_a_projection() -> None:
     found = stage("select USER_ID, amount * 2 as Twice from events e where e.amount > 1")
     assert (found.name, found.kernel, found.inputs[0].stream, found.inputs[0].key) == ("q0", None, "events", ())
     assert found.output == StreamDeclaration(
-        "q0", "user_id string, Twice double, time timestamp", "time", slack=5_000_000, max_ahead=None
+        "q0", "user_id string, Twice double, time timestamp", "time", id="user_id", slack=5_000_000, max_ahead=None
     )
     rows = [
         {"time": datetime(2026, 1, 1, tzinfo=UTC), "user_id": "a", "amount": 2.0},
