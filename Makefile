@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
 
-.PHONY: help setup demo test coverage check fmt bench docs docs-serve test-kill lock java
+.PHONY: help setup demo test coverage check fmt bench docs docs-serve test-long lock java
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,8 +41,8 @@ test: setup java  ## run the tests
 coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 % outside of the engine
 	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
-test-kill: setup java  ## kill whole process trees, twenty times
-	@HAYASE_KILLS=20 $(BIN)/python -m pytest -m kill
+test-long: setup java  ## rounds of faults by seed: HAYASE_SEEDS=20, or one again: HAYASE_SEED=123
+	@PYTHONPATH=tests $(BIN)/python -m campaign
 
 check: setup  ## lint, types, import rules
 	@$(BIN)/ruff check .

@@ -45,7 +45,11 @@ class SideBySide(LoadScopeScheduling):  # type: ignore[misc]
     session, and two at once would take each other's time."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(("tests/spark/", "tests/e2e/")) else nodeid.partition("::")[0]
+        return (
+            "spark"
+            if nodeid.startswith(("tests/spark/", "tests/e2e/", "tests/campaign/"))
+            else nodeid.partition("::")[0]
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

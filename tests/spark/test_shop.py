@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_faults import kill_tree
 
+from campaign.processes import kill_tree
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.demo import judge, mended
 from hayase.demo.books import Sent, books_of
@@ -24,7 +24,7 @@ from hayase.engine.definitions import latest_version
 from hayase.engine.home import Home
 from hayase.engine.manifests import Commits, Manifest
 
-pytestmark = [pytest.mark.spark, pytest.mark.kill]
+pytestmark = pytest.mark.spark
 PATIENCE = 180.0
 HAYASE = str(Path(sys.executable).with_name("hayase"))
 DEMO = """

@@ -1,4 +1,4 @@
-"""Tables on Spark: section 5 of paper 4, and runs that are killed.
+"""Tables on Spark: section 5 of paper 4.
 
 The paper replaces the HiveQL of figure 6, run day by day over complete partitions by event date without repetitions, by
 the rules of figure 8, which take the events as they come. Both give the same table.
@@ -6,13 +6,6 @@ the rules of figure 8, which take the events as they come. Both give the same ta
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -22,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_faults import KILLS, kill_tree, until, version
 
 import purchases
 from hayase.core.stages import MAIN
@@ -38,7 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 TABLE = "user_purchase_status"
 DECIMAL = "decimal(18,2)"
-DEATHS = max(2, KILLS // 2)
 
 
 def hive(spark: SparkSession, directory: Path, events: Sequence[Purchase], number: str) -> Answers:
@@ -126,35 +117,3 @@ def test_figure_8_fed_late_and_repeated_gives_the_table_of_figure_6(
     totals = pipeline.progress().totals[TABLE]
     assert (totals.read, totals.processed, totals.dead) == (len(arrivals), len(arrivals), 0)
     assert not pipeline.dead_letters()
-
-
-@contextlib.contextmanager
-def driver(home: Path, chunks: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The program at work on Spark; whatever is left of it in the end is killed and cleared away."""
-    scratch = tempfile.mkdtemp(prefix="hayase-kill-")  # not under the test's own folder: paths of sockets must be short
-    command = [sys.executable, purchases.__file__, str(home), str(chunks), "--spark"]
-    child = subprocess.Popen(
-        command, env={**os.environ, "TMPDIR": scratch}, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        yield child
-    finally:
-        kill_tree(child)
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-@pytest.mark.kill
-@pytest.mark.timeout(120 + 60 * DEATHS)
-def test_tables_of_a_run_that_is_killed_are_those_of_one_that_is_not(tmp_path: Path) -> None:
-    seed, chunks = random.Random(2018), 4 * DEATHS
-    for _ in range(DEATHS):
-        with driver(tmp_path, chunks) as child:
-            aim = version(tmp_path) + seed.randint(1, 3)
-            moment = seed.random() * 0.3
-            if not until(lambda aim=aim: version(tmp_path) >= aim, child):  # type: ignore[misc]
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(moment)
-    with driver(tmp_path, chunks) as child:
-        until(lambda: False, child)
-    purchases.check_whole(tmp_path, chunks)

@@ -1,0 +1,94 @@
+"""`python -m campaign`: rounds by seed, each in a process of its own.
+
+HAYASE_SEEDS=20          how many seeds, counted from a fresh one (by default 5)
+HAYASE_SEED=123          this one alone
+HAYASE_ROUNDS=live       which kinds, of live, damage, flood (by default all)
+HAYASE_FAULTS="kill jvm,full disk"     these faults instead of those that the seed draws, in live rounds
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LONGEST = 1_800
+"""Seconds after which a round is ended, as a hang."""
+
+
+def main() -> None:
+    """Run the rounds that the environment asks for; the exit code says whether all were right."""
+    if len(sys.argv) > 2:
+        sys.exit(0 if one(sys.argv[1], int(sys.argv[2])) else 1)
+    alone = os.environ.get("HAYASE_SEED")
+    first = int(alone) if alone else random.SystemRandom().randrange(1, 10**6)
+    seeds = range(first, first + (1 if alone else int(os.environ.get("HAYASE_SEEDS", "5"))))
+    kinds = [each for each in os.environ.get("HAYASE_ROUNDS", ",".join(ROUNDS)).split(",") if each]
+    failed = [(kind, seed) for kind in kinds for seed in seeds if not _apart(kind, seed)]
+    print(f"{len(kinds) * len(seeds)} rounds, {len(failed)} failed")
+    for kind, seed in failed:
+        print(f"  again: HAYASE_SEED={seed} HAYASE_ROUNDS={kind} make test-long")
+    sys.exit(1 if failed else 0)
+
+
+def _apart(kind: str, seed: int) -> bool:
+    """Run a round in a process of its own, so that neither a crash nor a hang of it ends the campaign."""
+    lock = os.environ.get("HAYASE_SPARK_LOCK")  # where several people share a machine
+    command = [*(["flock", lock] if lock and kind == "live" else []), sys.executable, "-m", "campaign", kind, str(seed)]
+    try:
+        return subprocess.run(command, timeout=LONGEST, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"{kind} round {seed}: a hang: it took longer than {LONGEST} s", flush=True)
+        return False
+
+
+def one(kind: str, seed: int) -> bool:
+    """Play one round and print its verdict; a folder of one that failed is kept."""
+    folder = Path(tempfile.mkdtemp(prefix=f"hayase-{kind}-{seed}-"))
+    began = time.monotonic()
+    wrong = ROUNDS[kind](seed, folder)
+    verdict = "right" if not wrong else "WRONG"
+    _say(f"{kind} round {seed}: {verdict} after {time.monotonic() - began:.0f} s")
+    for each in wrong:
+        _say(f"    {each}")
+    if wrong:
+        _say(f"    kept in {folder}; again: HAYASE_SEED={seed} HAYASE_ROUNDS={kind} make test-long")
+    else:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+    return not wrong
+
+
+def _live(seed: int, folder: Path) -> list[str]:
+    from campaign.faults import drawn, named
+    from campaign.live import LiveRound
+
+    asked = os.environ.get("HAYASE_FAULTS")
+    faults = [named(each.strip()) for each in asked.split(",")] if asked else drawn(seed)
+    _say(f"live round {seed}: {', '.join(each.name for each in faults)}")
+    return LiveRound(seed, faults, folder, say=_say).run()
+
+
+def _flood(seed: int, folder: Path) -> list[str]:
+    from campaign.flood import FloodRound
+
+    round = FloodRound(seed, folder, _say)
+    _say(f"flood round {seed}: {', '.join(round.floods)}")
+    return round.run()
+
+
+ROUNDS = {"live": _live, "flood": _flood}
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
