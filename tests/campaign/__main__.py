@@ -83,7 +83,13 @@ def _flood(seed: int, folder: Path) -> list[str]:
     return round.run()
 
 
-ROUNDS = {"live": _live, "flood": _flood}
+def _damage(seed: int, folder: Path) -> list[str]:
+    from campaign.damage import DamageRound
+
+    return DamageRound(seed, folder, _say).run()
+
+
+ROUNDS = {"live": _live, "damage": _damage, "flood": _flood}
 
 
 def _say(line: str) -> None:

@@ -75,16 +75,29 @@ class Appender(ABC, threading.Thread):
     def send(self, following: Chunk) -> bool:
         """Send a chunk once; whether it was acknowledged."""
 
-    def close(self) -> None:
-        """End the process, if there is one."""
+    def kill(self) -> None:
+        """End the process, if there is one; the thread notices."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGCONT)
             self.process.kill()
+
+    def close(self) -> None:
+        """End the process, if there is one, and let go of it."""
+        self.kill()
+        if self.process is not None:
             self.process.wait()
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self.process.stdin, self.process.stdout) if self.process is not None else ():
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     def start_process(self, command: list[str], **more: object) -> subprocess.Popen[str]:
         """Start the process that appends."""
+        self._close_pipes()
         self.process = subprocess.Popen(  # type: ignore[call-overload]
             command, cwd=self.project, env=self.environment, text=True, bufsize=1, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **more,

@@ -307,7 +307,7 @@ class LiveRound:
         self.pace.ended.set()
         self.watcher.ended.set()
         for each in self.appenders:
-            each.close()
+            each.kill()
         for thread in (*self.appenders, self.watcher):
             thread.join(60)
         if self.driver is not None and self.driver.poll() is None:  # after something went wrong
