@@ -41,8 +41,9 @@ test: setup java  ## run the tests
 coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 % outside of the engine
 	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
-test-long: setup java  ## rounds of faults by seed: HAYASE_SEEDS=20, or one again: HAYASE_SEED=123
+test-long: setup java  ## rounds of faults by seed (HAYASE_SEEDS=20; HAYASE_SEED=123 repeats one), then the long tests
 	@PYTHONPATH=tests $(BIN)/python -m campaign
+	@test -n "$$HAYASE_SEED$$HAYASE_ROUNDS" || HAYASE_LONG=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: setup  ## lint, types, import rules
 	@$(BIN)/ruff check .

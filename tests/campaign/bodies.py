@@ -46,6 +46,7 @@ def broken(dice: random.Random) -> list[Body]:
         ("Arrow cut off", arrow[: dice.randrange(1, len(arrow))], ARROW),
         ("nulls that cost nothing", _arrow(pa.table({"other": pa.nulls(1_000_000)})), ARROW),
         ("a long exponent", b'{"at": 1e99999999999999999999, "id": "x"}\n', NDJSON),
+        ("a small number", b'{"at": 1, "id": "x", "amount": 1e-10000000}\n', NDJSON),
         ("a long number", b'{"at": ' + b"9" * 1_000_000 + b"}\n", NDJSON),
         ("one long line", b'{"id": "' + b"x" * (8 * 2**20) + b'"}\n', NDJSON),
         ("not UTF-8", b'{"at": "\xff\xfe"}\n', NDJSON),

@@ -8,6 +8,7 @@ Hayase's own, a crash or a hang is a failure.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import multiprocessing
 import os
@@ -18,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,11 @@ def _cut(data: bytearray, dice: random.Random) -> bytearray:
 
 
 DAMAGES: dict[str, Callable[[bytearray, random.Random], bytearray] | None] = {
-    "bit": _bit, "digit": _digit, "cut": _cut, "gone": None,
-}  # fmt: skip
+    "bit": _bit,
+    "digit": _digit,
+    "cut": _cut,
+    "gone": None,
+}
 
 
 def kind_of(home: Path, path: Path) -> str:
@@ -89,11 +94,9 @@ class DamageRound:
         name = str(path.relative_to(self.home))
         self.say(f"damage round {self.seed}: {damage} of {name}")
         wrong = []
-        for what, wanted in (("read", before), ("go on", after)):
-            found = _apart(self.project, what)
+        tries = zip(("read", "go on"), _apart(self.project, "read", "go on"), (before, after))
+        for what, found, wanted in tries:
             wrong += self._judged(what, found, wanted, path, whole)
-            if wrong or found.error is not None:
-                break
         return wrong
 
     def _damaged(self) -> tuple[Path, str]:
@@ -139,7 +142,7 @@ class DamageRound:
             said = self._done(each, path, whole)
             if said is not None:
                 return [f"the remedy {each!r} fails: {said}"]
-        found = _apart(self.project, "go on")
+        [found] = _apart(self.project, "go on")
         if found.error is not None:
             return [f"after the remedy {tried}: {found.error[-1500:]}"]
         assert found.answers is not None
@@ -176,56 +179,63 @@ def _names(error: str, path: Path, home: Path) -> bool:
     return any(each in error for each in names)
 
 
+def _load() -> None:
+    """Import and compile once what every attempt needs."""
+    for name in ("hayase.engine.planning", "hayase.jobs.planning", "hayase.tables.planning", "hayase.tables.lookups",
+                 "hayase.tables.rocks", "hayase.operations.planning", "hayase.engine.letters", "every_file"):  # fmt: skip
+        import_module(name)
+    import_module("hayase.lifetimes.kernel").compile_ahead()
+
+
 @functools.cache
 def _base() -> tuple[Path, dict[str, Any], dict[str, Any]]:
     """A home with a file of every kind, and its answers before and after more records; made once for each process."""
     folder = Path(tempfile.mkdtemp(prefix="hayase-damage-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-    import atexit
-
+    _load()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     base = folder / "project"
-    made = _apart(base, "make")
+    [made] = _apart(base, "make")
     assert made.answers is not None, made.error
     shutil.copytree(base, folder / "whole")
-    after = _apart(folder / "whole", "go on")
+    [after] = _apart(folder / "whole", "go on")
     assert after.answers is not None, after.error
     return base, made.answers, after.answers
 
 
-def _apart(project: Path, what: str) -> Outcome:
-    """Try something in a process of its own, which may crash or hang."""
+def _apart(project: Path, *steps: str) -> list[Outcome]:
+    """Take some steps in a process of its own, which may crash or hang; what became of each, up to the first that failed."""
     here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_attempt, args=(project, what, there), daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=_attempt, args=(project, steps, there), daemon=True)
     process.start()
     there.close()
+    found: list[Outcome] = []
     try:
-        if not here.poll(PATIENCE):
-            return Outcome(error=f"a hang: nothing after {PATIENCE} s", own=False)
-        outcome: Outcome = here.recv()
-        return outcome
+        while len(found) < len(steps) and not (found and found[-1].error):
+            if not here.poll(PATIENCE):
+                found.append(Outcome(error=f"a hang: nothing after {PATIENCE} s", own=False))
+                break
+            found.append(here.recv())
     except EOFError:
         process.join(10)
-        return Outcome(error=f"a crash: the process ended with {process.exitcode}", own=False)
+        found.append(Outcome(error=f"a crash: the process ended with {process.exitcode}", own=False))
     finally:
         process.kill()
         process.join()
         here.close()
+    return found
 
 
-def _attempt(project: Path, what: str, answer: Any) -> None:
+def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
     """Make the home, read it, or go on with it; runs in a process of its own."""
     import every_file
     from hayase.core.errors import HayaseError
 
-    os.setpgid(0, 0)
     try:
-        if what == "make":
-            pipeline = every_file.history(project)
-        else:
-            pipeline = every_file.opened(project)
-        if what == "go on":
-            every_file.later(pipeline)
-        answer.send(Outcome(every_file.answers(pipeline)))
+        for step in steps:
+            pipeline = every_file.history(project) if step == "make" else every_file.opened(project)
+            if step == "go on":
+                every_file.later(pipeline)
+            answer.send(Outcome(every_file.answers(pipeline)))
     except HayaseError as error:
         answer.send(Outcome(error=str(error)))
     except BaseException as error:
