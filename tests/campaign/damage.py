@@ -228,6 +228,7 @@ def _apart(project: Path, *steps: str) -> list[Outcome]:
 def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
     """Make the home, read it, or go on with it; runs in a process of its own."""
     import every_file
+
     from hayase.core.errors import HayaseError
 
     try:
