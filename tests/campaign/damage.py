@@ -227,9 +227,8 @@ def _apart(project: Path, *steps: str) -> list[Outcome]:
 
 def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
     """Make the home, read it, or go on with it; runs in a process of its own."""
-    import every_file
-
-    from hayase.core.errors import HayaseError
+    every_file = import_module("every_file")
+    errors = import_module("hayase.core.errors")
 
     try:
         for step in steps:
@@ -237,7 +236,7 @@ def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
             if step == "go on":
                 every_file.later(pipeline)
             answer.send(Outcome(every_file.answers(pipeline)))
-    except HayaseError as error:
+    except errors.HayaseError as error:
         answer.send(Outcome(error=str(error)))
     except BaseException as error:
         answer.send(Outcome(error="".join(traceback.format_exception(error)), own=False))
