@@ -209,6 +209,11 @@ class MemoryStore:
             file.unlink()
         self._disk.step()
 
+    def clear(self) -> None:
+        self._disk.step()
+        self._disk.data = {}
+        self._disk.step()
+
     def refresh(self) -> None: ...
 
     def size(self) -> int:

@@ -358,14 +358,15 @@ def test_a_full_disk_is_said_and_nothing_is_loaded(pipeline: hy.Pipeline, monkey
 
     blocked = pipeline.table("blocklist")
     blocked.load([{"ip": "a"}])
-    room_for = 0
+    room_for, done = 0, False
     while met:
         left, met = room_for, False
         with monkeypatch.context() as patch:
             patch.setattr(durable, "reached", reached)
             with suppress(EnvironmentUnfit, StreamError):  # of the table, or of the dead letters
                 blocked.load([{"ip": "b"}, {"ip": None}])
-        assert set(contents(pipeline, "blocklist")) == ({"a"} if met else {"a", "b"})
+                done = True  # also if there was no room for the seal of the store
+        assert set(contents(pipeline, "blocklist")) == ({"a", "b"} if done else {"a"})
         room_for += 1
     assert room_for > 3
 

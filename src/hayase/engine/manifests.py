@@ -125,7 +125,9 @@ class Commits:
                 path.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.directory)
         manifest = self.latest()
-        self._carry_out(manifest)
+        replaced = self._replaced(manifest)
+        self._check_tables(manifest, replaced.union(manifest.begun))
+        self._carry_out(manifest, replaced, again=True)
         self.done = manifest
         self.sweep(manifest, everything=True)
         return manifest
@@ -159,14 +161,33 @@ class Commits:
         (self.directory / f"{manifest.version - KEPT:012d}.json").unlink(missing_ok=True)
         return manifest
 
-    def _carry_out(self, manifest: Manifest) -> None:
+    def _replaced(self, manifest: Manifest) -> frozenset[str]:
+        """The tables of a manifest that the newest definition begins anew, or has not. Nothing is done to them any more, so
+        that a damaged one does not stand in the way of its own reset."""
+        version = manifest.offset.definition
+        if not version or latest_version(self.home) == version:
+            return frozenset()
+        newest = load(self.home, latest_version(self.home))
+        kept = {each.name for each in newest.records if each.generation <= version}
+        return frozenset(each.name for each in load(self.home, version).records if each.name not in kept)
+
+    def _check_tables(self, manifest: Manifest, others: frozenset[str]) -> None:
+        """A table that was begun, but for some others, must be there: what it has taken in would be forgotten in silence."""
+        version = manifest.offset.definition
+        for each in load(self.home, version).of_lane(self.lane).records if version else ():
+            begun = each.name in manifest.offset.positions and each.name not in others
+            if begun and isinstance(each.output, TableDeclaration):
+                self.tables.check(each.output)
+
+    def _carry_out(self, manifest: Manifest, replaced: frozenset[str] = frozenset(), again: bool = False) -> None:
         """Publish. Every step can be repeated: a part that is gone is published, an emptied stream is empty."""
         if manifest.begun:
             definition = load(self.home, manifest.offset.definition)
             for name in manifest.begun:
                 output = definition.record(name).output
                 if isinstance(output, TableDeclaration):
-                    self.tables.own(output).begin(f"{definition.version}")
+                    if name not in replaced:
+                        self.tables.begin(output, f"{definition.version}", again)
                 else:
                     self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
         parts = sorted(manifest.parts, key=lambda each: (each.stream, each.order))
@@ -181,13 +202,13 @@ class Commits:
             else:
                 self._log(stream).advance(clock)
         if manifest.runs:
-            self._take_in(manifest)
+            self._take_in(manifest, replaced)
 
-    def _take_in(self, manifest: Manifest) -> None:
+    def _take_in(self, manifest: Manifest, replaced: frozenset[str]) -> None:
         """Bring the runs into their tables, those of a table all at once, and once however often this is called."""
         definition = load(self.home, manifest.offset.definition)
         staged = self.home.staged(self.lane)
-        for name in sorted({each.table for each in manifest.runs}):
+        for name in sorted({each.table for each in manifest.runs} - replaced):
             output = definition.record(name).output
             assert isinstance(output, TableDeclaration)
             files = [staged / each.file for each in manifest.runs if each.table == name]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hayase.core.declarations import TableDeclaration
-from hayase.core.errors import UnknownName
+from hayase.core.errors import DamagedState, UnknownName
 from hayase.engine.definitions import latest
 from hayase.engine.home import Home
 
@@ -54,6 +54,32 @@ class Tables:
                 found = _open[path] = open_own(path, declaration)
             found.declare(declaration)
             return found
+
+    def begin(self, declaration: TableDeclaration, generation: str, again: bool = False) -> None:
+        """Let a table begin as a generation, unless it has; what it held before goes. A store that is damaged is thrown away:
+        but one of this very generation, or one of which that cannot be said when this is done `again`, is an error."""
+        from hayase.tables.stores import discard, generation_of
+
+        path = self._home.table(declaration.name)
+        try:
+            self.own(declaration).begin(generation)
+        except DamagedState:
+            known = generation_of(path)
+            if known == generation or (again and known is None):
+                raise
+            with _lock:
+                if path in _open:
+                    _open.pop(path).close()
+            discard(path)
+            self.own(declaration).begin(generation)
+
+    def check(self, declaration: TableDeclaration) -> None:
+        """See that the store of a table that was begun is there and can be used; DamagedState says what to do."""
+        from hayase.tables.stores import check_begun
+
+        if self._home.table(declaration.name) not in _open:
+            check_begun(self._home.table(declaration.name))
+        self.own(declaration)
 
     def close(self) -> None:
         """Let go of all of them."""

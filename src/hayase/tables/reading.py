@@ -9,12 +9,12 @@ from typing import NamedTuple
 from hayase.tables.entries import behind, split
 from hayase.tables.payloads import pack, unpack
 from hayase.tables.rows import Entry
-from hayase.tables.stores import FACT, MARK, MARKER, PAYLOAD, ROW, View, marker_of
+from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_of
 
 __all__ = ["COUNTS", "FOLDED_BEFORE", "GENERATION", "Counts", "about_keys", "behind_all", "counts", "folded_before", "generation",
            "grouped", "keyed", "mark", "payloads", "runs", "uncounted"]  # fmt: skip
 
-GENERATION, FOLDED_BEFORE, COUNTS = FACT + b"generation", FACT + b"folded_before", FACT + b"counts"
+FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
 _SAMPLE = 10_000
 

@@ -1,8 +1,12 @@
 """RocksDB as the store of a table. Nobody else imports `rocksdict`.
 
 There is no log of writes: a write is put into memory and flushed to a file before it returns, and an ingested file is there
-already. So each state on disk is one that RocksDB's manifest names, and a secondary, which follows that manifest, never sees
-a half of what happened together. (With a log, it may miss the part of it that was flushed and removed while it looked.)
+already. So each state on disk is one that RocksDB's manifest names, and a reader, which opens what that manifest names, never
+sees a half of what happened together.
+
+A store is opened only after its seal was checked (`hayase.tables.seals`). Readers in other processes open it read-only, which
+fails if any live file is missing or its index is damaged, and sees one fixed state; blocks of data are checked as they are
+read. (A RocksDB secondary is quicker to follow a writer, but falls back in silence to the last state whose files are whole.)
 
 Reads must see one state. The snapshots of `rocksdict` do not do for that: their iterators see what is written later. But
 all changes go through one object here, which counts them: a read during which the count did not move saw one state.
@@ -11,6 +15,8 @@ all changes go through one object here, which counts them: a read during which t
 from __future__ import annotations
 
 import errno
+import re
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,14 +25,15 @@ from pathlib import Path
 
 import rocksdict
 
-from hayase.core.errors import DamagedState, HayaseError, HomeInUse
+from hayase.core.errors import DamagedState, EnvironmentUnfit, HayaseError, HomeInUse
 from hayase.streams import durable
-from hayase.tables.stores import Result, View
+from hayase.tables import seals
+from hayase.tables.stores import GENERATION, Finding, Result, View
 
-__all__ = ["RocksSecondary", "RocksStore", "write_sorted"]
+__all__ = ["RocksReader", "RocksStore", "discard", "verify_files", "write_sorted"]
 
 _ATTEMPTS = 5
-_REFRESHES = 50_000
+_OPENINGS = 50
 _CACHE_BYTES = 64 << 20
 _cache: rocksdict.Cache | None = None
 _cache_lock = threading.Lock()
@@ -61,6 +68,7 @@ def _options() -> rocksdict.Options:
     options.set_level_zero_stop_writes_trigger(128)
     options.set_max_background_jobs(2)
     options.set_max_open_files(-1)
+    options.set_paranoid_checks(True)
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
     options.set_max_manifest_file_size(16 << 20)
@@ -179,19 +187,39 @@ class RocksStore:
 
     def __init__(self, path: Path):
         self._path = path
-        durable.make_directory(path)
-        with _translated(path):
-            self._database = rocksdict.Rdict(str(path), _options())
         self._unlogged = rocksdict.WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
         self._writing = threading.Lock()
         self._moves = _Moves()
-        self._readers, self._closed = 0, False
+        self._readers, self._paused, self._closed = 0, False, False
         self._reading = threading.Condition(threading.Lock())
+        self._open()
+
+    def _open(self) -> None:
+        seals.check(self._path)
+        durable.make_directory(self._path)
+        with _translated(self._path):
+            self._database = rocksdict.Rdict(str(self._path), _options())
+        try:
+            generation = self._database.get(GENERATION)
+            self._seal: seals.Seal | None = None
+            self._sealed(None if generation is None else generation.decode())
+        except Exception as error:
+            self._database.close()
+            raise _error(error, self._path) from error
+
+    def _sealed(self, generation: str | None) -> None:
+        """Seal what is on disk now. What was just changed is durable, whether or not there is room for the seal: an older one
+        holds too, and the next covers all."""
+        self._seal = seals.sealed_now(self._path, self._seal, generation)
+        with suppress(OSError):
+            seals.write_seal(self._path, self._seal)
 
     def read(self, work: Callable[[_View], Result]) -> Result:
         """The work is done without a lock. If the state moves meanwhile, again, and at last while nobody may write."""
         with self._reading:
+            while self._paused:
+                self._reading.wait()
             if self._closed:
                 raise HayaseError(f"{self._path} is closed")
             self._readers += 1
@@ -232,6 +260,8 @@ class RocksStore:
         deletes: Iterable[bytes] = (),
         ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
+        assert self._seal is not None
+        generation = self._seal.generation
         batch = rocksdict.WriteBatch(raw_mode=True)
         for start, stop in ranges:
             batch.delete_range(start, stop)
@@ -239,18 +269,41 @@ class RocksStore:
             batch.delete(key)
         for key, value in puts:
             batch.put(key, value)
+            generation = value.decode() if key == GENERATION else generation
         with self._writing, _translated(self._path):
             with self._moving():
                 self._database.write(batch, self._unlogged)
             self._database.flush(True)
+            self._sealed(generation)
 
     def ingest(self, files: Sequence[Path]) -> None:
         options = rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
-        with self._writing, _translated(self._path), self._moving():
-            self._database.ingest_external_file([str(file) for file in files], options)
+        with self._writing, _translated(self._path):
+            with self._moving():
+                self._database.ingest_external_file([str(file) for file in files], options)
+            assert self._seal is not None
+            self._sealed(self._seal.generation)
         for file in files:
             durable.remove(file)
+
+    def clear(self) -> None:
+        """The store is thrown away and created anew: no deletion is left behind that a damaged file could undo."""
+        with self._reading:
+            self._paused = True
+            while self._readers:
+                self._reading.wait()
+        try:
+            with self._writing, self._moving():
+                self._database.close()
+                try:
+                    discard(self._path)
+                finally:
+                    self._open()
+        finally:
+            with self._reading:
+                self._paused = False
+                self._reading.notify_all()
 
     def refresh(self) -> None:
         """Nothing to do: it sees its own writes."""
@@ -264,49 +317,40 @@ class RocksStore:
             while self._readers:
                 self._reading.wait()
         with self._writing:
-            self._database.close()
+            assert self._seal is not None
+            with suppress(rocksdict.DbClosedError):  # it could not be opened again after `clear`
+                self._database.close()
+            if self._path.exists():  # what merging did since; it may be sealed later as well
+                with suppress(OSError, DamagedState):
+                    self._sealed(self._seal.generation)
 
 
-class RocksSecondary:
+class RocksReader:
     """A store that another process may be writing. It stands still but for `refresh`."""
 
     def __init__(self, path: Path):
         self._path = path
         self._lock = threading.RLock()
-        self._refreshed = 0
+        self._place: seals.Place | None = None
         self._database: rocksdict.Rdict | None = None
         self._open()
 
     def read(self, work: Callable[[View], Result]) -> Result:
-        """Should the one who writes it have removed a file before it was opened here, it is opened again."""
-        with self._lock:
-            for attempt in range(_ATTEMPTS):
-                if self._database is None:
-                    return work(_Nothing())
-                view = _View(self._database, self._path, _Moves(), 0)
-                try:
-                    return work(view)
-                except DamagedState as error:
-                    if "No such file" not in str(error) or attempt == _ATTEMPTS - 1:
-                        raise
-                finally:
-                    view.end()
-                self._shut()
-                self._open()
-            raise AssertionError("the last attempt returns or raises")
-
-    def refresh(self) -> None:
         with self._lock:
             if self._database is None:
+                return work(_Nothing())
+            view = _View(self._database, self._path, _Moves(), 0)
+            try:
+                return work(view)
+            finally:
+                view.end()
+
+    def refresh(self) -> None:
+        """Open the store again if its MANIFEST has changed."""
+        with self._lock:
+            if self._place is None or seals.place_of(self._path) != self._place:
+                self._shut()
                 self._open()
-                return
-            self._refreshed += 1
-            if self._refreshed < _REFRESHES:
-                with suppress(Exception):  # a file that it had to look at may be gone by now
-                    self._database.try_catch_up_with_primary()
-                    return
-            self._shut()
-            self._open()
 
     def write(
         self,
@@ -319,6 +363,9 @@ class RocksSecondary:
     def ingest(self, files: Sequence[Path]) -> None:
         raise HayaseError(f"{self._path} is open for reading only")
 
+    def clear(self) -> None:
+        raise HayaseError(f"{self._path} is open for reading only")
+
     def size(self) -> int:
         return _size(self._path)
 
@@ -327,28 +374,28 @@ class RocksSecondary:
             self._shut()
 
     def _open(self) -> None:
-        """Open it if it exists; again if the one who writes it removed a file meanwhile that was to be opened.
+        """Open it if it exists; again if the one who writes it has changed it meanwhile.
 
         RocksDB wants a directory for its own log. Nobody reads that, and whoever is killed cannot tidy up: so the directory
-        is removed as soon as the log is open, and the log is begun anew now and then.
+        is removed as soon as the log is open.
         """
         options = _options()
         options.set_max_log_file_size(0)
-        for attempt in range(_ATTEMPTS):
-            if not (self._path / "CURRENT").exists():
-                return
+        for attempt in range(_OPENINGS):
+            before = seals.place_of(self._path)
             try:
+                self._place = seals.check(self._path)
+                if self._place is None:
+                    return
                 with tempfile.TemporaryDirectory(prefix="hayase-") as room:
-                    access = rocksdict.AccessType.secondary(room)
+                    options.set_db_log_dir(room)
+                    access = rocksdict.AccessType.read_only(False)
                     self._database = rocksdict.Rdict(str(self._path), options, access_type=access)
-                    self._database.try_catch_up_with_primary()
-            except Exception as error:
-                self._shut()
-                if attempt == _ATTEMPTS - 1:
-                    raise _error(error, self._path) from error
-            else:
-                self._refreshed = 0
                 return
+            except Exception as error:
+                self._place = None
+                if attempt == _OPENINGS - 1 or seals.place_of(self._path) == before:
+                    raise error if isinstance(error, HayaseError) else _error(error, self._path) from error
 
     def _shut(self) -> None:
         if self._database is not None:
@@ -377,10 +424,77 @@ def _translated(path: Path) -> Iterator[None]:
         raise _error(error, path) from error
 
 
+_REFUSALS = {
+    "Too many open files": "allow the process more of them, with `ulimit -n`",
+    "Permission denied": "the files belong to somebody else",
+    "Read-only file system": "the disk cannot be written",
+    "Input/output error": "the disk does not answer as it should",
+    "Cannot allocate memory": "give the process more of it",
+}
+"""What an operating system says that is no damage of a table."""
+
+
 def _error(error: Exception, path: Path) -> Exception:
     text = str(error)
+    if isinstance(error, HayaseError):
+        return error
+    if isinstance(error, rocksdict.DbClosedError):
+        return HayaseError(f"{path} is closed")
     if "lock" in text.lower() and "LOCK" in text:
         return HomeInUse(f"another process has {path} open for writing")
     if "No space left" in text:
         return OSError(errno.ENOSPC, text, str(path))
-    return DamagedState(f"the table in {path} cannot be used: {text}")
+    for told, remedy in _REFUSALS.items():
+        if told in text:
+            return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}; {remedy}')
+    return seals.damaged(path, _blamed(path, text))
+
+
+def _blamed(path: Path, text: str) -> str:
+    """RocksDB's text, which says which file is damaged but for its properties; then each file is tried by itself."""
+    told = text.split("  The file ")[0]
+    if re.search(r"\d+\.sst", told) or "MANIFEST-" in told:
+        return told
+    culprits = [str(file) for file in sorted(path.glob("*.sst")) if not _is_table(file)]
+    return f"{', '.join(culprits) or path} ({told})"
+
+
+def _is_table(file: Path) -> bool:
+    """Whether RocksDB can open a file of a store by itself. It only takes in those that it was given, and says so last."""
+    with tempfile.TemporaryDirectory(prefix="hayase-") as room:
+        database = rocksdict.Rdict(room, _options())
+        try:
+            database.ingest_external_file([str(file)], rocksdict.IngestExternalFileOptions())
+        except Exception as error:
+            return "External file version not found" in str(error)
+        finally:
+            database.close()
+    return True
+
+
+def discard(path: Path) -> None:
+    """Throw a store away, its seal first: a store without one need not be there."""
+    gone = path.with_name(path.name + ".discarded")
+    shutil.rmtree(gone, ignore_errors=True)
+    seals.remove_seal(path)
+    if path.exists():
+        durable.rename(path, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def verify_files(path: Path) -> list[Finding]:
+    """Read every live file of a store, block by block. One finding is enough: the remedy is the same for all."""
+    try:
+        store = RocksReader(path)
+        try:
+            store.read(_read_all)
+        finally:
+            store.close()
+    except DamagedState as error:
+        return [Finding(path, str(error))]
+    return []
+
+
+def _read_all(view: View) -> None:
+    for _ in view.scan(b"", b"\xff" * 8):
+        pass

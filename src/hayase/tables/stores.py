@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -27,19 +28,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
-__all__ = ["EVERYTHING", "FACT", "MARK", "MARKER", "PAYLOAD", "ROW", "Store", "View", "marker_of", "open_secondary", "open_store",
-    "run_of",
-           "write_run"]  # fmt: skip
+__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "Store", "View", "check_begun", "discard",
+           "generation_of", "marker_of", "open_secondary", "open_store", "run_of", "verify", "write_run"]  # fmt: skip
 
 Result = TypeVar("Result")
 
 FACT, MARKER, PAYLOAD, MARK, ROW = b"i", b"m", b"p", b"s", b"z"
-EVERYTHING = (b"\0", b"\xff")
-"""The range of all keys."""
+GENERATION = FACT + b"generation"
+"""Under which the generation of a table is kept."""
 
 _RUN_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with the store in a directory; the message names the file and says what to do."""
+
+    path: Path
+    message: str
 
 
 class View(Protocol):
@@ -73,6 +82,9 @@ class Store(Protocol):
     def ingest(self, files: Sequence[Path]) -> None:
         """Take in runs, later ones over earlier ones: all or nothing, durable on return. The files are moved away."""
 
+    def clear(self) -> None:
+        """Throw everything away."""
+
     def refresh(self) -> None:
         """See what another process wrote meanwhile; nothing to do for the one that writes."""
 
@@ -91,10 +103,48 @@ def open_store(path: Path) -> Store:
 
 
 def open_secondary(path: Path) -> Store:
-    """A store that another process may be writing, for reading; one that does not exist yet is empty."""
-    from hayase.tables.rocks import RocksSecondary
+    """A store that another process may be writing, for reading; one that does not exist yet is empty. DamagedState names the
+    file of a store that is not as it was written."""
+    from hayase.tables.rocks import RocksReader
 
-    return RocksSecondary(path)
+    return RocksReader(path)
+
+
+def verify(path: Path) -> list[Finding]:
+    """What is wrong with the store of a table in a directory (`home.table(name)`); an empty list if nothing is.
+
+    Every live file is read whole, so it takes as long as that. A pipeline may be running on it. A store that is missing though
+    the table was begun is a finding; one that was never begun is none. Each message says what to do.
+    """
+    from hayase.tables.rocks import verify_files
+
+    return verify_files(path)
+
+
+def generation_of(path: Path) -> str | None:
+    """The generation of the table whose store is in a directory, without opening that; None if it cannot be said."""
+    from hayase.tables.seals import read_seal
+
+    try:
+        seal = read_seal(path)
+    except DamagedState:
+        return None
+    return None if seal is None else seal.generation
+
+
+def check_begun(path: Path) -> None:
+    """Raise DamagedState if the store in a directory, which must be there, is not, or cannot be read."""
+    from hayase.tables.seals import check, damaged
+
+    if check(path) is None:
+        raise damaged(path, f"{path} is missing, although the table has taken in records")
+
+
+def discard(path: Path) -> None:
+    """Throw away the store in a directory. Nobody may have it open for writing."""
+    from hayase.tables.rocks import discard
+
+    discard(path)
 
 
 def write_run(path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: bytes) -> int:

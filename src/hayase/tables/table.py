@@ -23,7 +23,7 @@ from hayase.tables.folding import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
 from hayase.tables.reading import behind_all, uncounted
 from hayase.tables.rows import Columns, Entry
-from hayase.tables.stores import EVERYTHING, PAYLOAD, ROW, Result, Store, View, open_secondary, open_store
+from hayase.tables.stores import PAYLOAD, ROW, Result, Store, View, open_secondary, open_store
 from hayase.tables.versions import since
 
 __all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader"]
@@ -224,8 +224,9 @@ class OwnTable(Table):
             if known == generation:
                 return
             self._folding.restart()
-            ranges = [] if known is None else [EVERYTHING]
-            self._store.write([(reading.GENERATION, generation.encode())], ranges=ranges)
+            if known is not None:
+                self._store.clear()
+            self._store.write([(reading.GENERATION, generation.encode())])
 
     def ingest(self, files: Sequence[Path], marker: bytes) -> None:
         """Take in the runs of a batch, once: if it is in, what is left of the files is removed."""
@@ -239,7 +240,11 @@ class OwnTable(Table):
                 return
             if not known and not later:
                 missing = next(file for file in files if file not in there)
-                raise DamagedState(f'a run of table "{self.declaration.name}" is missing: {missing}')
+                name = self.declaration.name
+                raise DamagedState(
+                    f'a run of table "{name}" is missing: {missing}; rebuild the table from its streams with '
+                    f"`hayase reset {name} --from earliest` and the next run"
+                )
             for file in there:
                 durable.remove(file)
 

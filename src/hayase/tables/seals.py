@@ -1,0 +1,226 @@
+"""Seals: what the writer of a table's store last made durable, in a file beside the store, checked before RocksDB reads it.
+
+RocksDB's MANIFEST is a log of changes to the set of live files. RocksDB takes a damaged end of it for an unfinished write and
+falls back to an earlier state in silence, and it can loop forever over a damaged record in the middle. So nobody opens a
+store before `check` has been through its MANIFEST: up to the seal the bytes must be those that were sealed; behind it, where
+the store's background work may have written since, every whole record must match its checksum.
+
+The seal of `tables/accounts/` is `tables/accounts.seal`, so it outlives a store that was removed: a table that was never
+begun has neither.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from hayase.core.errors import DamagedState
+from hayase.streams import durable
+
+__all__ = [
+    "Place",
+    "Seal",
+    "check",
+    "damaged",
+    "place_of",
+    "read_seal",
+    "remove_seal",
+    "seal_path",
+    "sealed_now",
+    "write_seal",
+]
+
+_BLOCK = 32 << 10
+_HEADER = struct.Struct("<IHB")
+_MASK = 0xA282EAD8
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The name of the MANIFEST, how many bytes of it are sealed, their CRC-32, and the table's generation, if it has one."""
+
+    manifest: str
+    length: int
+    crc: int
+    generation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which MANIFEST a store has, and how long it is: another place means that the store has changed."""
+
+    manifest: str
+    inode: int
+    length: int
+
+
+def damaged(path: Path, what: str) -> DamagedState:
+    """The error of a damaged store: what is wrong, and how the table comes back."""
+    name = path.name
+    return DamagedState(
+        f'table "{name}" is damaged: {what}; restore {path} and {seal_path(path).name} from a copy, or rebuild the table from '
+        f"its streams with `hayase reset {name} --from earliest` and the next run (rows that were loaded from files must then "
+        "be loaded again)"
+    )
+
+
+def seal_path(path: Path) -> Path:
+    """The file of the seal of a store."""
+    return path.with_name(path.name + ".seal")
+
+
+def read_seal(path: Path) -> Seal | None:
+    """The seal of the store in a directory; None if it has none, as one has that is not begun or was written before seals."""
+    place = seal_path(path)
+    try:
+        data = place.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        body, crc = data.rsplit(b"\n", 1)
+        if int(crc, 16) != zlib.crc32(body):
+            raise ValueError("its checksum does not match")
+        return Seal(**orjson.loads(body))
+    except (ValueError, TypeError) as error:
+        raise damaged(path, f"its seal {place} cannot be read ({error})") from error
+
+
+def write_seal(path: Path, seal: Seal) -> None:
+    """Replace the seal of a store, durably."""
+    body = orjson.dumps(asdict(seal))
+    durable.write_atomic(seal_path(path), body + b"\n%08x" % zlib.crc32(body))
+
+
+def remove_seal(path: Path) -> None:
+    """Remove the seal of a store that is thrown away."""
+    if seal_path(path).exists():
+        durable.remove(seal_path(path))
+
+
+def sealed_now(path: Path, before: Seal | None, generation: str | None) -> Seal:
+    """The seal of a store as it is on disk. What `before` covers of the same MANIFEST is not read again."""
+    name = _current(path)
+    start, crc = (before.length, before.crc) if before is not None and before.manifest == name else (0, 0)
+    with (path / name).open("rb") as file:
+        file.seek(start)
+        added = file.read()
+    return Seal(name, start + len(added), zlib.crc32(added, crc), generation)
+
+
+def check(path: Path) -> Place | None:
+    """Check CURRENT, the MANIFEST and the seal of a store; None if there is no store and never was one.
+
+    DamagedState names the file. Somebody may be writing the store: if files change meanwhile, call it again.
+    """
+    seal = read_seal(path)
+    if not path.exists() or (not any(path.glob("*.sst")) and not (path / "CURRENT").exists()):
+        if seal is None:
+            return None
+        missing = path if not path.exists() else path / "CURRENT"
+        raise damaged(path, f"{missing} is missing, although the table was begun")
+    name = _current(path)
+    manifest = path / name
+    try:
+        with manifest.open("rb") as file:
+            data = file.read()
+            inode = manifest.stat().st_ino
+    except FileNotFoundError as error:
+        raise damaged(path, f"{manifest} is missing, which {path / 'CURRENT'} names") from error
+    start = 0
+    if seal is not None:
+        start = _check_sealed(path, manifest, data, seal)
+    _check_records(path, manifest, data, start)
+    return Place(name, inode, len(data))
+
+
+def place_of(path: Path) -> Place | None:
+    """Which MANIFEST a store has now, without a look into it; None if that cannot be said."""
+    try:
+        name = (path / "CURRENT").read_bytes()[:-1].decode(errors="replace")
+        told = (path / name).stat()
+    except (OSError, ValueError):
+        return None
+    return Place(name, told.st_ino, told.st_size)
+
+
+def _current(path: Path) -> str:
+    place = path / "CURRENT"
+    try:
+        text = place.read_bytes()
+    except FileNotFoundError as error:
+        raise damaged(path, f"{place} is missing") from error
+    name = text[:-1].decode(errors="replace")
+    if text[-1:] != b"\n" or not name.startswith("MANIFEST-") or not name[9:].isdigit():
+        raise damaged(path, f"{place} does not name a MANIFEST")
+    return name
+
+
+def _check_sealed(path: Path, manifest: Path, data: bytes, seal: Seal) -> int:
+    """Check what is sealed; returns the beginning of the block in which the unsealed part begins, 0 for a newer MANIFEST."""
+    if seal.manifest != manifest.name:
+        if int(manifest.name[9:]) < int(seal.manifest[9:]):
+            raise damaged(path, f"{path / 'CURRENT'} names {manifest.name}, which is older than {seal.manifest}")
+        return 0  # the writer began a new one and was stopped before it could seal it
+    if len(data) < seal.length:
+        raise damaged(path, f"{manifest} ends after {len(data)} bytes of {seal.length}")
+    if zlib.crc32(memoryview(data)[: seal.length]) != seal.crc:
+        raise damaged(path, f"{manifest} does not match its checksum")
+    return seal.length
+
+
+def _check_records(path: Path, manifest: Path, data: bytes, start: int) -> None:
+    """Check every whole record of a MANIFEST from a record's beginning on. A last one without its end is being written."""
+    at = start
+    while at < len(data):
+        rest = _BLOCK - at % _BLOCK
+        if rest < _HEADER.size:  # too little for a record: filled with zeros
+            at += rest
+            continue
+        if at + _HEADER.size > len(data) or not any(data[at:]):
+            return
+        crc, length, kind = _HEADER.unpack_from(data, at)
+        end = at + _HEADER.size + length
+        if not 1 <= kind <= 4 or end > at + rest:
+            raise damaged(path, f"{manifest} is not readable at byte {at}")
+        if end > len(data):
+            return
+        if _masked(_crc32c(data[at + 6 : end])) != crc:
+            raise damaged(path, f"{manifest} does not match its checksum at byte {at}")
+        at = end
+
+
+# ---------------------------------------------------------------------------------------------------- CRC-32C
+
+
+def _table() -> list[int]:
+    found = []
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        found.append(crc)
+    return found
+
+
+_CRC = _table()
+
+
+def _crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli), as RocksDB writes it.
+
+    >>> hex(_crc32c(b"123456789"))
+    '0xe3069283'
+    """
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def _masked(crc: int) -> int:
+    """RocksDB masks the checksums that it stores."""
+    return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
