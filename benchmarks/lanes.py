@@ -179,7 +179,7 @@ def _kill_workers() -> None:
     """Kill the daemon and with it every worker; Spark starts them again."""
     for each in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # one that ended by itself, meanwhile
-            if each.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]:
+            if each.name() == "hayase-workers":
                 each.kill()
 
 

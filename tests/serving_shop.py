@@ -97,7 +97,7 @@ def shop(
         if not (path / "commits").exists():
             shutil.copytree(_built(), path, dirs_exist_ok=True)
         with contextlib.closing(InProcess(pipeline.home, pipeline.clock)) as runner:
-            status = Status(state, runner.manifest)
+            status = Status(state, None if state == "starting" else runner.manifest)  # it is told when it has recovered
             with serving(
                 pipeline.home, "127.0.0.1:0", tables=runner.tables, status=status, token=token, limits=limits,
                 clock=pipeline.clock,

@@ -75,10 +75,12 @@ from hayase.streams.formats import format_of
 from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
+    from hayase.engine.condition import Condition
     from hayase.engine.letter_edits import Edit
     from hayase.engine.letter_settling import Settlement
     from hayase.jobs.declaring import Job
     from hayase.operations.declaring import Extent
+    from hayase.serving import Status
     from hayase.tables.declaring import Column
     from hayase.tables.results import TableResults
 
@@ -486,14 +488,20 @@ class Pipeline:
 
         with self.home.lock():
             self.apply()
-            with opened(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as told:
+            with opened(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as status:
 
                 def on_commit(manifest: Manifest) -> None:
                     views.committed()
-                    if told is not None:
-                        told(manifest)
+                    if status is not None:
+                        status.committed(manifest)
 
-                return run(self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit)
+                def on_condition(condition: Condition) -> None:
+                    if status is not None:
+                        status.tell(condition)
+
+                return run(
+                    self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit, on_condition=on_condition
+                )
 
     def _viewing(self) -> Views:
         """The views, to be called while this is entered."""
@@ -505,17 +513,16 @@ class Pipeline:
 
 
 @contextlib.contextmanager
-def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Callable[[Manifest], None] | None]:
-    """What is committed, over HTTP; to be told of what is committed next."""
+def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Status | None]:
+    """What is committed, over HTTP; to be told of what is committed next, and how the pipeline is."""
     if address is None:
         yield None
         return
     from hayase.serving import Status, serving
 
-    status = Status("running", ledger.latest())
+    status = Status("starting", ledger.latest())
     with serving(ledger.home, address, tables=ledger.tables, status=status, token=token):
-        yield status.committed
-        status.set("stopping")
+        yield status
 
 
 def _rules_text(path: Path) -> str:

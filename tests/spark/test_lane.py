@@ -35,7 +35,7 @@ def append(pipeline: hy.Pipeline, events: list[Event]) -> None:
     pipeline.append("events", [each.row() for each in events])
 
 
-def until(condition: Callable[[], bool], lane: Lanes, patience: float = 60.0) -> None:
+def until(condition: Callable[[], bool], lane: Lanes, patience: float = 600.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         lane.check()
@@ -109,6 +109,27 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     assert definitions.latest_version(pipeline.home) == 4
 
 
+def test_a_planner_and_the_fork_server_may_die(spark: SparkSession, tmp_path: Path) -> None:
+    given = some_events(200, seed=3)
+    pipeline = shop.shop(tmp_path, 6, ["spend"])
+    append(pipeline, given[:100])
+    pipeline.apply()
+    with running(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+        (planner,) = _named("hayase-planner")
+        planner.kill()
+        append(pipeline, given[100:150])
+        until(lane.is_idle, lane)
+        (planner,) = _named("hayase-planner")
+        server = planner.parent()
+        assert server is not None
+        server.kill()  # everything that it has forked ends; plain interpreters are started until there is another one
+        append(pipeline, given[150:])
+        pipeline.finish("events")
+        until(lane.is_idle, lane)
+    check(pipeline, expected(given, 6, finished=True), ["spend"])
+
+
 def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -140,16 +161,19 @@ def test_workers_find_aggregates_of_ones_own(spark: SparkSession, tmp_path: Path
     assert {(row["window"], row["users"]) for row in pipeline.query("last").at(5)} == {(2, "ef"), (4, "cdef")}
 
 
-def _is_daemon(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return process.cmdline()[1:3] == ["-m", "hayase.engine.daemon"]
-    return False
+def _named(name: str) -> list[psutil.Process]:
+    """The processes below this one that the fork server has given a name."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if each.name() == name:
+                found.append(each)
+    return found
 
 
 def _workers() -> list[psutil.Process]:
-    """The Python workers: forked by Spark's daemon, which is a child of the JVM."""
-    below = psutil.Process().children(recursive=True)
-    daemons = [each for each in below if _is_daemon(each)]
+    """The Python workers: forked by Spark's daemon, which the fork server has forked."""
+    daemons = _named("hayase-workers")
     forked = [each for each in daemons if each.parent() in daemons]
     assert forked, "no worker was found"
     return forked

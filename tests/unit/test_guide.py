@@ -270,7 +270,7 @@ def carried_out(
 
 def test_metrics() -> None:
     named = {each for page in PAGES.values() for each in re.findall(r"`(hayase_[a-z_]+)", page.path.read_text())}
-    told = exposition(Moment(), 0, {}, HttpFigures())
+    told = exposition(Moment(), 0, 0.0, {}, HttpFigures())
     assert named - set(re.findall(r"^# TYPE (\w+)", told, re.MULTILINE)) == set()
 
 

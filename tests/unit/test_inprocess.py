@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hayase.engine import inprocess, positions
+from hayase.engine.gate import FileGate, Grants
 from hayase.pipeline import Pipeline
 
 QUERIES = {
@@ -56,3 +57,13 @@ def test_an_error_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(inprocess, "reduce_bucket", fails)
     with pytest.raises(MemoryError, match="no more"):
         run(tmp_path)
+
+
+def test_a_gate_that_a_run_left_closed_stops_no_later_one(tmp_path: Path) -> None:
+    p = Pipeline("gate", home=tmp_path)
+    p.stream("s", "t bigint, x bigint", time="t", time_unit="ms")
+    p.query("q", "select x from s")
+    p.append("s", [{"t": 1, "x": 1}])
+    FileGate(p.home.gate("main")).set(Grants(open=False))  # as one that was killed while it stopped leaves it
+    p.run_until_idle(spark=False)
+    assert [row["x"] for row in p.results("q").rows()] == [1]

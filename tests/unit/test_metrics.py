@@ -18,7 +18,7 @@ def samples(text: str) -> dict[str, str]:
 
 
 def test_queues_and_lanes() -> None:
-    found = samples(exposition(Moment(), 0, {}, HttpFigures(), GOVERNORS))
+    found = samples(exposition(Moment(), 0, 0.0, {}, HttpFigures(), GOVERNORS))
     of_queue = '{lane="operations",stage="scores",stream="orders"}'
     figures = {name: value for name, value in found.items() if name.endswith(of_queue)}
     assert {name.removesuffix(of_queue).removeprefix("hayase_queue_"): value for name, value in figures.items()} == {
@@ -31,6 +31,6 @@ def test_queues_and_lanes() -> None:
 
 
 def test_without_any_the_families_are_empty() -> None:
-    text = exposition(Moment(), 0, {}, HttpFigures())
+    text = exposition(Moment(), 0, 0.0, {}, HttpFigures())
     assert "# TYPE hayase_queue_polls_total counter" in text
     assert not [name for name in samples(text) if name.startswith(("hayase_queue", "hayase_governor"))]

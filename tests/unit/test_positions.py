@@ -314,6 +314,26 @@ def test_firings_that_were_missed_are_counted(tmp_path: Path) -> None:
     assert firings.look(500) == (4, Firing(5, missed=2))
 
 
+def test_a_clock_that_is_set_back_stops_no_firing_and_numbers_only_grow(tmp_path: Path) -> None:
+    firings = Firings(tmp_path)
+    firings.append(5_010)
+    assert firings.look(5_020) == (1, Firing(50))
+    firings.append(4_990)  # set back a little: the interval is waited for once more, at most
+    assert firings.look(4_999) == (1, Firing(50))
+    firings.append(1_010)  # set back by much
+    assert firings.look(1_020) == (3, Firing(51, ahead=41))
+    assert Offset.from_json(firings.offset.as_json()) == firings.offset
+    firings.append(1_030)
+    assert firings.look(1_099) == (3, Firing(51, ahead=41))
+    assert firings.look(1_100) == (4, Firing(52, ahead=41))
+    firings.append(1_130)  # and the lane is busy until 1,460
+    assert firings.look(1_460) == (5, Firing(53, missed=2, ahead=39))
+    firings.append(9_000)  # set forward again
+    assert firings.look(9_010) == (6, Firing(90, missed=2))
+    firings.append(2_000)
+    assert firings.look(2_010, at_once=True) == (7, Firing(91, missed=2, ahead=71))
+
+
 def test_a_firing_that_does_not_fit_a_batch_goes_on_at_once(tmp_path: Path) -> None:
     firings = Firings(tmp_path)
     for at in (10, 11, 12):

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from hayase.engine.condition import Condition, State
 from hayase.serving.bodies import ARROW, NDJSON
 from hayase.testing import at
 from serving_shop import Shop, shop
@@ -217,6 +218,8 @@ def test_nothing_is_told_before_the_pipeline_has_recovered(tmp_path: Path) -> No
         health = made.get("/health")
         assert (health.status_code, health.json()["state"]) == (503, "starting")
         assert made.get("/metrics").status_code == 200
+        made.status.committed(made.runner.manifest)
+        assert made.get("/tables/purchases/taro").headers["hayase-state"] == "starting"  # the lanes, that is
         made.status.set("failed", "the lane failed")
         health = made.get("/health")
         assert (health.status_code, health.json()["reason"]) == (503, "the lane failed")
@@ -407,6 +410,22 @@ def test_dead_letters(served: Shop) -> None:
     told = served.get("/dead?limit=1").json()
     assert told["letters"][0]["stage"] == "by_place"
     assert told["next"] == told["first"] + 1
+
+
+@pytest.mark.parametrize("state", ["starting", "recovering", "stalled", "failed"])
+def test_health_is_503_with_the_reason_unless_all_is_well(fresh: Shop, state: State) -> None:
+    fresh.status.tell(Condition(state, "because of it", "the wall clock was set back", 1, -60.0))
+    answer = fresh.get("/health")
+    told = answer.json()
+    assert (answer.status_code, answer.headers["hayase-state"]) == (503, state)
+    assert (told["state"], told["reason"], told["notice"]) == (state, "because of it", "the wall clock was set back")
+    assert fresh.get("/tables/purchases/taro").status_code == 200  # what was committed can be read all the same
+    metrics = fresh.get("/metrics").text
+    assert f'hayase_state{{state="{state}"}} 1.0' in metrics
+    assert "hayase_clock_jumps_total 1\n" in metrics
+    assert "hayase_clock_jump_seconds -60.0\n" in metrics
+    fresh.status.set("running")
+    assert fresh.get("/health").status_code == 200
 
 
 def test_health_tells_the_lag(fresh: Shop) -> None:

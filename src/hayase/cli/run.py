@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,8 @@ from hayase.core.errors import HayaseError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hayase.console.display import Display
+    from hayase.engine.condition import Condition
     from hayase.engine.home import Home
     from hayase.engine.ledger import Ledger
     from hayase.engine.manifests import Manifest
@@ -68,7 +71,7 @@ def run(
     With its tables over HTTP: [cyan]hayase run --serve[/]    and then: [cyan]curl http://127.0.0.1:8421/tables[/]
     """
     from hayase.console.display import open_display
-    from hayase.console.pipeline_view import RUNNING, summary
+    from hayase.console.pipeline_view import summary
     from hayase.pipeline import Pipeline
 
     place = address or (SERVED_AT if serve else None)
@@ -86,7 +89,8 @@ def run(
         quiet = plain or is_verbose()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
         from hayase.engine.governing import seen_of
-        from hayase.engine.running import log_file, opened, running
+        from hayase.engine.home import log_file
+        from hayase.engine.running import opened, running
 
         ledger = stack.enter_context(opened(pipeline.home))
         status = None if place is None else stack.enter_context(_served(console, ledger, place, token))
@@ -101,18 +105,16 @@ def run(
             verbose=is_verbose(),
             on_commit=None if status is None else status.committed,
             on_phase=display.phase,
+            on_condition=partial(_tell, display, status),
         ) as lanes:
             # not before: Spark takes Ctrl-C for itself when its session starts; until the lane is drained
             stack.enter_context(stopping.listening())
             if status is not None and status.now.manifest.version < lanes.manifest.version:
                 status.committed(lanes.manifest)  # what the lane began with
             display.phase("waiting for the first batch")
-            first, begins, shown = lanes.manifest.version, True, float("-inf")
+            shown = float("-inf")
             while not stopping and not (until_idle and lanes.is_idle()):
                 lanes.check()
-                if begins and lanes.manifest.version > first:
-                    begins = False
-                    display.phase(RUNNING)
                 moment = time.monotonic()
                 if moment >= shown + REDRAW:
                     display.show(moment, lanes.manifest, _ends(pipeline.home, lanes.manifest), seen_of(pipeline.home))
@@ -120,8 +122,6 @@ def run(
                 stopping.wait(LOOK)
             ends = _ends(pipeline.home, lanes.manifest)
             display.show(time.monotonic(), lanes.manifest, ends, seen_of(pipeline.home))
-            if status is not None:
-                status.set("stopping")
     console.print(summary(start, lanes.manifest, _ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
 
 
@@ -143,11 +143,23 @@ def _served(console: Console, ledger: Ledger, address: str, token: str | None) -
     """What is committed, over HTTP; whoever runs the pipeline tells the status of what follows."""
     from hayase.serving import Status, serving
 
-    status = Status("running", ledger.latest())
+    status = Status("starting", ledger.latest())
     with serving(ledger.home, address, tables=ledger.tables, status=status, token=token) as server:
         needed = " (requests need the token)" if token else ""
         console.print(f"serving at {server.url}{needed}", markup=False, soft_wrap=True)
         yield status
+
+
+def _tell(display: Display, status: Status | None, condition: Condition) -> None:
+    """Tell the server how the pipeline is, and the person who watches what may worry them."""
+    from hayase.console.pipeline_view import RUNNING
+
+    if status is not None:
+        status.tell(condition)
+    if condition.state in ("recovering", "stalled"):
+        display.phase(f"{condition.state}: {condition.reason}")
+    elif condition.state == "running":
+        display.phase(RUNNING if condition.notice is None else f"{RUNNING}; {condition.notice}")
 
 
 def _ends(home: Home, manifest: Manifest) -> dict[str, int]:

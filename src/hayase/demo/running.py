@@ -193,7 +193,8 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(_displayed(console, options.plain, begun))
         display.phase("starting Spark")
-        from hayase.engine.running import log_file, opened, running, start_session
+        from hayase.engine.home import log_file
+        from hayase.engine.running import opened, running, start_session
 
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(start_session, Home(home), options.master)
         pipeline = _opened_shop(home)  # planned while Spark starts
@@ -207,7 +208,7 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
         stack.enter_context(contextlib.redirect_stderr(log))  # PySpark's threads print tracebacks when interrupted
         with running(
             pipeline.home, ledger=ledger, session=session, awake=True,
-            on_commit=server.status.committed, on_phase=display.phase,
+            on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.tell,
         ) as lanes:  # fmt: skip
             stack.enter_context(stopping.listening())
             watch, sender = Watch(pipeline), Sender(pipeline, options.ticks if options.fast else None)
@@ -223,7 +224,6 @@ def _live(home: Path, options: Options, console: Console) -> tuple[Pipeline, Sen
                 lanes.check()
                 show()
                 time.sleep(LOOK)
-            server.status.set("stopping")
     return pipeline, sent, lanes.manifest
 
 
@@ -269,7 +269,7 @@ def _served(ledger: Ledger) -> Iterator[Server]:
     """What is committed, over HTTP: at the usual port, or at any if that is taken."""
     from hayase.serving import Status, serving
 
-    status = Status("running", ledger.latest())
+    status = Status("starting", ledger.latest())
     with contextlib.ExitStack() as stack:
         try:
             server = stack.enter_context(serving(ledger.home, SERVED_AT, tables=ledger.tables, status=status))

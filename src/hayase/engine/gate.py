@@ -92,6 +92,11 @@ class FileGate:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.path, orjson.dumps(asdict(grants)))
 
+    def clear(self) -> None:
+        """Take the orders back: everything may be taken. Whoever begins does so, since those of a run that has ended mean
+        nothing, and so does whoever ends."""
+        self.path.unlink(missing_ok=True)
+
     def told(self) -> Told:
         """What was told last; nothing is known if a loss of power left something that cannot be read."""
         heard = _which(self._told_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
 
-__all__ = ["Home", "writing"]
+__all__ = ["Home", "log_file", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ class Home:
 
     def table(self, name: str) -> Path:
         return self.tables / name
+
+    @property
+    def spark_log(self) -> Path:
+        """What the JVM and the workers write."""
+        return self.path / "logs" / "spark.log"
 
     def gate(self, lane: str) -> Path:
         return self.path / "gates" / f"{lane}.json"
@@ -100,3 +105,9 @@ def writing(what: str) -> Iterator[None]:
         raise EnvironmentUnfit(
             f"{what} cannot be written: {error}; free some space or check the disk, then start again: nothing is lost"
         ) from error
+
+
+def log_file(home: Home) -> Path:
+    """Where the JVM and the workers write, in a folder that is there."""
+    home.spark_log.parent.mkdir(parents=True, exist_ok=True)
+    return home.spark_log

@@ -101,7 +101,7 @@ class _Lane:
         self._home, self._commits, self._now, self._at_once = home, commits, now, at_once
         self._tasks = tasks
         self._pool: ThreadPoolExecutor | None = None
-        self._gate = gate or FileGate(home.gate(commits.lane))
+        self._gate = gate or _opened(FileGate(home.gate(commits.lane)))
         self._epoch = f"inprocess-{uuid.uuid4().hex}"
         self.manifest = commits.recover()
         self._failed = False
@@ -150,6 +150,12 @@ class _Lane:
         running = [self._pool.submit(work, item) for item in items]
         wait(running)  # also for those beside one that failed: nobody writes any more when that is told
         return [each.result() for each in running]
+
+
+def _opened(gate: FileGate) -> FileGate:
+    """A gate without the orders of a run that has ended."""
+    gate.clear()
+    return gate
 
 
 def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, Any]]]]:

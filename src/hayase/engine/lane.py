@@ -10,6 +10,8 @@ nothing else, so a batch that was planned and never committed leaves no trace.
 
 from __future__ import annotations
 
+import logging
+import math
 import shutil
 import time
 import uuid
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 
 import orjson
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -31,18 +34,14 @@ from hayase.engine.home import Home
 from hayase.engine.logs import Logs, settled_end
 from hayase.engine.manifests import Commits
 from hayase.engine.mapping import blob_rows
-from hayase.engine.positions import Batch, advance
+from hayase.engine.positions import Batch, advance, waits_until
 from hayase.engine.reducing import Report, Task, reduce_bucket
-from hayase.engine.session import task_slots
+from hayase.engine.restarts import Restarts
+from hayase.engine.session import is_warm, task_slots
 from hayase.engine.source import POLL
+from hayase.engine.spark_failures import failure_of
 
 __all__ = ["Lane"]
-
-STARTING = ("Python worker failed to connect back", "java.io.OptionalDataException")
-"""What Spark says of a Python process that has not started within ten seconds, and of a task that it wrote down while another
-query was starting."""
-MOST_STARTS = 4
-"""How often a lane is started, at most."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +87,25 @@ class Lane:
         self._commits = commits
         self._on_commit, self._before_change = on_commit, before_change
         self._slots, self._awake = task_slots(session), awake
-        self._starts = 0
+        self._restarts, self._restart_at = Restarts(), math.inf
+        self._query: StreamingQuery | None = None
+        self.trouble: str | None = None
+        self.has_committed = False
         self._begin()
 
     def _begin(self) -> None:
-        """Go on from the newest manifest."""
-        self._starts += 1
+        """Go on from the newest manifest; if Spark does not get it started, that is tried again after a pause."""
+        self._restart_at = math.inf
         self.manifest = self._commits.take_up(self._commits.recover(), now_us())
         self.arrived = self.manifest.offset.definition
         exchange.clear(self._home.exchange(self._lane))
         self._tell_gate()
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
-        self._query = self._start()
+        try:
+            self._query = self._start()
+        except (Py4JJavaError, PySparkException) as error:
+            self._fail(error)
 
     def _start(self) -> StreamingQuery:
         checkpoints = self._home.checkpoints(self._lane)
@@ -138,6 +143,8 @@ class Lane:
             self.arrived = planned.definition
             self._before_change(planned.definition)
         self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
+        self.trouble, self.has_committed = None, True
+        self._restarts.worked()
         self._tell_gate()
         exchange.clear(self._home.exchange(self._lane))
         if self.manifest.version % 64 == 0:
@@ -154,6 +161,22 @@ class Lane:
         )
         return end == offset
 
+    def waiting(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By stage and stream, the position and the end of each queue from which records could be taken now."""
+        offset = self.manifest.offset
+        if not offset.definition:
+            return {}
+        definition = definition_of(self._home, offset.definition).of_lane(self._lane)
+        logs = Logs(self._home, definition)
+        halted = waits_until(offset, definition, logs, self._at_once, now_us())
+        ends = logs.ends({stream for inputs in offset.positions.values() for stream in inputs})
+        return {
+            (stage, stream): (each.at, ends[stream])
+            for stage, inputs in offset.positions.items()
+            for stream, each in inputs.items()
+            if stage not in halted and each.at < ends.get(stream, 0)
+        }
+
     def _tell_gate(self) -> None:
         """Tell the process that plans what the batches have cost so far, and how many tasks can run at once."""
         self._gate.tell(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
@@ -168,26 +191,36 @@ class Lane:
     @property
     def is_active(self) -> bool:
         """Whether it has not ended."""
-        return bool(self._query.isActive)
+        return self._query is not None and bool(self._query.isActive)
 
     def check(self) -> None:
-        """Raise what ended the query, if something did. One that ended because Spark did not get it started, as happens on a
-        busy machine, is started again."""
-        if self._query.isActive:
+        """Raise what ended the query, if something did. One that ended because a process was lost, or did not start in time as
+        happens on a busy machine, is started again after a pause; `trouble` says why until the next commit."""
+        if time.monotonic() >= self._restart_at:
+            self._begin()
+        if self._restart_at < math.inf or self._query is None or self._query.isActive:
             return
         error = self._query.exception()
-        if error is not None and any(each in str(error) for each in STARTING) and self._starts < MOST_STARTS:
-            self._begin()
-        elif error is not None:
-            raise LaneFailed(f"lane {self._lane} failed: {_first_cause(error)}") from error
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Have the lane started again, if that can help; else raise the reason."""
+        failure, moment = failure_of(str(error), self._home.spark_log), time.monotonic()
+        slow = failure.again == "slow" and is_warm()  # else it may be that Python cannot start here at all
+        if failure.again == "never" or not self._restarts.allow(moment, free=slow):
+            raise LaneFailed(f"lane {self._lane} failed: {failure}") from error
+        self.trouble = f"lane {self._lane} is started again: {failure.cause}"
+        logging.getLogger(__name__).warning(self.trouble)
+        self._restart_at = moment + self._restarts.pause()
 
     def drain(self, patience: float = 600.0) -> None:
         """Let the running batch finish, begin no other, and stop."""
-        if self._query.isActive:
+        if self.is_active:
             self._gate.set(Grants(open=False, at_once=self._at_once))
             until = time.monotonic() + patience
             quiet_since: float | None = None
-            while self._query.isActive and time.monotonic() < until:
+            while self.is_active and time.monotonic() < until:
                 if self._in_flight():  # one that was planned just before the gate closed may still show
                     quiet_since = None
                 elif quiet_since is None:
@@ -196,6 +229,7 @@ class Lane:
                     break
                 time.sleep(0.01)
         self.stop()
+        self._gate.clear()
 
     def _in_flight(self) -> bool:
         """Whether Spark has planned a batch that is not through yet, by its own two logs."""
@@ -208,11 +242,6 @@ class Lane:
 
     def stop(self) -> None:
         """Stop now; what was not committed will be done again."""
-        self._query.stop()
-
-
-def _first_cause(error: PySparkException) -> str:
-    """The line of a Spark error that a person can use: the last line of the Python traceback inside, if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("hayase.") or "Error: " in line]
-    return (told or lines or ["no reason given"])[-1 if told else 0]
+        self._restart_at = math.inf
+        if self._query is not None:
+            self._query.stop()

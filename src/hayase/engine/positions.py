@@ -51,11 +51,23 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Firing:
     """The last time that a stage fired, as a multiple of its interval, and how often it had to let one pass so far:
-    records were there, and the lane was still busy. With a `rest` the batch could not hold it all: it goes on at once."""
+    records were there, and the lane was still busy. With a `rest` the batch could not hold it all: it goes on at once.
+
+    Numbers only grow. When the wall clock is set back, the stage goes on firing at multiples of its interval, and its numbers
+    are `ahead` of the clock by so many intervals from then on."""
 
     number: int
     missed: int = 0
     rest: bool = False
+    ahead: int = 0
+
+    @property
+    def interval(self) -> int:
+        """The interval of the wall clock in which it fired."""
+        return self.number - self.ahead
+
+    def as_json(self) -> list[Any]:
+        return [self.number, self.missed, self.rest, *([self.ahead] if self.ahead else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class Offset:
             "definition": self.definition,
             "tick": self.tick,
             "settled": self.settled,
-            "firings": {stage: [each.number, each.missed, each.rest] for stage, each in self.firings.items()},
+            "firings": {stage: each.as_json() for stage, each in self.firings.items()},
             "positions": {
                 stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
                 for stage, inputs in self.positions.items()
@@ -180,10 +192,12 @@ def advance(
     positions = _with_company(positions, start, definition)
     fired_now = {
         stage: replace(
-            _fired(number, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1),
+            _fired(
+                interval, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1
+            ),
             rest=stage in cut,
         )
-        for stage, number in firing.items()
+        for stage, interval in firing.items()
         if positions[stage] != start.positions[stage]
     }
     settled = max(start.settled, settled_end)
@@ -204,9 +218,9 @@ def waits_until(
             and fired is not None
             and not at_once
             and not fired.rest
-            and now // record.every <= fired.number
+            and fired.interval - 1 <= now // record.every <= fired.interval  # beyond, the clock was set back
         ):
-            halted[stage] = (fired.number + 1) * record.every
+            halted[stage] = (fired.interval + 1) * record.every
         elif _is_awaited(record, definition, start, logs):
             halted[stage] = None
     return halted
@@ -226,16 +240,20 @@ def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs
 
 
 def _fired(
-    number: int, last: Firing | None, inputs: Mapping[str, Position], logs: Mapping[str, StreamLog], every: int
+    interval: int, last: Firing | None, inputs: Mapping[str, Position], logs: Mapping[str, StreamLog], every: int
 ) -> Firing:
     """A firing, and with it those that were missed since the oldest record that waits was written."""
-    if last is None or number <= last.number + 1:
-        return Firing(number, 0 if last is None else last.missed)
+    if last is None:
+        return Firing(interval)
+    passed = interval - last.interval
+    number = max(interval, last.number + (passed != 0))
+    if passed <= 1:
+        return Firing(number, last.missed, ahead=number - interval)
     waiting = [
         logs[stream].written_at(each.at) // every for stream, each in inputs.items() if each.at < end_of(logs[stream])
     ]
-    since = max(last.number, min(waiting, default=number))
-    return Firing(number, last.missed + max(0, number - since - 1))
+    since = max(last.interval, min(waiting, default=interval))
+    return Firing(number, last.missed + max(0, interval - since - 1), ahead=number - interval)
 
 
 def _with_company(

@@ -7,13 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from hayase.core.stages import MAIN
+from hayase.engine.condition import Condition
 from hayase.engine.definitions import latest
-from hayase.engine.home import Home
+from hayase.engine.home import Home, log_file
 from hayase.engine.lanes import Lanes
 from hayase.engine.ledger import Ledger
 from hayase.engine.manifests import Manifest
@@ -57,30 +57,48 @@ def running(
     verbose: bool = False,
     on_commit: Callable[[Manifest], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
+    on_condition: Callable[[Condition], None] = lambda condition: None,
 ) -> Iterator[Lanes]:
-    """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for."""
+    """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for.
+
+    `on_condition` is told how they are, whenever that changes, also when they have failed.
+    """
     if ledger is None:
         with opened(home) as own, running(
             home, ledger=own, master=master, session=session, awake=awake, verbose=verbose,
-            on_commit=on_commit, on_phase=on_phase,
+            on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
         ) as lanes:  # fmt: skip
             yield lanes
         return
-    if session is None:
-        on_phase("starting Spark")
-        session = start_session(home, master, verbose)
-    on_phase("starting the lanes")
-    lanes = Lanes(session, home, ledger, awake=awake, on_commit=on_commit)
+    with _failing(on_condition):
+        if session is None:
+            on_phase("starting Spark")
+            on_condition(Condition("starting", "starting Spark"))
+            session = start_session(home, master, verbose)
+        on_phase("starting the lanes")
+        lanes = Lanes(session, home, ledger, awake=awake, on_commit=on_commit, on_condition=on_condition)
     try:
-        with Housekeeping(home, ledger.of(MAIN)):
-            yield lanes
-        on_phase("stopping")
-        lanes.drain()
+        with _failing(on_condition):
+            with Housekeeping(home, ledger.of(MAIN)):
+                yield lanes
+            on_phase("stopping")
+            on_condition(Condition("stopping"))
+            lanes.drain()
     except BaseException:
         with contextlib.suppress(Exception):  # what went wrong first is what matters
             lanes.stop()
         raise
     lanes.check()
+
+
+@contextlib.contextmanager
+def _failing(on_condition: Callable[[Condition], None]) -> Iterator[None]:
+    """Tell at once that the pipeline has failed, and why: what is left to be stopped may take its time."""
+    try:
+        yield
+    except Exception as error:
+        on_condition(Condition("failed", str(error) or type(error).__name__))
+        raise
 
 
 def run_until_idle(home: Home, *, master: str | None = None, session: SparkSession | None = None) -> Manifest:
@@ -100,19 +118,17 @@ def run(
     stop: Callable[[], bool] | None = None,
     on_commit: Callable[[Manifest], None] | None = None,
     on_phase: Callable[[str], None] = lambda phase: None,
+    on_condition: Callable[[Condition], None] = lambda condition: None,
 ) -> Manifest:
     """Process streams as they grow, until `stop()`; without one, until interrupted."""
     never = threading.Event()
-    at_work = running(home, ledger=ledger, master=master, awake=True, on_commit=on_commit, on_phase=on_phase)
+    at_work = running(
+        home, ledger=ledger, master=master, awake=True,
+        on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
+    )  # fmt: skip
     with at_work as lanes, contextlib.suppress(KeyboardInterrupt):
         on_phase("running")
         while not (stop or never.is_set)():
             lanes.check()
             time.sleep(WATCH)
     return lanes.manifest
-
-
-def log_file(home: Home) -> Path:
-    """Where the JVM and the workers write."""
-    (home.path / "logs").mkdir(parents=True, exist_ok=True)
-    return home.path / "logs" / "spark.log"

@@ -19,8 +19,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hayase.core.errors import EnvironmentUnfit
+from hayase.engine.warm_interpreters import WarmInterpreters
 
-__all__ = ["JAVA_HINT", "java_version", "local_master", "open_session", "task_slots", "warm_up"]
+__all__ = ["JAVA_HINT", "is_warm", "java_version", "keep_warm", "local_master", "open_session", "task_slots", "warm_up"]
 
 JAVA_HINT = (
     "Spark needs Java 17 or newer. Install one (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`, "
@@ -98,15 +99,50 @@ def open_session(
         home = os.environ.get("JAVA_HOME")
         place = f" in {home}, where JAVA_HOME points" if home else " on the PATH"
         raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}{place}. {JAVA_HINT}")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    chosen = _SETTINGS | _local_settings(master or local_master()) | dict(settings or {})
+    where = master or local_master()
+    chosen = _SETTINGS | _local_settings(where) | dict(settings or {})
     builder = SparkSession.builder.appName("hayase")
     for key, value in chosen.items():
         builder = builder.config(key, value)
     with _stderr_to(None if verbose else log or Path(os.devnull)):  # the JVM keeps the stderr it is born with
+        warm = _warm_interpreters(where)
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = sys.executable if warm is None else str(warm.executable)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
+    if warm is not None:
+        warm.wait()  # Spark gives what it starts ten seconds; the server may need more on a busy machine
     return session
+
+
+def keep_warm() -> None:
+    """Start the server of interpreters again if it has ended; until it is ready, plain ones are started."""
+    if _warm is not None:
+        _warm.start()
+
+
+def is_warm() -> bool:
+    """Whether the interpreters that Spark starts come from a server, so that they are known to work here."""
+    return _warm is not None and _warm.is_ready
+
+
+_warm: WarmInterpreters | None = None
+"""What serves the interpreters of this process' sessions."""
+
+
+def _warm_interpreters(master: str) -> WarmInterpreters | None:
+    """The server of interpreters, started; None where Spark starts plain ones, as on a cluster: a function is called by the
+    same executable on all its machines."""
+    global _warm
+    if re.fullmatch(r"local(\[.*\])?", master) is None:
+        return None
+    if _warm is None or not _warm.executable.exists():
+        folder = _scratch()
+        if not WarmInterpreters.can_serve(folder):
+            return None
+        _warm = WarmInterpreters(folder)
+    _warm.start()
+    return _warm
 
 
 def warm_up(session: SparkSession) -> threading.Thread:
@@ -129,8 +165,7 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _local_settings(master: str) -> dict[str, str]:
     """Settings that depend on where the session runs; what it leaves on disk goes into one folder that is removed."""
     _remove_left_behind()
-    scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    scratch = _scratch()
     quarter = psutil.virtual_memory().total // 4 // 2**20
     local = re.match(r"local\[(\d+|\*)", master)
     slots = SLOTS_ELSEWHERE if local is None else os.cpu_count() or 1 if local[1] == "*" else int(local[1])
@@ -141,13 +176,20 @@ def _local_settings(master: str) -> dict[str, str]:
         "spark.task.maxFailures": str(idle + 4),
         "spark.driver.memory": f"{max(1024, min(quarter, 4096))}m",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-        "spark.local.dir": scratch,
-        "spark.python.unix.domain.socket.dir": scratch,
+        "spark.local.dir": str(scratch),
+        "spark.python.unix.domain.socket.dir": str(scratch),
     }
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return chosen
+
+
+def _scratch() -> Path:
+    """A new folder that only this user can look into; it is removed when this process ends."""
+    path = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return Path(path)
 
 
 def _remove_left_behind() -> None:

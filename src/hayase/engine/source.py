@@ -67,6 +67,7 @@ class LaneReader(DataSourceStreamReader):
         self._gate = FileGate(self._home.gate(self._lane))
         self._governor = LaneGovernor(self._lane, self._slots)
         self._look_at = float("-inf")
+        self._tick, self._ticked_at = -1, float("-inf")
 
     def __reduce__(self) -> tuple[type[LaneReader], tuple[dict[str, str]]]:
         return LaneReader, (self._options,)  # what has been seen here is of no use to the workers
@@ -93,12 +94,19 @@ class LaneReader(DataSourceStreamReader):
         definition = _definition_of_lane(self._home, latest_version(self._home), self._lane)
         logs = Logs(self._home, definition)
         look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.told(), now, moment)
-        tick = now // (KEEP_AWAKE * 1_000_000) if self._awake else 0
+        tick = self._next_tick(since, moment)
         end = advance(since, definition, logs, look.grants, now, tick, settled_end(self._home))
         at_once = end != since and governor.left_behind
         self._look_at = moment if at_once else moment + max(LOOK, look.look_again)
         governor.show(self._home, since, logs, now, moment)
         return end
+
+    def _next_tick(self, since: Offset, moment: float) -> int:
+        """The tick of a batch that begins now: another one at once when the lane starts, then at every interval."""
+        if since.tick != self._tick:
+            first, self._tick = self._tick < 0, since.tick
+            self._ticked_at = self._ticked_at if first else moment
+        return since.tick + (self._awake and moment >= self._ticked_at + KEEP_AWAKE)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
         batch = Batch(Offset.from_json(start), Offset.from_json(end))

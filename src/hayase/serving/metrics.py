@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 
 from hayase.core.times import BEGINNING, END
+from hayase.engine.condition import State
 from hayase.engine.governing import Seen
 from hayase.engine.manifests import Manifest
 from hayase.serving.figures import HttpFigures
@@ -18,17 +20,27 @@ Sample = tuple[Mapping[str, object], float]
 
 
 def exposition(
-    now: Moment, wall: int, lags: Mapping[str, Mapping[str, int]], http: HttpFigures, governors: Sequence[Seen] = ()
+    now: Moment,
+    wall: int,
+    moment: float,
+    lags: Mapping[str, Mapping[str, int]],
+    http: HttpFigures,
+    governors: Sequence[Seen] = (),
 ) -> str:
-    """All figures as text; `wall` is the time in microseconds, `governors` what those of the lanes see."""
-    manifest = now.manifest
+    """All figures as text; `wall` is the time in microseconds, `moment` a clock in seconds that only goes on, `governors` what
+    those of the lanes see."""
+    manifest, ago = now.manifest, now.seconds_ago(wall, moment)
     families = [
         _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
-                [({"state": each}, float(each == now.state)) for each in ("starting", "running", "stopping", "failed")]),
+                [({"state": each}, float(each == now.state)) for each in get_args(State)]),
+        _family("hayase_clock_jumps_total", "counter", "How often the wall clock was set since the start.",
+                [({}, now.condition.jumps)]),
+        _family("hayase_clock_jump_seconds", "gauge", "By how much it was set last; below 0: set back.",
+                [({}, now.condition.jump)]),
         _family("hayase_batches_total", "counter", "Batches committed in this home.", [({}, manifest.version)]),
         _family("hayase_batch_seconds", "gauge", "How long the last batch took.", [({}, manifest.seconds)]),
         _family("hayase_committed_seconds_ago", "gauge", "Time since the last commit.",
-                [({}, max(0, wall - manifest.committed_at) / 1e6)] if manifest.version else []),
+                [({}, ago)] if ago is not None else []),
         *(_of_stages(name, kind, text, manifest) for name, kind, text in _STAGES),
         _family("hayase_stage_lag_records", "gauge", "Records in a stream that a stage has yet to take.",
                 [({"stage": stage, "stream": stream}, count)

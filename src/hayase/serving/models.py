@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from hayase.engine.condition import State
+
 __all__ = [
     "AppendAnswer",
     "ColumnOfTable",
@@ -431,8 +433,9 @@ class OperationMade(_Model):
 class Health(_Model):
     """How the pipeline is."""
 
-    state: Literal["starting", "running", "stopping", "failed"]
-    reason: str | None = Field(description="Why it failed.")
+    state: State
+    reason: str | None = Field(description="Why it is starting, recovering, stalled, or has failed.")
+    notice: str | None = Field(description="What may surprise, such as a wall clock that was set.")
     version: int = Field(description="How many batches were committed in this home.")
     committed_at: str | None = Field(description="When the last batch was committed.")
     lag: dict[str, dict[str, int]] = Field(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from hayase.engine.condition import WELL
 from hayase.engine.governing import seen_of
 from hayase.serving import metrics
 from hayase.serving.bodies import JSON
@@ -23,13 +26,15 @@ class PipelineRoutes:
         self.service, self.desk = service, desk
 
     async def health(self) -> Response:
-        """How the pipeline is: 200 while it is running or stopping, 503 while it starts or when it has failed."""
+        """How the pipeline is: 200 while it is running or stopping, else 503 with the reason: it is starting, recovering from the
+        loss of a process, stalled (records wait and nothing is committed), or has failed."""
         now = self.service.status.now
-        well = now.state in ("running", "stopping")
-        lag = await self.desk.run_health(self.service.lags, now) if well else {}
+        well = now.state in WELL
+        lag = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
         told = {
             "state": now.state,
             "reason": now.reason,
+            "notice": now.condition.notice,
             "version": now.manifest.version,
             "committed_at": now.committed_at,
             "lag": lag,
@@ -40,9 +45,9 @@ class PipelineRoutes:
     async def metrics(self) -> Response:
         """Figures in the text format of Prometheus."""
         now = self.service.status.now
-        lags = await self.desk.run_health(self.service.lags, now) if now.state != "starting" else {}
+        lags = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
         seen = await self.desk.run_health(seen_of, self.service.home)
-        text = metrics.exposition(now, self.service.clock(), lags, self.desk.figures, seen)
+        text = metrics.exposition(now, self.service.clock(), time.monotonic(), lags, self.desk.figures, seen)
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
 
     async def docs(self, request: Request) -> Response:

@@ -7,13 +7,15 @@ the newest one on disk. An answer is labelled with the status from before it was
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END, instant_text
+from hayase.engine.condition import Condition, State
 from hayase.engine.definitions import Definition, latest, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, declared_streams
@@ -27,8 +29,6 @@ from hayase.streams.records import Conformed
 from hayase.tables.table import Table
 
 __all__ = ["Moment", "Service", "State", "Status", "TablesOfHome"]
-
-State = Literal["starting", "running", "stopping", "failed"]
 
 
 class TablesOfHome(Protocol):
@@ -45,9 +45,28 @@ class TablesOfHome(Protocol):
 class Moment:
     """What a pipeline says of itself at one moment."""
 
-    state: State = "starting"
-    reason: str | None = None
+    condition: Condition = Condition()  # noqa: RUF009 - frozen
     manifest: Manifest = Manifest()  # noqa: RUF009 - frozen
+    is_open: bool = False
+    """Whether what was committed is complete, so that it can be served."""
+    moment: float | None = None
+    """When the last batch was committed in this process, by a clock in seconds that only goes on."""
+
+    @property
+    def state(self) -> State:
+        """Where the pipeline is in its life."""
+        return self.condition.state
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not simply running."""
+        return self.condition.reason
+
+    def seconds_ago(self, wall: int, moment: float) -> float | None:
+        """The time since the last commit, whatever happened to the wall clock meanwhile; None if there was none."""
+        if not self.manifest.version:
+            return None
+        return moment - self.moment if self.moment is not None else max(0, wall - self.manifest.committed_at) / 1e6
 
     @property
     def committed_at(self) -> str | None:
@@ -75,18 +94,23 @@ class Status:
     """
 
     def __init__(self, state: State = "starting", manifest: Manifest | None = None):
-        self.now = Moment(state, None, manifest or Manifest())
+        self.now = Moment(Condition(state), manifest or Manifest(), state != "starting" or manifest is not None)
         self._lock = threading.Lock()
 
     def set(self, state: State, reason: str | None = None) -> None:
-        """Say where the pipeline is in its life; before it is running, nothing of its data is served."""
+        """Say where the pipeline is in its life. While it starts, data are served only if there is a manifest to go by."""
+        self.tell(Condition(state, reason))
+
+    def tell(self, condition: Condition) -> None:
+        """Say how the pipeline is; the callback of those who run it."""
         with self._lock:
-            self.now = replace(self.now, state=state, reason=reason)
+            is_open = self.now.is_open or condition.state not in ("starting", "failed")
+            self.now = replace(self.now, condition=condition, is_open=is_open)
 
     def committed(self, manifest: Manifest) -> None:
         """Say that everything a manifest promises is done; the callback of a lane."""
         with self._lock:
-            self.now = replace(self.now, manifest=manifest)
+            self.now = replace(self.now, manifest=manifest, is_open=True, moment=time.monotonic())
 
 
 class Service:
@@ -101,7 +125,7 @@ class Service:
     def moment(self) -> Moment:
         """The status, if the pipeline's data can be served; a problem with the reason if not."""
         now = self.status.now
-        if now.state == "starting":
+        if not now.is_open:
             raise Problem(
                 503, "the pipeline is starting, and what it had committed is not complete yet; try again in a moment",
                 {"Retry-After": str(RETRY_AFTER), "Hayase-State": now.state},

@@ -1,0 +1,104 @@
+"""What Spark says when something fails, in one line of cause and one of remedy, and whether starting again can help.
+
+Spark's errors are pages of plans and stacks. `failure_of` finds the line that a person can use: the error of Hayase or of a
+function inside, if there is one, else what the table below knows of the text. `translated` does the same for calls into the
+JVM from Python, which fail with errors of Py4J once the JVM is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from hayase.core.errors import LaneFailed
+
+__all__ = ["SparkFailure", "failure_of", "translated"]
+
+Again = Literal["never", "passing", "slow"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFailure:
+    """Why a query of Spark ended. `again` says whether a new start can help: it is `slow` if an interpreter took longer to
+    start than Spark waits, `passing` if a process was lost that Spark starts anew, `never` if the same would happen again."""
+
+    cause: str
+    remedy: str = ""
+    again: Again = "never"
+
+    def __str__(self) -> str:
+        return f"{self.cause}\n{self.remedy}" if self.remedy else self.cause
+
+
+_DISK = "free some space there, then start again: nothing is lost"
+_FILES = "raise the limit, for instance by `ulimit -n 65536`, then start again: nothing is lost"
+_SCRATCH = (
+    "start again: it makes new ones, and nothing is lost; keep cleaners of temporary folders away from hayase-spark-*"
+)
+_JVM = "look at the end of {log} for the reason, such as a lack of memory, then start again: nothing is lost"
+_LOST = "start again: nothing is lost"
+
+_KNOWN: tuple[tuple[str, SparkFailure], ...] = (
+    (r"No space left on device|Disk quota exceeded", SparkFailure("the disk is full: {line}", _DISK)),
+    (r"Too many open files", SparkFailure("Spark may not open more files: {line}", _FILES)),
+    (r"Read-only file system|Permission denied",
+     SparkFailure("Spark cannot write: {line}", "make the place writable, then start again: nothing is lost")),
+    (r"hayase-spark-\S*.*(No such file|does not exist|cannot find)|(No ?Such ?File|Failed to create|Cannot run program)"
+     r".*hayase-spark-", SparkFailure("Spark's temporary folder was removed while it ran: {line}", _SCRATCH)),
+    (r"OutOfMemoryError", SparkFailure("the JVM has no memory left: {line}", "give Spark more by a larger machine, or take less "
+     "at once: `governor: {{seconds: 1}}`; then start again: nothing is lost")),
+    (r"failed to connect back", SparkFailure("a process that Spark started took too long: {line}", _LOST, "slow")),
+    (r"timed out|TimeoutException", SparkFailure("something took longer than Spark waits: {line}", _LOST, "passing")),
+    (r"OptionalDataException|Broken pipe|Connection reset|EOFException|Connection refused|Stream closed|socket.*closed"
+     r"|no cause message",
+     SparkFailure("a process beside Spark was lost: {line}", _LOST, "passing")),
+)  # fmt: skip
+"""Patterns in what Spark says, the most telling first; `{line}` is the line that fits, `{log}` where Spark writes."""
+
+
+def failure_of(text: str, log: Path) -> SparkFailure:
+    """What the text of an error of Spark comes to; `log` is where the JVM and the workers write.
+
+    >>> print(failure_of("Job aborted\\njava.io.IOException: No space left on device", Path("logs/spark.log")))
+    the disk is full: java.io.IOException: No space left on device
+    free some space there, then start again: nothing is lost
+    >>> failure_of("Broken pipe\\n=== Streaming Query ===", Path("logs/spark.log")).again
+    'passing'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("hayase.")]
+    if own:
+        return SparkFailure(own[-1].partition(": ")[2] or own[-1])
+    for pattern, known in _KNOWN:
+        fitting = next((line for line in lines if re.search(pattern, line, re.IGNORECASE)), None)
+        if fitting is not None:
+            return SparkFailure(known.cause.format(line=_short(fitting)), known.remedy.format(log=log), known.again)
+    raised = [line for line in lines if "Error: " in line]
+    cause = (raised or lines or ["no reason given"])[-1 if raised else 0]
+    return SparkFailure(_short(cause), f"the whole error is in {log}")
+
+
+def jvm_lost(log: Path) -> SparkFailure:
+    """The failure of every call into a JVM that has ended."""
+    return SparkFailure("the JVM in which Spark runs has ended", _JVM.format(log=log))
+
+
+@contextlib.contextmanager
+def translated(log: Path) -> Iterator[None]:
+    """Raise `LaneFailed` in place of what Py4J raises when the JVM is gone."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise LaneFailed(str(failure_of(str(error), log))) from error
+    except (Py4JError, ConnectionError) as error:
+        raise LaneFailed(str(jvm_lost(log))) from error
+
+
+def _short(line: str, most: int = 300) -> str:
+    return line if len(line) <= most else f"{line[: most - 1]}…"
