@@ -14,12 +14,13 @@ __all__ = ["Case", "Query", "cases"]
 
 @dataclass(frozen=True)
 class Query:
-    """A named query, as text and as SQLite gets it."""
+    """A named query, as text and as SQLite gets it; `kind` is how it becomes a stream, if it does."""
 
     name: str
     text: str
     made: Made
     readings: tuple[Reading, ...]
+    kind: str | None = None
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
@@ -64,8 +65,11 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, most: int = 12, queries: int = 3, views: bool = True) -> Case:
-    """Two or three streams, maybe a relation of changes, and one to three queries."""
+def cases(draw: st.DrawFn, *, most: int = 12, queries: int = 3, streaming: bool = False) -> Case:
+    """Up to three streams, maybe a relation of changes, and one to three queries.
+
+    If they are `streaming`, the last of them gives a stream, and others may, which are read through windows.
+    """
     unit = draw(st.sampled_from([None, None, "ms", "us", "s"]))
     units = st.sampled_from([unit] * 7 + [None, "ms"])
     made = [draw(streams(f"s{number}", unit=draw(units), most=most)) for number in range(draw(st.integers(1, 3)))]
@@ -73,11 +77,16 @@ def cases(draw: st.DrawFn, *, most: int = 12, queries: int = 3, views: bool = Tr
         made.append(draw(streams("rel", unit=draw(units), most=most, relation=True)))
     sources: list[Stream | View] = list(made)
     found = []
-    for number in range(draw(st.integers(1, queries))):
+    count = draw(st.integers(1, queries))
+    for number in range(count):
         maker = Maker(draw, sources, f"q{number}_")
         query = maker.query(2)
         text = spelled(query.cql, draw(st.sampled_from(["lower", "upper", "title", "odd"])))
-        found.append(Query(f"q{number}", text, query, tuple(maker.readings)))
-        if views:
-            sources.append(View(f"q{number}", query.columns))
+        kind = None
+        comparable = "approx" not in dict(query.columns).values()  # nearly equal rows are not equal
+        if streaming and comparable and (number == count - 1 or draw(st.booleans())):
+            kind = draw(st.sampled_from(["istream", "dstream", "rstream"]))
+            text = f"{kind}({text})"
+        found.append(Query(f"q{number}", text, query, tuple(maker.readings), kind))
+        sources.append(View(f"q{number}", query.columns, kind is not None))
     return Case(tuple(made), tuple(found))

@@ -43,10 +43,11 @@ class Made:
 
 @dataclass(frozen=True)
 class View:
-    """A named query, to be read by others."""
+    """A named query, to be read by others: a relation, or a stream."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
+    is_stream: bool = False
 
     @property
     def types(self) -> dict[str, str]:
@@ -186,8 +187,8 @@ class Maker:
             scope = {f"{alias}.{name}": kind for name, kind in inner.columns}
             return f"({inner.cql}) AS {alias}", f"({inner.sql}) AS {alias}", scope
         read = self.draw(st.sampled_from(self.sources))
-        plain = isinstance(read, View) or read.signs is not None
-        window = Window("unbounded", "") if plain else self.draw(windows())
+        plain = not read.is_stream if isinstance(read, View) else read.signs is not None
+        window = Window("unbounded", "") if plain else self.draw(windows(by_time=isinstance(read, View)))
         reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
         self.readings.append(reading)
         cql = f"{read.name}{window.text} {self.one(['AS ', ''])}{alias}"

@@ -37,6 +37,8 @@ class Stream:
     times: tuple[int, ...]
     rows: tuple[Row, ...]
     signs: tuple[str, ...] | None = None
+    bare: bool = False
+    """Whether its rows are all that can be named: the records of a query, whose time is no column of theirs."""
 
     @property
     def grain(self) -> int:
@@ -63,7 +65,7 @@ class Stream:
 
     def values(self) -> list[Row]:
         """The rows as SQLite gets them: a timestamp is its microseconds."""
-        if self.signs is not None:
+        if self.signs is not None or self.bare:
             return list(self.rows)
         return [(at // self.grain, *row) for at, row in zip(self.times, self.rows)]
 
@@ -105,15 +107,34 @@ class Window:
                     for at, row in zip(stream.times, values)
                 ]
         found: list[tuple[int, int, Row]] = []
-        groups: dict[Row, list[int]] = {}
-        for number, row in enumerate(stream.rows):
-            groups.setdefault(tuple(row[COLUMNS.index(key)] for key in self.keys), []).append(number)
-        for numbers in groups.values():
+        for numbers in self._groups(stream):
             times = [stream.times[number] for number in numbers]
             for place, number in enumerate(numbers, 1):
                 start, end = (_up(place + more, self.slide) for more in (0, self.length))
                 found.append((_time(times, start), _time(times, end), values[number]))
         return found
+
+    def moves(self, stream: Stream, grain: int) -> list[int]:
+        """For every record its time and, for a window by time, its end, both moved up to the slide. A window by rows moves
+        at every slide-th record of the stream, or of the partition."""
+        if stream.signs is not None or self.kind == "unbounded":
+            return list(stream.times)
+        if self.kind in ("now", "range"):
+            length = grain if self.kind == "now" else self.length
+            return [_up(_up(at, self.slide), grain) for time in stream.times for at in (time, time + length)]
+        return [
+            stream.times[number]
+            for numbers in self._groups(stream)
+            for place, number in enumerate(numbers, 1)
+            if place % self.slide == 0
+        ]
+
+    def _groups(self, stream: Stream) -> list[list[int]]:
+        """The numbers of the tuples that are counted together."""
+        groups: dict[Row, list[int]] = {}
+        for number, row in enumerate(stream.rows):
+            groups.setdefault(tuple(row[COLUMNS.index(key)] for key in self.keys), []).append(number)
+        return list(groups.values())
 
 
 def snapshot(lifetimes: Sequence[tuple[int, int, Row]], at: int) -> list[Row]:
@@ -186,11 +207,14 @@ _SLIDES = [
 ]  # fmt: skip
 
 
+_KINDS = ["range", "range", "range slide", "now", "unbounded", "none", "rows", "rows", "rows slide", "partition",
+          "partition", "partition slide"]  # fmt: skip
+
+
 @st.composite
-def windows(draw: st.DrawFn) -> Window:
-    """A window of any kind."""
-    kind = draw(st.sampled_from(["range", "range", "range slide", "rows", "rows", "rows slide", "partition", "partition",
-                                 "partition slide", "now", "unbounded", "none"]))  # fmt: skip
+def windows(draw: st.DrawFn, *, by_time: bool = False) -> Window:
+    """A window of any kind, or one that does not count."""
+    kind = draw(st.sampled_from(_KINDS[:6] if by_time else _KINDS))
     if kind.startswith("range"):
         length, text = draw(st.sampled_from(_LENGTHS))
         if kind == "range":

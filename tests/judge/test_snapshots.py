@@ -1,4 +1,4 @@
-"""Hayase against an independent engine: at every instant a query says what SQLite says about the snapshots of its windows.
+"""Hayase against the reference interpreter: at every instant a query has the rows, and its stream the records, that it should.
 
 `HAYASE_EXAMPLES=2000` tries more than the usual number of cases.
 """
@@ -15,7 +15,7 @@ from given_streams import Stream, Window, grain_of, several, streams
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from product import Plan, Product, Verdict, plans, running
-from sqlite import Judge, difference
+from reference import Reference, difference
 
 from hayase.testing import at, trial
 
@@ -35,7 +35,7 @@ def told(case: Case) -> str:
     return "\n".join(lines)
 
 
-def check(judge: Judge, case: Case, query: Query, verdict: Verdict) -> None:
+def check(reference: Reference, case: Case, query: Query, verdict: Verdict) -> None:
     """A verdict is right at every instant from the first event to the last."""
     first, last = case.extent(query)
     if first > last:
@@ -43,18 +43,18 @@ def check(judge: Judge, case: Case, query: Query, verdict: Verdict) -> None:
         return
     assert verdict.final is not None, query.name
     assert verdict.final >= last, query.name
-    for instant in judge.instants(query):
-        surplus, missing = difference(verdict.at(instant), judge.answer(query, instant))
+    for instant in reference.instants(query):
+        surplus, missing = difference(verdict.at(instant), reference.rows(query, instant))
         assert (surplus, missing) == ([], []), f"{query.name} at {instant}: (surplus, missing); {query.made.sql}"
 
 
 def check_all(case: Case, product: Product) -> None:
-    judge = Judge(case)
+    reference = Reference(case)
     try:
         for query in case.queries:
-            check(judge, case, query, product.verdict(query))
+            (check if query.kind is None else check_stream)(reference, case, query, product.verdict(query))
     finally:
-        judge.close()
+        reference.close()
 
 
 @SOME
@@ -139,40 +139,25 @@ def test_windows_that_share_a_pass_are_what_each_is_alone(data: st.DataObject, u
         assert not product.dead()
 
 
-def slide_of(query: Query, grain: int) -> int | None:
-    """By how much all windows of a query move together: Rstream tells the snapshot at every such instant.
+def check_stream(reference: Reference, case: Case, query: Query, verdict: Verdict) -> None:
+    """The records of a stream are right up to the last event."""
+    last = case.extent(query)[1]
+    found = [(start, row) for start, _, row in verdict.lifetimes if start <= last]
+    wanted = reference.records(query)
+    for instant in sorted({time for time, _ in (*found, *wanted)}):
+        one, other = ([row for time, row in some if time == instant] for some in (found, wanted))
+        assert difference(one, other) == ([], []), f"{query.name} at {instant}: (surplus, missing)"
 
-    If that is no whole number of units, it tells of changes, as it does of windows that do not slide.
-    """
-    slides = {each.window.slide if each.window.kind == "range" else 1 for each in query.readings}
-    slide = slides.pop() if len(slides) == 1 else 1
-    return slide if slide > 1 and slide % grain == 0 else None
 
-
-@FEWER
-@given(cases(queries=1, views=False), st.sampled_from(["istream", "dstream", "rstream"]), plans())
-def test_a_stream_is_the_difference_of_snapshots(case: Case, kind: str, plan: Plan) -> None:
-    (query,) = case.queries
-    assume("approx" not in dict(query.columns).values())  # nearly equal rows are not equal
-    case = replace(case, queries=(replace(query, text=f"{kind}({query.text})"),))
+@SOME
+@given(cases(streaming=True), plans())
+def test_a_stream_is_told_by_the_snapshots(case: Case, plan: Plan) -> None:
+    """Istream, Dstream and Rstream of any query, over streams, relations and streams of other queries."""
+    assume(case.queries[-1].kind is not None)
     note(told(case))
-    first, last = case.extent(query)
-    judge, before, expected = Judge(case), [], []
-    slide = slide_of(query, grain_of(case.unit(query))) if kind == "rstream" else None
-    slides = range(-(-first // slide) * slide, last + 1, slide) if slide else ()
-    for instant in sorted({*judge.instants(query), *slides}) if first <= last else ():
-        now = judge.answer(query, instant)
-        came, went = difference(now, before)
-        changed = instant % slide == 0 if slide else came or went
-        told_now = {"istream": came, "dstream": went, "rstream": now if changed else []}[kind]
-        expected += [(instant, row) for row in told_now]
-        before = now
-    judge.close()
     with running(case, plan) as product:
-        found = [(start, row) for start, _, row in product.verdict(query).lifetimes if start <= last]
-        for instant in {time for time, _ in (*found, *expected)}:
-            one, other = ([row for time, row in some if time == instant] for some in (found, expected))
-            assert difference(one, other) == ([], []), instant
+        check_all(case, product)
+        assert not product.dead()
 
 
 def test_a_view_is_what_its_text_in_the_place_of_its_name_is() -> None:

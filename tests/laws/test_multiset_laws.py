@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hayase.lifetimes import multisets
 from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.plans import Multiset, ToStream, Unbounded, Windowed
-from hayase.lifetimes.relations import Delta
+from hayase.lifetimes.relations import OPEN, Delta, Span
 from hayase.lifetimes.tostream import ToStreamOperator
 from interval_relations import Interval, Told, clock_lists, cut, drive, instants, intervals, snapshot, told_relations
 
@@ -138,12 +139,25 @@ def records(deltas: list[Delta]) -> list[Record]:
     return found
 
 
+def is_asked(at: int) -> bool:
+    """Whether a query asks for the snapshot at an instant."""
+    return at % 5 in (0, 3)
+
+
+def asked(span: Span) -> Delta:
+    """The instants of a step for which a query asks."""
+    at = np.array([each for each in range(span.since, span.clock) if is_asked(each)], np.int64)
+    return Delta(pa.RecordBatch.from_arrays([], schema=pa.schema([])), at, np.full(len(at), OPEN), at)
+
+
 def streamed(kind: str, relation: list[Told], clocks: list[int], seed: int | None, every: int | None) -> list[Delta]:
     node = ToStream(kind, CHILD, SCHEMA, every)  # type: ignore[arg-type]
     steps = [(span, [delta]) for span, delta in cut(relation, SCHEMA, clocks, since=0)]
     if kind != "rstream":
         whole = drive(lambda: MultisetOperator(Multiset("coalesce", (CHILD,), SCHEMA)), steps)
         steps = [(span, [delta]) for (span, _), delta in zip(steps, whole)]
+    elif every is None:
+        steps = [(span, [*given, asked(span)]) for span, given in steps]
     return drive(lambda: ToStreamOperator(node), steps, seed)
 
 
@@ -158,7 +172,7 @@ def expected(kind: str, relation: list[Told], last: int, every: int | None) -> C
             case "dstream":
                 some = before - now
             case _:
-                some = now if (now != before if every is None else at % every == 0) else Counter()
+                some = now if (is_asked(at) if every is None else at % every == 0) else Counter()
         found.update({(at, row): count for row, count in some.items()})
         before = now
     return found

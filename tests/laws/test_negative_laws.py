@@ -23,6 +23,7 @@ from hayase.lifetimes.plans import (
     Aggregate,
     Call,
     Changes,
+    Instants,
     Join,
     Lifetimes,
     Multiset,
@@ -160,10 +161,18 @@ def counted(child: Node) -> Node:
     return Scalar(groups, (("k", '"k"'), ("v", '"c0"'), ("s", '"s"')), None, COLUMNS)
 
 
+INSTANTS = (
+    Instants(0, Range(3, 2)),
+    Instants(1, Unbounded()),
+    Instants(2, Rows(1, 2, 3)),
+    Instants(1, Partition(("k",), 1, 2)),
+)
+
+
 def streamed(kind: Any, child: Node, every: int | None) -> Node:
     """As the planner has it: what stays is not told as going and coming."""
     if kind == "rstream":
-        return ToStream(kind, child, COLUMNS, every)
+        return ToStream(kind, child, COLUMNS, every, () if every else INSTANTS)
     return ToStream(kind, Multiset("coalesce", (child,), COLUMNS), COLUMNS)
 
 

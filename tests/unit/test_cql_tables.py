@@ -211,7 +211,7 @@ def test_every_record_meets_the_row_of_its_key(
 ) -> None:
     expected, shown = CASES[text]
     selected = [*(f"s.{name} as {name}" for name in S_ALL), *(f'{name} as "{name}"' for name in shown)]
-    plan, lookups = planned_once(f"Istream(select {', '.join(selected)} {text})", streams=(S,))
+    plan, lookups = planned_once(f"Rstream(select {', '.join(selected)} {text})", streams=(S,))
     lookups["purchases"].rows, lookups["areas"].rows = p, a
     (stage,) = plan.stages
     assert stage.kernel is None
@@ -231,7 +231,7 @@ WIDE = StreamDeclaration(
 FORMS = [
     "select {c} from {f}",
     "select {c} from {f} {w} {t} > 0",
-    "Rstream(select {c} from {f})",
+    "Istream(select {c} from {f})",
     "Dstream(select {c} from {f})",
     "Istream(select distinct {h} as h from {f})",
     "select {h} as h, count(*) as n, sum({t}) as s from {f} group by {h} having count(*) > 1",
@@ -298,7 +298,7 @@ KINDS: list[tuple[str, list[Any]]] = [
 def test_keys_of_every_kind(kind: str, values: list[Any], join: str) -> None:
     stream = StreamDeclaration("K", f"time timestamp, k {kind}, n int", "time")
     lookups = tables({(values[0],): {"total": 1.0}})
-    text = f"Istream(select p.user_id as k, n, total from K [Now] {join} purchases p on p.user_id = k)"
+    text = f"Rstream(select p.user_id as k, n, total from K [Now] {join} purchases p on p.user_id = k)"
     found = planned(text, lookups=lookups, streams=(stream,))
     assert found.mistakes == ()
     rows = batch([{"time": 0, "k": each, "n": at} for at, each in enumerate(values)], stream)
@@ -315,7 +315,7 @@ def test_keys_of_every_kind(kind: str, values: list[Any], join: str) -> None:
 
 def test_a_key_is_looked_up_once_in_a_batch() -> None:
     lookups = tables({("a",): {"total": 1.0}}, {("x", 1): {"head": "h"}})
-    text = "Istream(select total, head from S [Now] s, purchases p, areas a where p.user_id = s.user_id and a.area = s.area and a.year = s.year)"
+    text = "Rstream(select total, head from S [Now] s, purchases p, areas a where p.user_id = s.user_id and a.area = s.area and a.year = s.year)"
     rows = [record(user, area, year) for user in "ab" for area in "xy" for year in (1, 2) for _ in range(50)]
     found = mapped(last(text, lookups=lookups), batch(rows))
     assert found.rows.num_rows == 50
@@ -327,7 +327,7 @@ def test_a_key_is_looked_up_once_in_a_batch() -> None:
 def test_a_filter_of_the_stream_goes_before_the_table() -> None:
     lookups = tables({("a",): {"total": 1.0}})
     text = (
-        "Istream(select total from S [Now] s, purchases p "
+        "Rstream(select total from S [Now] s, purchases p "
         "where p.user_id = s.user_id and s.amount > 0 and p.user_id <> 'b')"
     )
     rows = [record("a", amount=-1.0), record("b"), record("a"), record("c")]
@@ -339,14 +339,14 @@ def test_a_record_that_raises_is_refused_alone() -> None:
     """In the key, in the condition of a left join, in WHERE and in the select list, and told in the words of the query."""
     lookups = tables({(1,): {"total": 1.0, "area": "7"}, (2,): {"total": 2.0, "area": "x"}})
     found = mapped(
-        last("Istream(select p.area::int as n, total from S [Now] join purchases p on p.user_id = S.user_id::int)", lookups=lookups),
+        last("Rstream(select p.area::int as n, total from S [Now] join purchases p on p.user_id = S.user_id::int)", lookups=lookups),
         batch([record("1"), record("x"), record("2"), record("3"), record("1")]),
     )  # fmt: skip
     assert [row["n"] for row in found.rows.to_pylist()] == [7, 7]
     assert (found.origin.tolist(), found.refused.rows.tolist()) == ([0, 4], [1, 2])
     assert found.refused.reasons[0].startswith('cannot compute "S.user_id::int": Conversion Error')
     assert found.refused.reasons[1].startswith('cannot compute "p.area::int": Conversion Error')
-    text = "Istream(select total from S [Now] left join purchases p on p.user_id = S.year and p.area::int > 0 where S.area::int > 0)"
+    text = "Rstream(select total from S [Now] left join purchases p on p.user_id = S.year and p.area::int > 0 where S.area::int > 0)"
     found = mapped(
         last(text, lookups=lookups),
         batch(
@@ -360,23 +360,23 @@ def test_a_record_that_raises_is_refused_alone() -> None:
 
 
 def test_stars_show_the_table_behind_the_stream() -> None:
-    found = last("Istream(select * from S [Now] s, areas where s.area = areas.area and areas.year = s.year)")
+    found = last("Rstream(select * from S [Now] s, areas where s.area = areas.area and areas.year = s.year)")
     names = "time timestamp, user_id string, area string, year int, amount double, area_1 string, year_1 int, people double, head string"
     assert found.stream.schema == names
-    assert last("Istream(select a.* from S [Now] join areas a using (area, year))").stream.schema == (
+    assert last("Rstream(select a.* from S [Now] join areas a using (area, year))").stream.schema == (
         "area string, year int, people double, head string, time timestamp"
     )
-    assert last("Istream(select * from S [Now] join areas a using (area, year))").stream.schema == (
+    assert last("Rstream(select * from S [Now] join areas a using (area, year))").stream.schema == (
         "time timestamp, user_id string, area string, year int, amount double, people double, head string"
     )
-    both = "Istream(select * from S [Now] join purchases p using (user_id) join areas a on a.year = 1 and a.area = user_id)"
+    both = "Rstream(select * from S [Now] join purchases p using (user_id) join areas a on a.year = 1 and a.area = user_id)"
     assert "user_id_1" not in last(both).stream.schema
 
 
 def test_columns_of_all_kinds_pass() -> None:
     met = {"total": 1.0, "area": "x", "by_day": [("a", 2.0)], "tags": ["b"]}
     found = last(
-        "Istream(select by_day, tags, by_day['a'] as day, len(tags) as n from S [Now] left join purchases using (user_id))",
+        "Rstream(select by_day, tags, by_day['a'] as day, len(tags) as n from S [Now] left join purchases using (user_id))",
         lookups=tables({("a",): met}),
     )
     rows = mapped(found, batch([record("a"), record("b")])).rows.select(["by_day", "tags", "day", "n"]).to_pylist()
@@ -405,7 +405,7 @@ def _sides(side: Any) -> list[Any]:
 def test_a_view_that_meets_a_table_is_looked_through() -> None:
     """Lateness is judged where the records are; who reads the view meets the table when it takes the record."""
     lookups = tables({("a",): {"total": 1.0}, ("b",): {"total": 2.0}})
-    view = "Istream(select user_id, total from S [Now] join purchases using (user_id) where total > 1)"
+    view = "Rstream(select user_id, total from S [Now] join purchases using (user_id) where total > 1)"
     records = batch([record("a"), record("b"), record("c"), record("b")])
     for text in ("select count(*) as n from q0 [Range 1 hour]", "select total from q0 [Rows 2]"):
         stage = last(view, text, lookups=lookups)
@@ -415,7 +415,7 @@ def test_a_view_that_meets_a_table_is_looked_through() -> None:
     assert planned(view, "select 1 as x from q0").queries[0].drafts[0].stage.stream.slack == S.slack
     twice = last(
         view,
-        "Istream(select q0.user_id, people from q0 [Now], areas a where a.area = q0.user_id and a.year = 1)",
+        "Rstream(select q0.user_id, people from q0 [Now], areas a where a.area = q0.user_id and a.year = 1)",
         lookups=lookups,
     )
     assert (twice.kernel, twice.inputs[0].stream) == (None, "S")
@@ -425,11 +425,11 @@ def test_a_view_that_meets_a_table_is_looked_through() -> None:
 
 
 def test_a_fingerprint_covers_what_is_used_of_a_table() -> None:
-    def fingerprint(purchases: TableDeclaration, schema: pa.Schema, form: str = "Istream({})") -> str:
+    def fingerprint(purchases: TableDeclaration, schema: pa.Schema, form: str = "Rstream({})") -> str:
         text = form.format("select s.user_id, p.total from S [Now] s, purchases p where s.user_id = p.user_id")
         return last(text, lookups={**tables(), "purchases": Known(purchases, schema)}).fingerprint
 
-    for form in ("Istream({})", "{}"):
+    for form in ("Rstream({})", "{}"):
         own = fingerprint(PURCHASES, P_SCHEMA, form)
         more = replace(PURCHASES, columns=(*PURCHASES.columns, ("new", "Counter")), horizon=PURCHASES.horizon * 2)
         assert fingerprint(more, P_SCHEMA.append(pa.field("new", pa.float64())), form) == own
@@ -443,7 +443,7 @@ def test_a_fingerprint_covers_what_is_used_of_a_table() -> None:
 
 def test_stages_can_be_pickled() -> None:
     stage = last(
-        "Istream(select total from S [Now] join purchases using (user_id))", lookups=tables({("a",): {"total": 3.0}})
+        "Rstream(select total from S [Now] join purchases using (user_id))", lookups=tables({("a",): {"total": 3.0}})
     )
     again = pickle.loads(pickle.dumps(stage))
     assert mapped(again, batch([record("a")])).rows.column("total").to_pylist() == [3.0]
@@ -589,7 +589,7 @@ MISTAKES: dict[str, list[str]] = {
     f"select total from S [Now] s, purchase p where {ON}": [
         '1:30: unknown stream "purchase"; did you mean "purchases"?',
     ],
-    f"Istream(select to_timestamp(total) as time from S [Now] s, purchases p where {ON})": [
+    f"Rstream(select to_timestamp(total) as time from S [Now] s, purchases p where {ON})": [
         '1:16: "time" is the event time of the result and must be that of the input; name this column differently, or select "time" itself',
     ],
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,10 @@ def test_a_damaged_definition_says_so(pipeline: hy.Pipeline) -> None:
 
 def test_a_home_without_definitions(tmp_path: Path) -> None:
     assert definitions.latest(Home(tmp_path)) is None
+
+
+def test_a_query_that_other_code_recorded_is_not_taken_for_one_without_state(pipeline: hy.Pipeline) -> None:
+    """Code from before may have kept records back for a query that now has no state."""
+    current = pipeline.apply()
+    older = replace(current, records=tuple(replace(each, fingerprint="of other code") for each in current.records))
+    assert set(definitions.compare(older, definitions.stages_of(current)).values()) == {"refused"}

@@ -110,11 +110,11 @@ from events [Now] e, countries c, purchases p
 where c.code = p.country and c.year = e.n + 2000 and p.user_id = e.user_id and p.total > 100 and e.amount > 0""",
     },
     "table-behind-a-view": {
-        "known": "Istream(select e.user_id, total from events [Now] e left join purchases p on p.user_id = e.user_id)",
+        "known": "Rstream(select e.user_id, total from events [Now] e left join purchases p on p.user_id = e.user_id)",
         "spent": "select user_id, max(total) as most from known [Range 1 hour] group by user_id",
     },
     "table-or-nulls": {
-        "all_of_them": """Istream(select user_id, n, total
+        "all_of_them": """Rstream(select user_id, n, total
 from events [Now] left join purchases using (user_id))""",
     },
     "theta-join": {

@@ -20,6 +20,7 @@ from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     Aggregate,
     Call,
+    Instants,
     Join,
     Multiset,
     Node,
@@ -166,7 +167,8 @@ def test_streams_balance_what_goes_and_comes_at_once(kind: Any, wanted: list[tup
     child = Scalar(ranged(2), (("k", '"k"'),), None, pa.schema({"k": pa.string()}))
     events: list[Event] = [(1, "a", 0), (3, "a", 1), (3, "b", 1)]
     for clocks in ([100], [2, 3, 4, 100]):
-        assert sorted(rows(ToStream(kind, child, child.schema), [events], clocks)) == sorted(wanted)
+        plan = ToStream(kind, child, child.schema, None, (Instants(0, Range(2)),))
+        assert sorted(rows(plan, [events], clocks)) == sorted(wanted)
 
 
 @given(

@@ -97,7 +97,7 @@ def test_queries_read_queries_whatever_the_order_they_are_declared_in() -> None:
 
 
 def test_a_projection_of_records_as_they_come() -> None:
-    texts = ["select n from events", "Istream(select n from events)", "Istream(select n from events [Now])"]
+    texts = ["select n from events", "Istream(select n from events)", "Rstream(select n from events [Now])"]
     for text in [*texts, "select m as n from (select n as m, user_id from events where n > 0) where user_id = 'a'"]:
         found = stage(text)
         assert (found.kernel, found.output.schema) == (None, "n int, time timestamp")
@@ -105,6 +105,7 @@ def test_a_projection_of_records_as_they_come() -> None:
         "select n from events [Now]",
         "Rstream(select n from events)",
         "Istream(select n from events [Rows 1])",
+        "Istream(select n from events [Now])",
     ]:
         assert stage(text).kernel is not None
 

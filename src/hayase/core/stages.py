@@ -94,8 +94,8 @@ class Spoiled:
     """Rows that came up inside a kernel and could not be gone on with, and for each the reason.
 
     `ids` are the names of the tuples, if the operator knows them: a tuple that is one record's is refused as that record.
-    Rows that are records, which came in an earlier batch, have their `streams` and `offsets`. `attempts` says how often each
-    was tried, if not once.
+    Rows that are records, which came in an earlier batch, have their `streams` and `offsets`; or an `input` and, as ids, the
+    offsets there. `attempts` says how often each was tried, if not once.
     """
 
     rows: pa.RecordBatch
@@ -104,6 +104,7 @@ class Spoiled:
     streams: Sequence[str] = ()
     offsets: Sequence[int] = ()
     attempts: Sequence[int] = ()
+    input: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,8 @@ class Input:
 
     With a `horizon` (microseconds), records that are older than the greatest event time before them in the log by more
     than that are refused. A map side that wants the records `numbered` gets a column OFFSET too. All records of an input
-    that has a `bucket` go there (modulo the number of buckets), whatever the key.
+    that has a `bucket` go there (modulo the number of buckets), whatever the key. Records of a `silent` input, which only
+    tells when they came, do not count as read.
     """
 
     stream: str
@@ -175,6 +177,12 @@ class Input:
     horizon: int | None = None
     numbered: bool = False
     bucket: int | None = None
+    silent: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether its records count as read."""
+        return not (self.broadcast or self.silent)
 
 
 class Lookup(Protocol):

@@ -47,7 +47,7 @@ class Meeting:
 class Reading:
     """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
 
-    role: Literal["rows", "ticks", "earliest", "clock"] = "rows"
+    role: Literal["rows", "ticks", "instants", "earliest", "clock"] = "rows"
     steps: tuple[Step | Meeting, ...] = ()
     columns: tuple[str, ...] = ()
     """Columns of the stream (or view) that it reads."""

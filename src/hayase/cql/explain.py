@@ -94,6 +94,9 @@ def _where(draft: Draft) -> str:
 def _input(given: Input, reading: Reading, is_whole: bool) -> list[str]:
     if reading.role == "ticks":
         return ["the time of every record, to all buckets"]
+    if reading.role == "instants":
+        keys = f" and its {', '.join(reading.columns)}" if reading.columns else ""
+        return [f"the time of every record{keys}, to one bucket"]
     if reading.role == "earliest":
         return ["when the first record came"]
     if reading.role == "clock":
@@ -169,8 +172,11 @@ def _operator(node: plans.Node) -> str:
             by = f" by {', '.join(node.keys)}" if node.keys else ""
             where = f", of which those with {node.where}" if node.where else ""
             return f"Shared windows {_shared(node)} of input {node.input}{where}{by}" + (f": {calls}" if calls else "")
+        case plans.Instants():
+            ends = ", and their ends" if isinstance(node.window, plans.Range) else ""
+            return f"Instants of {_window(node.window)}: the times of input {node.input}{ends}"
         case plans.ToStream():
-            return node.kind.capitalize() + (f" every {duration_text(node.every)}" if node.every else "")
+            return node.kind.capitalize()
 
 
 def _call(call: plans.Call) -> str:

@@ -42,7 +42,9 @@ def shape_of(node: plans.Node) -> str:
     """The operators of a plan, without names and expressions: state of one shape does not fit another."""
     inner = ", ".join(shape_of(child) for child in plans.children(node))
     rule = getattr(node, "rule", "") or getattr(node, "kind", "")
-    window = type(node.window).__name__ if isinstance(node, plans.Windowed) else ""
+    window = type(node.window).__name__ if isinstance(node, plans.Windowed | plans.Instants) else ""
+    if isinstance(node, plans.Windowed | plans.Shared) and node.where is not None:
+        window += " counts all"  # since records that raise are counted too
     kinds = ", ".join(str(each) for each in node.schema.types)
     return f"{type(node).__name__} {rule}{window} ({kinds}) [{inner}]"
 

@@ -33,14 +33,14 @@ class Making:
 
 def company(inputs: Sequence[Input], plan: plans.Node) -> Company | None:
     """How a stage runs together with others, if all that it reads is one stream through shared windows."""
-    found = list(_leaves(plan))
+    found = [each for each in _leaves(plan) if not isinstance(each, plans.Instants)]
     if len(found) != 1 or not isinstance(found[0], plans.Shared):
         return None
     first, leaf = inputs[0], found[0]
     if leaf.input != 0 or any(each.stream != first.stream for each in inputs):
         return None
     computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
-    text = "\0".join((first.stream, *first.key, "", *leaf.keys, "", leaf.where or "", computed))
+    text = "\0".join((first.stream, *first.key, "", *leaf.keys, "", leaf.where or "", computed, repr(inputs[1:])))
     group = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return Company(group, read_together, _joined)
 
@@ -60,7 +60,7 @@ def read_together(inputs: Sequence[Input]) -> Input:
         return first
     fields = {field.name: field for each in inputs for field in each.schema}
     schema = pa.schema(list(fields.values()))
-    return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast)
+    return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent)
 
 
 def _joined(stages: Sequence[Stage], bucket: int, buckets: int) -> Joint:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from hayase.core.expressions import Projection
 from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
-__all__ = ["Changed", "Chosen", "Composed", "Computed", "Earliest", "Lived", "Met"]
+__all__ = ["Changed", "Chosen", "Composed", "Computed", "Counted", "Earliest", "Lived", "Met"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,37 @@ def _worded(reason: str, words: list[tuple[str, str]]) -> str:
         if reason.startswith(found):
             return f'cannot compute "{text}"' + reason[len(found) :]
     return reason
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A projection of which every row goes on, because a window counts it, also one that is refused.
+
+    Of that the columns that are only `chosen` (out, in) are there, the others are null, and the boolean column `flag`, which
+    says whether the window lets the row through, is false.
+    """
+
+    computed: MapSide
+    chosen: tuple[tuple[str, str], ...]
+    flag: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Project; put the refused rows back in their places."""
+        mapped = self.computed(batch)
+        lost = mapped.refused.rows
+        if not len(lost):
+            return mapped
+        taken = {out: batch.column(own).take(pa.array(lost)) for out, own in self.chosen}
+        taken[self.flag] = pa.array([False] * len(lost))
+        schema = mapped.rows.schema
+        empty = pa.RecordBatch.from_arrays(
+            [taken[each.name] if each.name in taken else pa.nulls(len(lost), each.type) for each in schema],
+            schema=schema,
+        )
+        origin = np.concatenate([mapped.origin, lost])
+        order = np.argsort(origin, kind="stable")
+        rows = pa.concat_batches([mapped.rows, empty]).take(pa.array(order))
+        return Mapped(rows, origin[order], mapped.refused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.drafts import Draft
 from hayase.cql.keying import check_keys, cut, leaves, source_of
+from hayase.cql.moves import Moves
 from hayase.cql.outputs import between, output_of
 from hayase.cql.projecting import is_stateless, projected
 from hayase.cql.resolution import resolve
@@ -114,6 +115,7 @@ class _Pipeline:
         self._tables = {each.name: lookups[each.name] for each in declared.tables if each.name in lookups}
         self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared.streams}
         self._views: dict[str, Draft] = {}
+        self._moves = Moves()
 
     @property
     def known(self) -> set[str]:
@@ -130,6 +132,7 @@ class _Pipeline:
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
         behind = {base.name: base for source in read for base in self._bases[source]}
+        self._moves.add(name, root, is_view=stateless)
         made = [projected(name, root, statement.canon)] if stateless else self._staged(name, root, statement.canon)
         drafts = tuple(through(self._views, draft) for draft in made)
         self._bases[name] = tuple(behind.values())
@@ -140,7 +143,7 @@ class _Pipeline:
 
     def _staged(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
-        facts = QueryFacts.of(root, canon, bases)
+        facts = QueryFacts.of(root, canon, bases, self._moves.of(name))
         drafts: list[Draft] = []
         for each in cut(name, rewrite(one_by_one(root)), partial(between, facts.times)):
             sources = [source_of(leaf).declaration.name for leaf in leaves(each.root)]

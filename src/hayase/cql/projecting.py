@@ -28,15 +28,18 @@ _EVENT_TIME = "__event_time"
 
 
 def is_stateless(root: Node) -> bool:
-    """Whether a query only selects and projects records as they come, one by one and for ever."""
-    is_istream = isinstance(root, ToStream) and root.kind == "istream"
+    """Whether a query only selects and projects records as they come, one by one: those that appear in a relation from
+    which nothing ever goes, or all that there are at the time of each, which is all that `[Now]` has."""
+    kind = root.kind if isinstance(root, ToStream) else "istream"
     inner = root.child if isinstance(root, ToStream) else root
-    if not is_leaf(inner) or (isinstance(root, ToStream) and not is_istream):
+    if not is_leaf(inner):
         return False
     source = source_of(inner)
     stream, window = source.declaration, source.window
+    if stream.lifetimes or stream.changes is not None:
+        return False
     is_now = window.kind == "range" and window.length == 0 and window.slide is None
-    return not stream.lifetimes and stream.changes is None and (window.kind == "unbounded" or (is_istream and is_now))
+    return (kind == "istream" and window.kind == "unbounded") or (kind == "rstream" and is_now)
 
 
 def projected(name: str, root: Node, canon: str) -> Draft:

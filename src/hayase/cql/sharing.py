@@ -3,7 +3,8 @@
 An aggregate directly over a stream shares if its window moves over the stream itself: by rows, over the whole stream or
 by the very columns it groups by, or by time with a slide. It then needs an order and a way to combine, and no inverse.
 Any other aggregate is one of a relation, whose tuples come and go in no order: `first` means nothing there, and what
-cannot be taken back cannot be kept. Several windows of such an aggregate are done one by one.
+cannot be taken back cannot be kept. Several windows of such an aggregate are done one by one. So is a sum of 64-bit integers:
+the record that takes it out of 64 bits is refused, and the next sum is without it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,28 @@ from hayase.windows.lifting import Lifting
 
 __all__ = ["check_windows", "is_shared", "one_by_one", "over_relation"]
 
+_ROOMY = 28
+"""Digits of a decimal of which ten billion can be added."""
+
 
 def is_shared(node: Aggregate) -> bool:
     """Whether an aggregate is done by the kernel of shared windows."""
     if not _is_sequence(node) or any(each.distinct for each in node.calls):
         return False
-    return all(map(_is_swift, node.calls)) or any(map(_kept, node.calls))
+    if any(map(_kept, node.calls)):
+        return True
+    return all(map(_is_swift, node.calls)) and not any(map(_may_overflow, node.calls))
+
+
+def _may_overflow(call: AggregateCall) -> bool:
+    """Whether a few records can take a sum out of its type. Then one of them must be refused, in the order in which they come
+    and go: the relation's aggregate does that, and the partial sums that windows share cannot."""
+    if call.function != "sum" or call.argument is None:
+        return False
+    kind = call.argument.kind
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision > _ROOMY)
+    return pa.types.is_integer(kind) and kind.bit_width == 64
 
 
 def _is_sequence(node: Aggregate) -> bool:

@@ -35,6 +35,7 @@ from hayase.cql.logical import (
     ToStream,
 )
 from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
+from hayase.cql.moves import Move
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.sharing import is_shared, over_relation
 from hayase.cql.steps import (
@@ -64,27 +65,25 @@ _LET_THROUGH = "__let_through"
 class QueryFacts:
     """What all stages of a query know of it.
 
-    `times` is the type of the result's times, `slide` by how much its windows move, if all do so together; `bases` are, for
+    `times` is the type of the result's times; `moves` are the windows that can move it, each of a stream; `bases` are, for
     every stream that it reads, the declared streams behind that one, and `streams` all of these.
     """
 
     canon: str
     times: Times
-    slide: int | None
+    moves: Sequence[Move]
     bases: Mapping[str, Sequence[StreamDeclaration]]
     streams: Sequence[StreamDeclaration]
 
     @classmethod
-    def of(cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]]) -> QueryFacts:
+    def of(
+        cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]], moves: Sequence[Move]
+    ) -> QueryFacts:
         """The facts of a whole query."""
         sources = [source_of(each) for each in leaves(root)]
-        slides = {each.window.slide if each.window.kind == "range" else None for each in sources}
         times = Times.of(each.declaration for each in sources)
-        slide = slides.pop() if len(slides) == 1 else None
-        if slide is not None and slide % times.scale:  # some of its multiples cannot be written as times of the result
-            slide = None
         streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
-        return cls(canon, times, slide, bases, tuple(streams.values()))
+        return cls(canon, times, moves, bases, tuple(streams.values()))
 
 
 def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
@@ -138,6 +137,15 @@ class _Assembly:
         """The input that tells when the first record of a stream came, and how far the stream is."""
         taken = Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True)
         return self.add(taken, Reading(role))
+
+    def instants(self, move: Move) -> plans.Instants:
+        """The instants of a window: its stream is read once more, whole, in the one bucket where Rstream runs."""
+        names = move.window.keys if isinstance(move.window, plans.Partition) else ()
+        schema = nullable(pa.schema([move.stream.arrow_schema.field(name) for name in names]))
+        taken = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
+        known = taken in self.inputs
+        number = self.inputs.index(taken) if known else self.add(taken, Reading("instants", columns=names))
+        return plans.Instants(number, move.window)
 
     # ------------------------------------------------------------------------------------------------ leaves
 
@@ -227,7 +235,7 @@ class _Assembly:
             return _scalars(plans.Windowed(number, window, schema), steps)
         flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
         marked = Step((*same(schema), Column(_LET_THROUGH, flag)))
-        side = map_side(first, [marked], pa.schema([]))
+        side = map_side(first, [marked], pa.schema([]), _LET_THROUGH)
         number = self._reading(source, side, marked.schema, key or (), read, [marked])
         return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
 
@@ -253,7 +261,7 @@ class _Assembly:
             {} if rest else read
         )  # columns that are only chosen are called as the stream calls them: all readers agree
         first = choosing(source, read if rest else {name: name for name in read.values()})
-        side = map_side(first, rest, pa.schema([]))
+        side = map_side(first, rest, pa.schema([]), where)
         schema = rest[-1].schema if rest else first.schema
         hashed, keys = (tuple(own.get(name, name) for name in each) for each in (hashed, names))
         number = self._reading(source, side, schema, hashed, read, rest)
@@ -294,8 +302,8 @@ class _Assembly:
                 child = self.node(node.child)
                 if node.kind != "rstream" and differs(node.child):
                     child = plans.Multiset("coalesce", (child,), child.schema)
-                every = self.facts.slide if node.kind == "rstream" else None
-                return plans.ToStream(node.kind, child, child.schema, every)
+                instants = tuple(map(self.instants, self.facts.moves)) if node.kind == "rstream" else ()
+                return plans.ToStream(node.kind, child, child.schema, None, instants)
             case _:
                 raise AssertionError(f"{type(node).__name__} is a leaf")
 
@@ -337,7 +345,8 @@ def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
-    """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them."""
+    """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them. So are
+    those of which something cannot be computed, by the map side."""
     let_through: Expression | None = None
     made: list[Step] = []
     for step in steps:
@@ -346,8 +355,10 @@ def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
             where = step.where if flag is None else _guarded(step.where, flag)
             flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
         if flag is None:
-            made.append(step)
-            continue
+            if step.only_chooses:
+                made.append(step)
+                continue
+            flag = Expression("true", pa.bool_(), frozenset(), "true")
         columns = [
             each if plain(each.value) else Column(each.name, _guarded(each.value, flag)) for each in step.columns
         ]

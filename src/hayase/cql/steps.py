@@ -13,7 +13,7 @@ from hayase.core.stages import MapSide
 from hayase.cql.columns import both, column, plain, plain_columns, renamed
 from hayase.cql.drafts import Meeting, Step
 from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
-from hayase.cql.map_sides import Chosen, Composed, Computed, Met
+from hayase.cql.map_sides import Chosen, Composed, Computed, Counted, Met
 from hayase.cql.outputs import nullable
 
 __all__ = [
@@ -90,15 +90,19 @@ def same(schema: pa.Schema) -> tuple[Column, ...]:
     return tuple(Column(each.name, column(each.name, each.type)) for each in schema)
 
 
-def map_side(first: MapSide, steps: Iterable[Step | Meeting], carried: pa.Schema) -> MapSide:
-    """The steps behind a first map side; the columns `carried` go through all of them."""
+def map_side(first: MapSide, steps: Iterable[Step | Meeting], carried: pa.Schema, flag: str | None = None) -> MapSide:
+    """The steps behind a first map side; the columns `carried` go through all of them. Where there is a column `flag`,
+    rows that are refused go on all the same, marked by it."""
     side = first
     for step in steps:
         if isinstance(step, Meeting):
             assert not len(carried), "only records meet tables"
             side = Composed(side, _met(step))
         else:
-            side = Composed(side, _computed(Step((*step.columns, *same(carried)), step.where)))
+            computed = _computed(Step((*step.columns, *same(carried)), step.where))
+            if flag is not None and flag in step.schema.names:
+                computed = Counted(computed, tuple(plain_columns(step.columns).items()), flag)
+            side = Composed(side, computed)
     return side
 
 

@@ -89,7 +89,7 @@ def _map_replayed(
         for made in _mapped(party, chunk, log, definition, 0, now):
             figures["read"] += made.read
             figures["dead"] += made.dead
-            figures["processed"] += made.read - made.dead - made.passed_on
+            figures["processed"] += made.read - made.dead
             if made.rows:
                 yield _rows([(each[0], _AGAIN.get(each[1], each[1]), *each[2:]) for each in made.rows])
         figures["seconds"] += time.perf_counter() - began
@@ -114,7 +114,7 @@ def map_ranges(
                     for name in party.names:
                         figures[name]["read"] += made.read
                         figures[name]["dead"] += made.dead
-                        figures[name]["processed"] += made.read - made.dead - made.passed_on
+                        figures[name]["processed"] += made.read - made.dead
                     if made.rows:
                         yield _rows(made.rows)
                 for name in party.names:
@@ -224,28 +224,37 @@ _AGAIN = {"data": "replayed"}
 
 @dataclass(slots=True)
 class _Made:
-    """What one input of a stage made of a chunk: rows to send, how many records were read, died, or are a kernel's to
-    account for."""
+    """What stages made of a chunk: rows to send, how many records were read, and how many of them died.
+
+    A record counts once, however many inputs of a stage read it. Those that do not die here count as processed; the reduce
+    side takes off what waits and what its kernel refuses.
+    """
 
     rows: list[_Row]
     read: int = 0
     dead: int = 0
-    passed_on: int = 0
 
 
 def _mapped(
     party: _Party, chunk: _Chunk, log: StreamLog, definition: Definition, bucket: int, now: int
 ) -> Iterator[_Made]:
-    """What each input that reads this stream makes of a chunk."""
+    """What each input that reads this stream makes of a chunk, and then what became of its records."""
     timely = _Timely(chunk, Refusals(), chunk.rows, np.arange(len(chunk)))
     if party.stages[0].kernel is not None and party.stages[0].every is None:
         late = _late(chunk, log, party.passed)
         if len(late):
             kept = np.delete(timely.kept, late.rows)
             timely = _Timely(chunk, late, chunk.rows.take(pa.array(kept)), kept)
-    for number, source in enumerate(party.inputs):
-        if source.stream == log.declaration.name:
-            yield _mapped_input(party, number, timely, definition, bucket, now)
+    refused = dict(zip(timely.late.rows.tolist(), timely.late.reasons))
+    readers = [(number, each) for number, each in enumerate(party.inputs) if each.stream == log.declaration.name]
+    for number, source in readers:
+        rows, lost = _mapped_input(party, number, timely, definition, bucket)
+        if source.counts:  # the others only tell of records that these account for
+            refused = dict(zip(lost.rows.tolist(), lost.reasons)) | refused
+        yield _Made(rows)
+    if any(source.counts for _, source in readers):
+        letters = _letters(party, chunk, log.declaration.name, dict(sorted(refused.items())), bucket, now)
+        yield _Made(letters, read=len(chunk), dead=len(refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,47 +267,56 @@ class _Timely:
     kept: np.ndarray
 
 
-def _mapped_input(party: _Party, number: int, timely: _Timely, definition: Definition, bucket: int, now: int) -> _Made:
+def _mapped_input(
+    party: _Party, number: int, timely: _Timely, definition: Definition, bucket: int
+) -> tuple[list[_Row], Refusals]:
+    """What an input makes of a chunk: rows to send, and the records that it refuses."""
     source, chunk = party.inputs[number], timely.chunk
+    old = Refusals()
     if source.horizon is not None:
         timely = _within(timely, source.horizon)
+        old = timely.late
     rows = timely.rows
     if source.numbered:
         rows = rows.append_column(OFFSET, pa.array(chunk.offsets[timely.kept], pa.int64()))
     mapped = source.map_side(rows)
     origin = timely.kept[mapped.origin]
-    made = _Made([])
+    sent: list[_Row] = []
     if party.stages[0].kernel is None:
         if mapped.rows.num_rows:
-            made.rows.append((bucket, "data", party.blob_name, number, chunk.first, to_blob(mapped.rows)))
+            sent.append((bucket, "data", party.blob_name, number, chunk.first, to_blob(mapped.rows)))
     else:
         whole = pa.RecordBatch.from_arrays(
             [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(chunk.offsets[origin])],
             schema=mapped_schema(source.schema),
         )
-        made.passed_on = whole.num_rows
-        made.rows += [
+        sent += [
             (to, "data", party.blob_name, number, chunk.first, blob)
             for to, blob in _sent(whole, source, definition.buckets)
         ]
-    if source.broadcast:
-        return _Made(made.rows)
-    made.read = len(chunk)
-    for each in (timely.late, Refusals(timely.kept[mapped.refused.rows], mapped.refused.reasons)):
-        for stage in party.stages if len(each) else ():
-            letters = dead_table(
-                stage=stage.name,
-                version=stage.fingerprint,
-                stream=source.stream,
-                offsets=chunk.offsets[each.rows].tolist(),
-                records=row_texts(pa.table(chunk.rows.take(pa.array(each.rows)))),
-                reasons=each.reasons,
-                attempts=1,
-                now=now,
-            )
-            made.rows.append((bucket, "dead", stage.name, number, chunk.first, to_blob(_batch(letters))))
-        made.dead += len(each)
-    return made
+    lost = np.concatenate([old.rows, timely.kept[mapped.refused.rows]])
+    return sent, Refusals(lost, [*old.reasons, *mapped.refused.reasons])
+
+
+def _letters(
+    party: _Party, chunk: _Chunk, stream: str, refused: Mapping[int, str], bucket: int, now: int
+) -> list[_Row]:
+    """Dead letters of the records of a chunk that are refused, one for each stage."""
+    sent: list[_Row] = []
+    rows = list(refused)
+    for stage in party.stages if refused else ():
+        letters = dead_table(
+            stage=stage.name,
+            version=stage.fingerprint,
+            stream=stream,
+            offsets=chunk.offsets[rows].tolist(),
+            records=row_texts(pa.table(chunk.rows.take(pa.array(rows)))),
+            reasons=list(refused.values()),
+            attempts=1,
+            now=now,
+        )
+        sent.append((bucket, "dead", stage.name, 0, chunk.first, to_blob(_batch(letters))))
+    return sent
 
 
 def _sent(rows: pa.RecordBatch, source: Input, buckets: int) -> Iterator[tuple[int, bytes]]:

@@ -504,13 +504,16 @@ class _Step:
         refused = self._letters(ready, outcome.refused, made)
         if any(outcome.seconds):
             made.seconds[self.stage.name] = self._by_stream(outcome.seconds)
-        read = zip(self.stage.inputs, ready)
         figures = made.figures[self.stage.name]
         figures.written += outcome.rows.num_rows
+        spoiled = self._spoiled(outcome.spoiled, made)
+        records = sum(each.rows.num_rows for each in outcome.spoiled if each.input is not None)
+        figures.spoiled += spoiled - records
+        refused += records
+        waits = self._waiting(held) - begun.waiting
         figures.dead += refused
-        figures.processed += sum(rows.num_rows for each, rows in read if not each.broadcast) - refused
-        figures.waiting += self._waiting(held) - begun.waiting
-        figures.spoiled += self._spoiled(outcome.spoiled, made)
+        figures.waiting += waits
+        figures.processed -= waits + refused  # the map side has taken them for processed
         upkeep = Upkeep(self.task.home.state(self.task.lane), bundle, self.task.version)
         rooms = {_section(number) for number in range(len(held.rooms))}
         refs = upkeep.forward(self.refs, [*begun.added, *outcome.state], held.kernel, rooms, self.clock)
@@ -525,8 +528,9 @@ class _Step:
         return found
 
     def _waiting(self, held: _Held) -> int:
-        """How many records wait, of those that count as read."""
-        return sum(len(room) for each, room in zip(self.stage.inputs, held.rooms) if not each.broadcast)
+        """How many records wait, of those that count as read; a record that several inputs read counts in the first."""
+        counted = {each.stream: number for number, each in reversed([*enumerate(self.stage.inputs)]) if each.counts}
+        return sum(len(held.rooms[number]) for number in counted.values())
 
     def _catch_up(self, held: _Held) -> None:
         """Bring a kernel to where the last manifest is."""
@@ -544,7 +548,9 @@ class _Step:
     def _letters(self, ready: list[pa.RecordBatch], refused: Sequence[Refusals], made: _Made) -> int:
         """Dead letters for what the kernel refused; the record is told as the map side gave it."""
         count = 0
-        for source, rows, each in zip(self.stage.inputs, ready, refused):
+        known: set[tuple[str, int]] = set()
+        for source, rows, several in zip(self.stage.inputs, ready, refused):
+            each = _unknown(several, source.stream, rows, known)
             if len(each):
                 lost = rows.take(pa.array(each.rows))
                 made.letters.append(
@@ -566,12 +572,16 @@ class _Step:
         """Dead letters for rows that came up inside the kernel: they are of no stream but the stage's own making, unless
         they are records of an earlier batch."""
         for each in spoiled:
+            streams, offsets = each.streams, each.offsets
+            if each.input is not None and each.ids is not None:
+                offsets = each.ids.tolist()
+                streams = [self.stage.inputs[each.input].stream] * len(offsets)
             made.letters.append(
                 dead_table(
                     stage=self.stage.name,
                     version=self.stage.fingerprint,
-                    stream=each.streams or self.stage.output.name,
-                    offsets=each.offsets or None,
+                    stream=streams or self.stage.output.name,
+                    offsets=offsets or None,
                     records=row_texts(pa.table(each.rows)),
                     reasons=each.reasons,
                     attempts=each.attempts or 1,
@@ -579,6 +589,20 @@ class _Step:
                 )
             )
         return sum(each.rows.num_rows for each in spoiled)
+
+
+def _unknown(refused: Refusals, stream: str, rows: pa.RecordBatch, known: set[tuple[str, int]]) -> Refusals:
+    """The refusals of records that no other input has refused; `known` are those of a stream and offset that one has."""
+    if not len(refused):
+        return refused
+    records = [(stream, offset) for offset in values(rows.column(OFFSET), np.int64)[refused.rows].tolist()]
+    new = [at for at, each in enumerate(records) if each not in known]
+    known.update(records)
+    if len(new) == len(refused):
+        return refused
+    tried = refused.attempts
+    reasons, attempts = [refused.reasons[at] for at in new], [tried[at] for at in new] if tried else ()
+    return Refusals(refused.rows[new], reasons, attempts)
 
 
 def _section(number: int) -> str:

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.aggregates import AggregateOperator
+from hayase.lifetimes.instants import instants
 from hayase.lifetimes.joins import JoinOperator
 from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.plans import (
     Aggregate,
     Changes,
+    Instants,
     Join,
     Leaf,
     Lifetimes,
     Multiset,
     Node,
-    Range,
     Scalar,
     Shared,
     ToStream,
@@ -36,7 +38,7 @@ from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
 from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
 from hayase.lifetimes.tostream import ToStreamOperator
 from hayase.lifetimes.tuples import TupleStore
-from hayase.lifetimes.windows import LeafOperator, leaf
+from hayase.lifetimes.windows import LeafOperator, RowWindow, leaf
 
 if TYPE_CHECKING:
     from hayase.lifetimes.shared import SharedState
@@ -103,12 +105,32 @@ class QueryKernel:
             deltas.append(step.delta)
             state += [_numbered(str(number), each) for each in step.state]
             for lost in step.spoiled:
-                origin = _record_of(node) if lost.ids is not None else None
-                (spoiled if origin is None else refused.setdefault(origin, [])).append(lost)
+                leaf = _records_of(node) if lost.ids is not None else None
+                if leaf is None:
+                    spoiled.append(lost)
+                    continue
+                now, earlier = self._told_apart(leaf, lost, inputs[leaf.input])
+                refused.setdefault(leaf.input, []).append(now)
+                spoiled += earlier
         rows, kept = self._emission.rows(deltas[-1], span)
         state += [_numbered(_RESULT, each) for each in kept]
         refusals = [_refusals(batch, refused.get(number, ())) for number, batch in enumerate(inputs)]
         return Outcome(rows, refusals if refused else (), state, spoiled)
+
+    def _told_apart(
+        self, leaf: Windowed | Changes, lost: Spoiled, batch: pa.RecordBatch
+    ) -> tuple[Spoiled, list[Spoiled]]:
+        """Spoiled tuples as the records they are: those of this step, named by their offsets, and those that came earlier."""
+        window = self._operators[next(number for number, node in enumerate(self._nodes) if node is leaf)]
+        assert lost.ids is not None
+        offsets = window.offsets_of(lost.ids) if isinstance(window, RowWindow) else lost.ids
+        here = np.isin(offsets, values(batch.column(OFFSET), np.int64))
+        known = ~here & (offsets >= 0)
+        found: list[Spoiled] = []
+        for which, input in ((known, leaf.input), (~here & ~known, None)):
+            if which.any():
+                found.append(replace(_some(lost, which, offsets), input=input))
+        return _some(lost, here, offsets), found
 
     def _beginning(self, inputs: Sequence[pa.RecordBatch]) -> int:
         """When the first record came, as far as is known; the first step that has one knows it for ever."""
@@ -169,6 +191,8 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return SharedOperator(node, shared)
         case Windowed() | Lifetimes() | Changes():
             return leaf(node)
+        case Instants():
+            return instants(node)
         case Scalar():
             return ScalarOperator(node)
         case UnionAll():
@@ -198,16 +222,20 @@ def endless(node: Node) -> bool:
             return False
 
 
-def _record_of(node: Node) -> int | None:
-    """The input whose records a node's child's tuples are, one each and of the same step, named by their offsets."""
+def _records_of(node: Node) -> Windowed | Changes | None:
+    """The leaf whose records a node's child's tuples are, one each."""
+    if isinstance(node, Changes):
+        return node
     below = children(node)
     while len(below) == 1 and isinstance(below[0], Scalar):
         below = children(below[0])
-    if len(below) == 1 and isinstance(below[0], Windowed):
-        window = below[0].window
-        if isinstance(window, Unbounded) or (isinstance(window, Range) and window.slide is None):
-            return below[0].input
-    return None
+    return below[0] if len(below) == 1 and isinstance(below[0], Windowed) else None
+
+
+def _some(lost: Spoiled, which: np.ndarray, ids: np.ndarray) -> Spoiled:
+    """Some of the spoiled tuples, by other names."""
+    places = np.flatnonzero(which)
+    return Spoiled(lost.rows.take(pa.array(places)), [lost.reasons[at] for at in places.tolist()], ids[places])
 
 
 def _refusals(batch: pa.RecordBatch, lost: Sequence[Spoiled]) -> Refusals:

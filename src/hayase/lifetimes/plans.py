@@ -7,14 +7,14 @@ A node may stand in several places of a plan (the same object): it runs once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
 __all__ = [
-    "Aggregate", "Call", "Changes", "Join", "JoinKind", "Lifetimes", "Multiset", "Node", "Partition", "Range", "Rows",
-    "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "WindowKind", "Windowed",
+    "Aggregate", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node", "Partition", "Range",
+    "Rows", "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "WindowKind", "Windowed",
     "children",
 ]  # fmt: skip
 
@@ -208,17 +208,33 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
+class Instants:
+    """A leaf: the instants at which a window of an input moves because of a record, whether WHERE lets that through or not.
+
+    The rows have no columns. The columns that a partition's keys are must be columns of the input.
+    """
+
+    input: int
+    window: Window
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+
+@dataclass(frozen=True, slots=True)
 class ToStream:
-    """The root of a query that yields a stream: rows as they appear, as they disappear, or all of them at every instant
-    at which any of them changes (`every` given: at its multiples instead, in microseconds)."""
+    """The root of a query that yields a stream: rows as they appear, as they disappear, or (`rstream`) all of them at
+    certain instants.
+
+    These are those of `instants`, of a query, or the multiples of `every` microseconds, of a job.
+    """
 
     kind: Literal["istream", "dstream", "rstream"]
     child: Node
     schema: pa.Schema
     every: int | None = None
+    instants: tuple[Instants, ...] = ()
 
 
-Leaf = Windowed | Lifetimes | Changes | Shared
+Leaf = Windowed | Lifetimes | Changes | Shared | Instants
 Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | ToStream
 
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"
@@ -227,8 +243,10 @@ ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node reads."""
     match node:
-        case Windowed() | Lifetimes() | Changes() | Shared():
+        case Windowed() | Lifetimes() | Changes() | Shared() | Instants():
             return ()
+        case ToStream():
+            return node.child, *node.instants
         case Join():
             return node.left, node.right
         case UnionAll() | Multiset():

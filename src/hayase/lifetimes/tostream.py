@@ -1,4 +1,4 @@
-"""Relation to stream: the rows that appear, the rows that go, or all rows at every instant at which any of them changes.
+"""Relation to stream: the rows that appear, the rows that go, or all rows at certain instants.
 
 A record is told as a tuple that starts at its time and has no end. Istream and Dstream compare with the instant before:
 their child must not tell a row that stays as one that goes and one that comes; the plan puts a `coalesce` below them
@@ -58,18 +58,18 @@ class _Dstream:
 
 
 class _Rstream:
-    """The snapshots of a relation. Costs its output."""
+    """The snapshots of a relation at the instants of a query, or at the multiples of a job's slide. Costs its output."""
 
     def __init__(self, node: ToStream) -> None:
         self._every = node.every
         self._relation = MultisetOperator(Multiset("coalesce", (node.child,), node.schema))
         self._registers = Registers((_NEXT,), (0,), _EMITTED)
 
-    def advance(self, given: Delta, span: Span) -> Step:
+    def advance(self, given: Delta, instants: Sequence[np.ndarray], span: Span) -> Step:
         self._relation.settle(span.since)
         earlier = self._relation.alive()
         swept = self._relation.sweep([given], span)
-        values, times = _snapshots(earlier, swept, span, self._every)
+        values, times = _snapshots(earlier, swept, span, self._every or np.unique(np.concatenate(instants)))
         first = self._registers[_NEXT]
         self._registers[_NEXT] = first + len(values)
         rows, ids = self._relation.rows(values), np.arange(first, first + len(values))
@@ -99,7 +99,9 @@ class ToStreamOperator:
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """The records of a step, in time order."""
-        (given,) = inputs
+        given, *instants = inputs
+        if isinstance(self._inner, _Rstream):
+            return self._inner.advance(given, [each.start for each in instants], span)
         return self._inner.advance(given, span)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
@@ -115,23 +117,21 @@ class ToStreamOperator:
         return self._inner.size(section)
 
 
-def _snapshots(earlier: Alive, swept: Swept, span: Span, every: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The values alive at each instant that counts, older ones first: where something changes, or multiples of `every`."""
+def _snapshots(earlier: Alive, swept: Swept, span: Span, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values alive at some instants of the step, or at the multiples of a number, older ones first."""
     delta = swept.delta
     end = np.full(len(earlier.id), OPEN)
     end[np.searchsorted(earlier.id, delta.closed)] = delta.closed_end
     values = np.concatenate((earlier.values, swept.opened))
     start = np.concatenate((np.maximum(earlier.start, span.since), delta.start))
     end = np.minimum(np.concatenate((end, delta.end)), span.clock)
-    if every is None:
-        known = [delta.start, delta.end[delta.end != OPEN], delta.closed_end]
-        instants = np.unique(np.concatenate(known))
-        first, stop = np.searchsorted(instants, start), np.searchsorted(instants, end)
+    if isinstance(at, int):
+        first, stop = -(-start // at), -(-end // at)
     else:
-        first, stop = -(-start // every), -(-end // every)
+        first, stop = np.searchsorted(at, start), np.searchsorted(at, end)
     counts = stop - first
     copies = np.repeat(np.arange(len(values)), counts)
     numbers = np.arange(len(copies)) - np.repeat(np.cumsum(counts) - counts, counts) + first[copies]
-    times = numbers * every if every is not None else instants[numbers]
+    times = numbers * at if isinstance(at, int) else at[numbers]
     order = np.argsort(times, kind="stable")
     return values[copies[order]], times[order]

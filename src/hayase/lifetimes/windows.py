@@ -26,7 +26,7 @@ from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.tuples import TupleStore
 
-__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "UnboundedWindow", "chosen", "leaf"]
+__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "UnboundedWindow", "chosen", "leaf", "up"]
 
 _NONE = np.empty(0, np.int64)
 
@@ -97,7 +97,7 @@ class RangeWindow(Stateless):
         """The tuples of the step; all ends are known."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
-        end = _up(np.add(time, self._length, out=room(len(time))), self._grain)
+        end = up(np.add(time, self._length, out=room(len(time))), self._grain)
         return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
 
@@ -135,8 +135,8 @@ class SlidingRange:
         return Step(delta, waiting.changes())
 
     def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        end = _up(_up(time + self._window.length, self._slide), self._window.grain)
-        return _up(_up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
+        end = up(up(time + self._window.length, self._slide), self._window.grain)
+        return up(up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Take up tuples that wait."""
@@ -163,11 +163,19 @@ class RowWindow:
         self._input, self._window = node.input, window
         self._counter = Registers(("next",), (0,))
         self._waiting = TupleStore(node.schema, "waiting")
+        self._first, self._offsets = 0, _NONE
+
+    def offsets_of(self, ids: np.ndarray) -> np.ndarray:
+        """The offsets of tuples that the last step has numbered; -1 for others."""
+        places = ids - self._first
+        known = (places >= 0) & (places < len(self._offsets))
+        return np.where(known, self._offsets[np.where(known, places, 0)] if len(self._offsets) else -1, -1)
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Number the tuples of the step; those of earlier steps are closed by number, whether they are here or not."""
         batch, ticks = batches[self._input], values(batches[self._window.ticks].column(TIME), np.int64)
         waiting, first = self._waiting, self._counter["next"]
+        self._first, self._offsets = first, values(batches[self._window.ticks].column(OFFSET), np.int64)
         waiting.release(waiting.settle(span.since)[1])
         time = values(batch.column(TIME), np.int64)
         stop = first + len(ticks)
@@ -289,6 +297,6 @@ def chosen(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
     return rows.take(pa.array(positions))
 
 
-def _up(times: np.ndarray, multiple: int) -> np.ndarray:
+def up(times: np.ndarray, multiple: int) -> np.ndarray:
     """Times, up to multiples."""
     return times if multiple == 1 else -(-times // multiple) * multiple

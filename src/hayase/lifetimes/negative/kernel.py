@@ -36,6 +36,7 @@ from hayase.lifetimes.negative.streams import SignedToStream
 from hayase.lifetimes.plans import (
     Aggregate,
     Changes,
+    Instants,
     Join,
     Lifetimes,
     Multiset,
@@ -125,7 +126,7 @@ class NegativeKernel:
 
 def _operator(node: Node) -> SignedLeaf | SignedOperator:
     match node:
-        case Windowed() | Lifetimes() | Changes():
+        case Windowed() | Lifetimes() | Changes() | Instants():
             return signed_leaf(node)
         case Scalar():
             return SignedScalar(node)

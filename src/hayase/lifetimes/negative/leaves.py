@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from hayase.core.keys import encode, flags, values
 from hayase.core.stages import OFFSET, TIME
+from hayase.lifetimes.instants import instants
 from hayase.lifetimes.negative.signed import Signed, gathered, row_bytes
 from hayase.lifetimes.plans import (
     ADDED,
@@ -24,6 +25,7 @@ from hayase.lifetimes.plans import (
     VALID_FROM,
     VALID_TO,
     Changes,
+    Instants,
     Lifetimes,
     Partition,
     Range,
@@ -46,11 +48,13 @@ class SignedLeaf(ABC):
         """What appears and goes within a step."""
 
 
-def signed_leaf(node: Windowed | Lifetimes | Changes) -> SignedLeaf:
+def signed_leaf(node: Windowed | Lifetimes | Changes | Instants) -> SignedLeaf:
     """The leaf for a node."""
     match node:
         case Lifetimes():
             return _Lifetimes(node)
+        case Instants():
+            return _Instants(node)
         case Changes():
             return _Changes(node)
         case Windowed(window=Range() as window):
@@ -61,6 +65,19 @@ def signed_leaf(node: Windowed | Lifetimes | Changes) -> SignedLeaf:
             return _Partition(node, window)
         case _:
             return _Unbounded(node)
+
+
+class _Instants(SignedLeaf):
+    """Instants at which snapshots are asked for, as the direct method finds them: pluses that never go."""
+
+    def __init__(self, node: Instants) -> None:
+        super().__init__(node.schema)
+        self._instants = instants(node)
+
+    def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
+        """Those of the step."""
+        found = self._instants.advance(inputs, span).delta
+        return Signed(found.rows, found.start, np.ones(len(found), np.bool_), found.id)
 
 
 # ---------------------------------------------------------------------------------------------------- first in, first out

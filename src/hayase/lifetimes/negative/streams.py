@@ -28,13 +28,14 @@ class SignedToStream:
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """The rows of the stream within this step."""
-        (given,) = inputs
+        given, *others = inputs
+        asked = {time for each in others for time in each.time.tolist()}
         rows = gathered([self._rows, gathered([given.rows], self._node.schema)], self._node.schema)
         encoded = row_bytes(encode(rows.columns, rows.num_rows))
         sample = {key: row for row, key in enumerate(encoded)}
         events = encoded[self._rows.num_rows :]
         found: list[tuple[int, int]] = []
-        instants = np.unique(given.time).tolist()
+        instants = sorted({*given.time.tolist(), *asked})
         first = np.searchsorted(given.time, instants).tolist()
         for instant, start, stop in zip(instants, first, [*first[1:], len(given)]):
             self._multiples(instant, sample, found)
@@ -42,6 +43,8 @@ class SignedToStream:
             for row in range(start, stop):
                 change[events[row]] += 1 if given.plus[row] else -1
             self._tell(instant, change, sample, found)
+            if instant in asked:
+                self._all(instant, sample, found)
         self._multiples(span.clock, sample, found)
         kept = [sample[key] for key in self._there]
         self._rows = rows.take(pa.array(kept, pa.int64()))
@@ -65,8 +68,6 @@ class SignedToStream:
                 del self._there[key]
             if self._node.kind != "rstream":
                 found += [(sample[key], instant)] * max(sign * count, 0)
-        if self._node.kind == "rstream" and self._node.every is None and any(change.values()):
-            self._all(instant, sample, found)
         if self._node.every is not None and self._due is None:
             self._due = -(-instant // self._node.every) * self._node.every
 

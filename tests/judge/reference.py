@@ -1,0 +1,186 @@
+"""The reference interpreter: what a query means, by brute force over the definitions of docs/semantics.md.
+
+Nothing here knows how Hayase computes, and nothing is quick. A window gives every record its lifetime (`given_streams`); the
+rows that are alive at an instant go to SQLite, which answers the query's SQL: that is R(t). Istream, Dstream and Rstream are
+then taken from R by their definitions, instant by instant.
+
+SQLite lacks variances (made here, by their definition) and is given tables without types: numbers and text as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from given_cases import Case, Query
+from given_queries import Reading, View
+from given_streams import ALWAYS, Row, Stream, grain_of, snapshot
+
+__all__ = ["Reference", "alike", "difference"]
+
+
+class Reference:
+    """Says what the queries of a case mean."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        for name, pick in _VARIANCES.items():
+            self._database.create_aggregate(name, 1, _variance(pick))  # type: ignore[arg-type]
+        self._lifetimes: dict[str, list[tuple[int, int, Row]]] = {}
+        self._snapshots: dict[tuple[str, int], list[Row]] = {}
+        self._records: dict[str, list[tuple[int, Row]]] = {}
+        for query in case.queries:
+            for each in query.readings:
+                self._database.execute(f"CREATE TABLE {each.table} ({', '.join(each.source.types)})")
+
+    def close(self) -> None:
+        self._database.close()
+
+    # ------------------------------------------------------------------------------------------------ relations
+
+    def rows(self, query: Query, at: int) -> list[Row]:
+        """R(t): the rows of a query's relation at an instant; before its first event it has none."""
+        if at < self._case.extent(query)[0]:
+            return []
+        if (query.name, at) not in self._snapshots:
+            given = [(each.table, self._alive(query, each, at)) for each in query.readings]
+            for table, rows in given:
+                self._database.execute(f"DELETE FROM {table}")
+                if rows:
+                    marks = ", ".join("?" * len(rows[0]))
+                    self._database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            self._snapshots[query.name, at] = self._database.execute(query.made.sql).fetchall()
+        return self._snapshots[query.name, at]
+
+    def changes(self, query: Query) -> list[int]:
+        """The instants, from a query's first event to its last, at which its relation may change."""
+        first, last = self._case.extent(query)
+        return sorted(at for at in {first, last, *self._borders(query)} if first <= at <= last)
+
+    def instants(self, query: Query) -> list[int]:
+        """The instants at which its relation may change, and a point between any two of them."""
+        known, grain = self.changes(query), grain_of(self._case.unit(query))
+        return sorted({*known, *((one + other) // 2 // grain * grain for one, other in pairwise(known))})
+
+    def _alive(self, query: Query, reading: Reading, at: int) -> list[Row]:
+        """What a query reads in one place, at an instant."""
+        if self._is_relation(reading):
+            return self.rows(self._case.query(reading.source.name), at)
+        return snapshot(self._read(query, reading), at)
+
+    def _is_relation(self, reading: Reading) -> bool:
+        return isinstance(reading.source, View) and self._case.query(reading.source.name).kind is None
+
+    def _read(self, query: Query, reading: Reading) -> list[tuple[int, int, Row]]:
+        """The records of a stream with their lifetimes."""
+        if reading.table not in self._lifetimes:
+            window, grain = reading.window, grain_of(self._case.unit(query))
+            self._lifetimes[reading.table] = window.lifetimes(self._stream(reading), grain)
+        return self._lifetimes[reading.table]
+
+    def _stream(self, reading: Reading) -> Stream:
+        if isinstance(reading.source, Stream):
+            return reading.source
+        query = self._case.query(reading.source.name)
+        records = self.records(query)
+        unit = self._case.unit(query)
+        return Stream(query.name, unit, tuple(at for at, _ in records), tuple(row for _, row in records), bare=True)
+
+    def _borders(self, query: Query) -> Iterable[int]:
+        for each in query.readings:
+            if self._is_relation(each):
+                yield from self._borders(self._case.query(each.source.name))
+            else:
+                yield from (at for start, end, _ in self._read(query, each) for at in (start, end) if at != ALWAYS)
+                yield from self._stream(each).times
+
+    # ------------------------------------------------------------------------------------------------ streams
+
+    def records(self, query: Query) -> list[tuple[int, Row]]:
+        """The records of a query that gives a stream, in the order of time."""
+        if query.name not in self._records:
+            assert query.kind is not None
+            found: list[tuple[int, Row]] = []
+            for at in self._moments(query):
+                now, before = self.rows(query, at), self.rows(query, at - grain_of(self._case.unit(query)))
+                came, went = difference(now, before)
+                found += [(at, row) for row in {"istream": came, "dstream": went, "rstream": now}[query.kind]]
+            self._records[query.name] = found
+        return self._records[query.name]
+
+    def _moments(self, query: Query) -> Sequence[int]:
+        if query.kind != "rstream":
+            return self.changes(query)
+        first, last = self._case.extent(query)
+        return sorted(at for at in set(self._moves(query)) if first <= at <= last)
+
+    def _moves(self, query: Query) -> Iterable[int]:
+        """E: for every record of every stream behind a query, where the window puts its time and its end."""
+        grain = grain_of(self._case.unit(query))
+        for each in query.readings:
+            if isinstance(each.source, View):
+                yield from self._moves(self._case.query(each.source.name))
+            if not self._is_relation(each):
+                yield from each.window.moves(self._stream(each), grain)
+
+
+def _variance(pick: Any) -> type:
+    class Variance:
+        def __init__(self) -> None:
+            self.values: list[float] = []
+
+        def step(self, value: float | None) -> None:
+            if value is not None:
+                self.values.append(value)
+
+        def finalize(self) -> float | None:
+            return pick(self.values)
+
+    return Variance
+
+
+def _spread(values: Sequence[float], less: int) -> float | None:
+    """The mean square of the distances from the mean, over n or n - 1."""
+    if len(values) <= less:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - less)
+
+
+def _root(value: float | None) -> float | None:
+    return None if value is None else math.sqrt(value)
+
+
+_VARIANCES = {
+    "var_samp": lambda values: _spread(values, 1),
+    "variance": lambda values: _spread(values, 1),
+    "var_pop": lambda values: _spread(values, 0),
+    "stddev_samp": lambda values: _root(_spread(values, 1)),
+    "stddev": lambda values: _root(_spread(values, 1)),
+    "stddev_pop": lambda values: _root(_spread(values, 0)),
+}
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal values; floats to nine digits."""
+    if not (isinstance(one, float) or isinstance(other, float)) or one is None or other is None:
+        return type(one) is type(other) and one == other
+    if isinstance(one, str) or isinstance(other, str):
+        return False
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def difference(found: Sequence[Row], wanted: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows that one multiset has beyond the other, each way."""
+    missing, surplus = [], list(found)
+    for row in wanted:
+        at = next((at for at, each in enumerate(surplus) if len(each) == len(row) and all(map(alike, each, row))), None)
+        if at is None:
+            missing.append(row)
+        else:
+            del surplus[at]
+    return surplus, missing

@@ -1,0 +1,95 @@
+"""What becomes of a record is the same in every plan, and it is counted once: read = processed + dead + waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hayase.testing import trial
+
+Outcome = tuple[list[tuple[Any, ...]], list[tuple[str, str, int | None]]]
+MOST = 2**63 - 1
+
+
+def outcome(query: str, records: list[dict[str, Any]], *, schema: str, buckets: int = 3, together: str = "") -> Outcome:
+    """The lifetimes of the rows of a query, without how they are called, and the dead letters of it: stage, stream, offset."""
+    with trial() as t:
+        t.declaration = replace(t.declaration, buckets=buckets)
+        t.stream("s", f"ts bigint, {schema}", time="ts", time_unit="s")
+        t.query("q", query)
+        if together:
+            t.query("other", together)
+        t.append("s", records)
+        t.finish("s")
+        t.run()
+        letters = [each for each in t.dead_letters() if each["stage"] == "q"]
+        figures = t.figures("q")
+        assert figures.read == figures.processed + figures.dead + figures.waiting
+        assert figures.read == len(records)
+        assert (figures.dead, figures.waiting) == (len(letters), 0)
+        found = [(*row.values(), start, end) for row, start, end in t.query("q").intervals()]
+        return sorted(found, key=repr), sorted((each["stage"], each["stream"], each["offset"]) for each in letters)
+
+
+TEXTS = [{"ts": at, "k": 1, "v": v} for at, v in enumerate(["1", "2", "x", "4", "5"], start=1)]
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize(
+    "query",
+    [
+        # shared, by the relation (count(distinct)), by the relation and the stream's own order (GROUP BY another)
+        "select count(*) as n, max(v::int) as most from s [Rows 2]",
+        "select count(*) as n, max(v::int) as most, count(distinct k) as ks from s [Rows 2]",
+        "select count(*) as n, max(v::int) as most from s [Rows 2] where v::int > 0",
+        "select count(*) as n, max(w) as most from (select v::int as w from s [Rows 2])",
+        "select count(*) as n, max(v::int) as most from s [Partition By k Rows 2] group by k",
+        "select count(*) as n, max(v::int) as most from s [Partition By k Rows 2] where v::int > 0 group by k",
+        "select count(*) as n, max(v::int) as most, count(distinct v) as vs from s [Partition By k Rows 2] group by k",
+        "select count(*) as n, max(w) as most from (select v::int as w, k from s [Partition By k Rows 2]) group by k",
+    ],
+)
+def test_a_record_that_raises_is_counted_by_its_window(query: str, buckets: int) -> None:
+    rows, letters = outcome(query, TEXTS, schema="k bigint, v string", buckets=buckets)
+    assert letters == [("q", "s", 2)]
+    found = [(*row[:2], *row[-2:]) for row in rows]
+    assert found == [(1, 1, 1, 2), (1, 2, 3, 4), (1, 4, 4, 5), (2, 2, 2, 3), (2, 5, 5, None)]
+
+
+NUMBERS = [{"ts": at, "k": 1, "x": x} for at, x in enumerate([5, MOST, 3, 4, MOST - 4], start=1)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select sum(x) as total, count(*) as n from s [Rows 2]",
+        "select sum(x) as total, count(*) as n, count(distinct k) as ks from s [Rows 2]",
+        "select sum(x) as total, count(*) as n from s [Partition By k Rows 2] group by k",
+        "select k, sum(x) as total, count(*) as n from s [Rows 2] group by k",
+        "select sum(x) as total, count(*) as n from s [Range 2 seconds]",
+        "select sum(x) as total, count(*) as n from s [Range 2 seconds Slide 1 second]",
+    ],
+)
+def test_a_sum_that_leaves_64_bits_refuses_the_record(query: str) -> None:
+    rows, letters = outcome(query, NUMBERS, schema="k bigint, x bigint")
+    assert letters == [("q", "s", 1)]
+    shift = 1 if query.startswith("select k") else 0
+    found = [(*row[shift : shift + 2], *row[-2:]) for row in rows]
+    assert sorted(found, key=lambda row: row[2]) == [(5, 1, 1, 3), (3, 1, 3, 4), (7, 2, 4, 5), (MOST, 2, 5, None)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select a.x from s [Range 5 seconds] as a join s [Range 5 seconds] as b on a.k = b.k",
+        "select a.x from s [Range 5 seconds] as a, s [Range 5 seconds] as b where a.k = b.k and a.v::int < 9 and b.v::int < 9",
+    ],
+)
+def test_a_record_of_a_self_join_is_counted_once(query: str) -> None:
+    records = [{"ts": at, "k": 1, "x": at, "v": "7"} for at in (5, 6, 2, 7)]
+    records.append({"ts": 8, "k": 1, "x": 8, "v": "seven"})
+    _, letters = outcome(query, records, schema="k bigint, x bigint, v string")
+    late, raising = ("q", "s", 2), ("q", "s", 4)
+    assert letters == ([late, raising] if "v" in query else [late])
