@@ -15,7 +15,7 @@ from hayase.engine.mapping import map_ranges
 from hayase.engine.positions import Range
 from hayase.testing import Trial, at, trial
 
-SCHEMA = "time timestamp, k string, a bigint, x double"
+SCHEMA = "time timestamp, k string, a int, x double"
 WHOLE = {
     "short": "select sum(a) as s, max(x) as m from s [Rows 3 Slide 2]",
     "long": "select avg(x) as m, count(*) as n from s [Rows 7]",

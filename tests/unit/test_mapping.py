@@ -60,7 +60,7 @@ def test_late_records_go_to_the_dead_letters_of_the_stage_that_needs_order(pipel
     figures = next(orjson.loads(row["blob"]) for row in rows if row["kind"] == "figures")
     assert {name: (each["read"], each["processed"], each["dead"]) for name, each in figures.items()} == {
         "copy": (5, 5, 0),
-        "spend": (5, 0, 1),
+        "spend": (5, 4, 1),  # the reduce side takes off what waits
     }
     sent = [table_of(row) for row in rows if row["stage"] == "spend" and row["kind"] == "data"]
     assert Counter(
@@ -122,7 +122,7 @@ def test_a_stream_that_is_read_twice_is_mapped_for_each_input_and_ticks_go_every
     for number in range(3):
         assert [sent[number, offset] for offset in (0, 2)] == ([3, 3] if number in ticks else [1, 1])
     figures = next(orjson.loads(row["blob"]) for row in rows if row["kind"] == "figures")["pairs"]
-    assert (figures["read"], figures["dead"]) == (6, 2), "each reading of the stream counts, ticks do not"
+    assert (figures["read"], figures["dead"]) == (3, 1), "a record counts once, also if it is read twice"
 
 
 def pipeline_inputs(pipeline: hy.Pipeline, stage: str) -> tuple[Input, ...]:
