@@ -70,11 +70,18 @@ def answers(pipeline: hy.Pipeline) -> Answers:
             found[f"table {table.name}"] = Counter(
                 json.dumps(row, sort_keys=True, default=str) for row in rows_of.rows()
             )
+    stages = pipeline.progress().totals
     for letter in pipeline.dead_letters():
-        if letter["stage"] != APPEND:
-            told = (letter["stream"], letter["offset"], letter["reason"].splitlines()[-1][:120])
+        if letter["stage"] in stages:  # not those of appends, nor of a stage that was removed
+            told = (letter["stream"], letter["offset"], _short(letter["reason"]))
             found.setdefault(f"dead letters of {letter['stage']}", Counter())[repr(told)] += 1
     return Answers(found)
+
+
+def _short(reason: str) -> str:
+    """The line of a reason that says what happened; only the first failures of a batch come with their tracebacks."""
+    lines = reason.splitlines() or [""]
+    return lines[-1 if lines[0].startswith("Traceback") else 0][:120]
 
 
 def _added_up(rows: Iterable[dict[str, Any]]) -> Counter[str]:
