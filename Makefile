@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
+FUZZ := $(VENV)/.installed-fuzz
 
-.PHONY: help setup demo test coverage check fmt bench docs docs-serve test-long lock java
+.PHONY: help setup demo test coverage check fmt fuzz bench docs docs-serve test-long lock java
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +52,16 @@ check: setup  ## lint, types, import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+fuzz: $(FUZZ)  ## fuzz every reader for HAYASE_FUZZ_SECONDS (60) each; TARGETS="csv jq" for some. What is found is kept in tests/corpus
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+	  { echo "atheris has no package for this machine (Linux on x86-64, Python up to 3.13): nothing can be fuzzed here."; exit 1; }
+	@$(BIN)/python tests/fuzz_run.py $(TARGETS)
+
+$(FUZZ): $(STAMP) requirements-fuzz.lock
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
+	  $$uv pip install --quiet --requirement requirements-fuzz.lock
+	@touch $@
+
 fmt: setup  ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -73,4 +84,6 @@ lock: setup  ## pin the newest versions that pyproject.toml allows
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; \
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --group dev pyproject.toml -o requirements.lock && \
 	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group docs \
-	  -o requirements-docs.lock
+	  -o requirements-docs.lock && \
+	  $$uv pip compile --quiet --universal --generate-hashes --no-header --upgrade --constraint requirements.lock --group fuzz \
+	  -o requirements-fuzz.lock
