@@ -126,6 +126,26 @@ def test_bodies_that_are_no_json(served: Shop, body: bytes) -> None:
     problem(served.http.post("/tables/purchases", content=body, headers={"content-type": "application/json"}), 400)
 
 
+@pytest.mark.parametrize("number", ["1e-10000000", "1e99999999999999999999", "9" * 3000, "9" * 5000])
+def test_a_number_beyond_all_costs_nothing_but_itself(served: Shop, number: str) -> None:
+    json_ = {"content-type": "application/json"}
+    rows = f'[{{"at": 1, "item": "a", "price": {number}}}, {{"at": {number}}}, {{"at": 2, "item": "b", "price": 1.5}}]'
+    for kind, body in (("json", rows), ("x-ndjson", rows[1:-1].replace("}, {", "}\n{"))):
+        answer = served.http.post(
+            "/streams/prices", content=body, headers={"content-type": f"application/{kind}"}
+        ).json()
+        assert (answer["accepted"], answer["refused"]) == (1, 2)
+        assert all(len(each["record"]) <= 1001 for each in answer["refusals"])
+    for path, body in (
+        ("/tables/purchases", '{"keys": [%s]}'),
+        ("/dead/replay", '{"letters": [%s]}'),
+        ("/dead/drop", '{"limit": %s}'),
+    ):
+        problem(served.http.post(path, content=body % number, headers=json_), 422)
+    problem(served.get(f"/tables/purchases/{number}?json=true"), 422)
+    problem(served.get(f'/scan/by_place?prefix=["JP",{number}]'), 422)
+
+
 def test_a_scan_goes_page_by_page(served: Shop) -> None:
     rows, after = [], None
     while True:

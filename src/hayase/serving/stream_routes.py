@@ -22,6 +22,8 @@ __all__ = ["StreamRoutes"]
 
 _REFUSALS = 100
 """Refused records that the answer to an append quotes; all of them are in the dead letters."""
+_QUOTED = 1000
+"""Characters that are quoted of each."""
 
 
 class StreamRoutes:
@@ -100,7 +102,7 @@ class StreamRoutes:
         conformed = records_in(body, kind, declared, self.service.clock(), check=check)
         check()  # from here on it is done, whoever waits
         done = self.service.append(declared, conformed, key)
-        refusals = [{"record": each.record, "reason": each.reason} for each in conformed.refused[:_REFUSALS]]
+        refusals = [{"record": _short(each.record), "reason": each.reason} for each in conformed.refused[:_REFUSALS]]
         placed = done.next > done.first
         return Response(
             json_text({
@@ -114,3 +116,7 @@ class StreamRoutes:
             media_type=JSON,
             headers={"Cache-Control": "no-store"} | ({"Idempotency-Replayed": "true"} if done.repeated else {}),
         )  # fmt: skip
+
+
+def _short(record: str) -> str:
+    return record if len(record) <= _QUOTED else record[:_QUOTED] + "…"

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState, HayaseError
+from hayase.core.numbers import BeyondNumber
 
 __all__ = [
     "LARGEST",
@@ -142,6 +143,8 @@ def amount_of(value: int | float | Decimal) -> Amount:
         if value.bit_length() > _MOST_BITS:
             raise UnfitParameter("a number is too large", f"at most {_MOST_DIGITS} digits fit")
         return int(value), 0
+    if isinstance(value, BeyondNumber):
+        raise UnfitParameter(f"the number {value!r} is too large or too small", f"10^±{_MOST_DIGITS} is the limit")
     if not value.is_finite():
         raise UnfitParameter("a number is not finite" if value.is_infinite() else "a number is NaN")
     sign, digits, exponent = value.as_tuple()
