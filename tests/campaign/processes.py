@@ -49,9 +49,9 @@ def _kind(process: psutil.Process, root: int, parent: str) -> str:
         return "jvm"
     if "operations.template" in command:
         return "operation"
-    if "python_streaming_source_runner" in command:
+    if process.name() == "hayase-planner" or "python_streaming_source_runner" in command:
         return "planner"
-    if "hayase.engine.daemon" in command:
+    if process.name() == "hayase-workers" or "hayase.engine.daemon" in command:
         return "worker" if parent in ("daemon", "worker") else "daemon"
     return "other"
 

@@ -98,7 +98,7 @@ def test_damaged_state_stops_the_run_and_nothing_is_lost_when_it_is_restored(pip
         path.write_bytes(data[:-1] if len(data) % 2 else bytes([data[0] ^ 1]) + data[1:])
     reducing.forget_kernels()
     pipeline.append("events", [each.row() for each in EVENTS[20:]])
-    with pytest.raises(DamagedState, match="restore it from a copy, or reset the stage"):
+    with pytest.raises(DamagedState, match=r"restore it from a copy, or .*hayase reset \w+ --from earliest"):
         pipeline.run_until_idle(spark=False)
     for path, data in sound.items():
         path.write_bytes(data)

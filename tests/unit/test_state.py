@@ -80,7 +80,7 @@ def restored(directory: Path, refs: tuple[SegmentRef, ...], since: Counts | None
     kernel = since or Counts()
     for each in segments(refs):
         if each.high > at:
-            kernel.restore(each.section, read_tuples(directory, each), each.high)
+            kernel.restore(each.section, read_tuples(directory, each, "counts"), each.high)
     return kernel
 
 
@@ -160,9 +160,9 @@ def test_long_runs_of_small_batches_stay_within_twice_what_is_alive_in_few_files
     kernel, refs, read, written = Counts(), (), 0, []
     reader = state.read_tuples
 
-    def counted(directory: Path, ref: SegmentRef) -> pa.RecordBatch:
+    def counted(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
         nonlocal read
-        rows = reader(directory, ref)
+        rows = reader(directory, ref, stage)
         read += rows.num_rows
         return rows
 
@@ -226,11 +226,11 @@ def test_damage_is_recognised_and_named(tmp_path: Path, harm: str) -> None:
             changed[at] ^= 0x10
             path.write_bytes(changed)
             with pytest.raises(DamagedState, match=r"000001\.state"):
-                read_tuples(tmp_path, refs[0])
+                read_tuples(tmp_path, refs[0], "counts")
         return
     if harm == "gone":
         path.unlink()
     else:
         path.write_bytes(data[: len(data) // 2] if harm == "cut" else b"")
-    with pytest.raises(DamagedState, match="reset the stage"):
-        read_tuples(tmp_path, refs[0])
+    with pytest.raises(DamagedState, match=r'stage "counts" .*hayase reset counts --from earliest'):
+        read_tuples(tmp_path, refs[0], "counts")

@@ -1,6 +1,7 @@
 """The command line, `hayase`. Commands import what they need when they run, so that `hayase --help` is quick.
 
-A HayaseError ends a command with its text on stderr and exit code 1; wrong usage exits with 2, Ctrl-C with 130.
+A HayaseError, or an error of the system such as a full disk, ends a command with its text on stderr and exit code 1; wrong
+usage exits with 2, Ctrl-C with 130.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hayase import __version__
 from hayase.cli import append, dead, explain, groups, init, machine, ops, project, query, rules, run, streams, tables
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.core.errors import HayaseError
+from hayase.core.system_errors import explained
 
 __all__ = ["app", "main", "program"]
 
@@ -89,10 +91,11 @@ def main() -> None:
     """A command, by the arguments of this process; ends in SystemExit."""
     try:
         app(prog_name="hayase")  # also when it is run as a module
-    except HayaseError as error:
-        if is_verbose():
+    except (HayaseError, OSError) as error:
+        told = error if isinstance(error, HayaseError) else explained(error)
+        if is_verbose() or told is None:
             raise
         from hayase.console.errors import show_error
 
-        show_error(errors(), error)
+        show_error(errors(), told)
         sys.exit(1)

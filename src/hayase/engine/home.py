@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
+from hayase.core.system_errors import explaining, remedy_of
 
 __all__ = ["Home", "log_file", "writing"]
 
@@ -65,8 +66,9 @@ class Home:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the home; `HomeInUse` names the process that has it. The kernel lets go when the holder dies, however it dies."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        with explaining():
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,9 +104,7 @@ def writing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EnvironmentUnfit(
-            f"{what} cannot be written: {error}; free some space or check the disk, then start again: nothing is lost"
-        ) from error
+        raise EnvironmentUnfit(f"{what} cannot be written: {error}\n{remedy_of(error)}") from error
 
 
 def log_file(home: Home) -> Path:

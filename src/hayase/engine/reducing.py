@@ -514,7 +514,7 @@ class _Step:
         figures.dead += refused
         figures.waiting += waits
         figures.processed -= waits + refused  # the map side has taken them for processed
-        upkeep = Upkeep(self.task.home.state(self.task.lane), bundle, self.task.version)
+        upkeep = Upkeep(self.task.home.state(self.task.lane), bundle, self.task.version, self.stage.name)
         rooms = {_section(number) for number in range(len(held.rooms))}
         refs = upkeep.forward(self.refs, [*begun.added, *outcome.state], held.kernel, rooms, self.clock)
         held.version = self.task.version
@@ -537,12 +537,18 @@ class _Step:
         directory = self.task.home.state(self.task.lane)
         missed = [each for each in segments(self.refs) if each.high > held.version]
         for number, room in enumerate(held.rooms):
-            kept = [read_tuples(directory, each) for each in missed if each.section == _section(number)]
+            kept = [
+                read_tuples(directory, each, self.stage.name) for each in missed if each.section == _section(number)
+            ]
             room.catch_up(kept, self.since - 1)
         rooms = {_section(number) for number in range(len(held.rooms))}
         for each in missed:
             if each.section not in rooms:
-                held.kernel.restore(each.section, read_tuples(directory, each), each.high)
+                rows = read_tuples(directory, each, self.stage.name)
+                try:
+                    held.kernel.restore(each.section, rows, each.high)
+                except DamagedState as error:
+                    raise DamagedState(f'the state of stage "{self.stage.name}" cannot be used: {error}') from error
         held.version = self.task.version - 1
 
     def _letters(self, ready: list[pa.RecordBatch], refused: Sequence[Refusals], made: _Made) -> int:

@@ -6,6 +6,9 @@ import atexit
 import contextlib
 import os
 import re
+import resource
+import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,9 +19,12 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hayase.core.errors import EnvironmentUnfit
+from hayase.engine.spark_failures import failure_of
 from hayase.engine.warm_interpreters import WarmInterpreters
 
 __all__ = ["JAVA_HINT", "is_warm", "java_version", "keep_warm", "local_master", "open_session", "task_slots", "warm_up"]
@@ -28,6 +34,8 @@ JAVA_HINT = (
     "macOS: `brew install openjdk@17`) or point JAVA_HOME at it"
 )
 LEAST_JAVA = 17
+LEAST_FILES = 1024
+"""Files that a process must be allowed to open: the JVM has hundreds of archives open before it does anything."""
 LEAST_IDLE = 4
 """Workers that Spark keeps for later, or as many as there are slots: one that died there is noticed only when a task is given
 to it, and fails."""
@@ -42,7 +50,7 @@ _SETTINGS = {
     ),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    "spark.sql.streaming.stopTimeout": "30000",
+    "spark.sql.streaming.stopTimeout": "600000",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "4",
     "spark.sql.ui.retainedExecutions": "1",
@@ -55,6 +63,12 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_PATIENT = {
+    "spark.network.timeout": "3600s",
+    "spark.executor.heartbeatInterval": "60s",
+    "spark.python.authenticate.socketTimeout": "600s",
+}
+"""Settings where all of Spark is one process: whoever does not answer there is slow, not lost."""
 
 
 def java_version() -> int | None:
@@ -64,7 +78,7 @@ def java_version() -> int | None:
     if not java:
         return None
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     quoted = said.partition('"')[2].partition('"')[0]
@@ -100,15 +114,18 @@ def open_session(
         place = f" in {home}, where JAVA_HOME points" if home else " on the PATH"
         raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}{place}. {JAVA_HINT}")
     where = master or local_master()
+    _check_files()
     chosen = _SETTINGS | _local_settings(where) | dict(settings or {})
     builder = SparkSession.builder.appName("hayase")
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with _stderr_to(None if verbose else log or Path(os.devnull)):  # the JVM keeps the stderr it is born with
+    # the JVM keeps the stderr that it is born with
+    with _stderr_to(None if verbose else log or Path(os.devnull)), _secret_settings(where, chosen):
         warm = _warm_interpreters(where)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = sys.executable if warm is None else str(warm.executable)
-        session = builder.getOrCreate()
+        with _started(log):
+            session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
     if warm is not None:
         warm.wait()  # Spark gives what it starts ten seconds; the server may need more on a busy machine
@@ -134,7 +151,7 @@ def _warm_interpreters(master: str) -> WarmInterpreters | None:
     """The server of interpreters, started; None where Spark starts plain ones, as on a cluster: a function is called by the
     same executable on all its machines."""
     global _warm
-    if re.fullmatch(r"local(\[.*\])?", master) is None:
+    if not _is_one_process(master):
         return None
     if _warm is None or not _warm.executable.exists():
         folder = _scratch()
@@ -182,7 +199,59 @@ def _local_settings(master: str) -> dict[str, str]:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return chosen
+        chosen["spark.authenticate"] = "true"
+    return chosen | (_PATIENT if _is_one_process(master) else {})
+
+
+@contextlib.contextmanager
+def _started(log: Path | None) -> Iterator[None]:
+    """Say in words why Spark did not start."""
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        told = failure_of(str(error), log or Path("the terminal (-v)"))
+        remedy = told.remedy or "`hayase doctor` says what this machine lacks"
+        raise EnvironmentUnfit(f"Spark did not start: {told.cause}\n{remedy}") from error
+
+
+def _is_one_process(master: str) -> bool:
+    """Whether driver and executor are one JVM on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+@contextlib.contextmanager
+def _secret_settings(master: str, chosen: Mapping[str, str]) -> Iterator[None]:
+    """Give a JVM that starts here the secret with which its processes know each other, made for this run.
+
+    In one process Spark makes it by itself. A cluster within this machine reads it from a file that only this user can read
+    and that is gone when the session stands: what is on a command line, everybody can see. A cluster of its own has a secret
+    of its own, from its `spark-defaults.conf`.
+    """
+    if not master.startswith("local-cluster") or "PYSPARK_SUBMIT_ARGS" in os.environ:
+        yield
+        return
+    file = Path(chosen["spark.local.dir"]) / "secret.conf"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
+        writing.write(f"spark.authenticate.secret {secrets.token_hex(32)}\n")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = (
+        f"--properties-file {shlex.quote(str(file))} --load-spark-defaults pyspark-shell"
+    )
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_SUBMIT_ARGS"]
+        file.unlink(missing_ok=True)
+
+
+def _check_files() -> None:
+    """Allow this process as many open files as it may have; refuse to start Spark where those are too few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < LEAST_FILES:
+        raise EnvironmentUnfit(
+            f"a process may open {most} files here, and Spark needs more than that to start\n"
+            f"allow at least {LEAST_FILES:,}, for instance by `ulimit -n 65536`, then start again"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _scratch() -> Path:

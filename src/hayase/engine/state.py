@@ -97,20 +97,18 @@ def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:
     return tuple(SegmentRef(**each) for each in data)
 
 
-def read_tuples(directory: Path, ref: SegmentRef) -> pa.RecordBatch:
-    """The tuples of a segment, mapped from its file and checked against its checksum."""
+def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
+    """The tuples of a segment of a stage, mapped from its file and checked against its checksum."""
     path = directory / ref.file
+    remedy = f"restore it from a copy, or compute the stage anew by `hayase reset {stage} --from earliest`"
     try:
         with pa.memory_map(str(path)) as mapped:
             buffer = mapped.read_buffer(mapped.size()).slice(ref.start, ref.length)
     except (OSError, pa.ArrowException) as error:
-        raise DamagedState(
-            f"the state file {path} cannot be read: {error}; restore it from a copy, or reset the stage"
-        ) from error
+        raise DamagedState(f'the state of stage "{stage}" cannot be read from {path}: {error}; {remedy}') from error
     if len(buffer) != ref.length or xxhash.xxh3_64_hexdigest(buffer) != ref.checksum:
         raise DamagedState(
-            f"the state file {path} is damaged between bytes {ref.start} and {ref.start + ref.length}; "
-            "restore it from a copy, or reset the stage"
+            f'the state of stage "{stage}" is damaged: {path}, between bytes {ref.start} and {ref.start + ref.length}; {remedy}'
         )
     table = pa.ipc.open_stream(buffer).read_all()
     batches = table.combine_chunks().to_batches()
@@ -159,6 +157,7 @@ class Upkeep:
     directory: Path
     bundle: Bundle
     version: int
+    stage: str = ""
 
     def forward(
         self, refs: Sequence[SegmentRef], added: Sequence[Tuples], kernel: Kernel, waiting: Collection[str], clock: int
@@ -188,7 +187,7 @@ class Upkeep:
 
     def _written(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> SegmentRef:
         """One new segment of the batch's tuples, behind those of older segments that it replaces."""
-        batches = [read_tuples(self.directory, each) for each in older] + [each.rows for each in fresh]
+        batches = [read_tuples(self.directory, each, self.stage) for each in older] + [each.rows for each in fresh]
         rows = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         ends = [each.until for each in older] + [each.until for each in fresh]
         until = None if None in ends else max(end for end in ends if end is not None)
@@ -210,7 +209,7 @@ class Upkeep:
             if budget <= 0:
                 break
             count = min(oldest.held, budget)
-            rows = kernel.live(section, read_tuples(self.directory, oldest).slice(0, count), oldest.high)
+            rows = kernel.live(section, read_tuples(self.directory, oldest, self.stage).slice(0, count), oldest.high)
             if rows.num_rows:
                 rewritten.append(Tuples(section, rows))
             budget -= count

@@ -51,7 +51,8 @@ _MOST_CARE = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one window may cost: seconds by the wall clock, and bytes of memory over what the loaded module takes."""
+    """What one window may cost: seconds of its own, computing or waiting for something, and bytes of memory over what the loaded
+    module takes. Time for which a busy machine kept it from running does not count."""
 
     seconds: float = 30.0
     memory: int = 1 << 30
@@ -61,6 +62,25 @@ class Limits:
             raise DeclarationError(f"a window cannot have {self.seconds:g} seconds", "give some, but not for ever")
         if self.memory <= 0:
             raise DeclarationError(f"a window cannot have {self.memory} bytes of memory", "give more, like 1 GB")
+
+
+class Delays:
+    """How long a process was kept waiting by others, between two moments: the running total, as it was at each look.
+
+    >>> delays = Delays(100.0, 5.0)
+    >>> delays.between(101.0, 102.0, 5.5), delays.between(102.0, 104.0, 7.0)
+    (0.5, 1.5)
+    """
+
+    def __init__(self, moment: float, total: float) -> None:
+        self._looks = [(moment, total)]
+
+    def between(self, since: float, now: float, total: float) -> float:
+        """Seconds that it was kept waiting since then, or since the last look before that; `total` is the total now."""
+        while len(self._looks) > 1 and self._looks[1][0] <= since:
+            del self._looks[0]
+        self._looks.append((now, total))
+        return total - self._looks[0][1]
 
 
 class _Overdue(Exception):
@@ -243,12 +263,18 @@ class Children:
     def _awaited(self, child: Child) -> list[tuple[bytes, bytes]]:
         """The next answers; raises `_Overdue` when the window under work has had its time."""
         asked = time.monotonic()
+        waited = Delays(asked, child.kept_waiting())
         while True:
             noted = child.noted
             since = asked if noted[0] == IDLE else noted[1] / 1e9
             most = max(STANDING_STILL, self.limits.seconds) if noted[0] == IDLE else self.limits.seconds
-            left = since + most - time.monotonic()
-            found = child.frames(min(left, self.limits.seconds))  # by then, whatever is begun now can be overdue
+            now = time.monotonic()
+            left = since + most - now
+            if left <= 0:
+                left += waited.between(since, now, child.kept_waiting())
+            found = child.frames(
+                max(0.0, min(left, self.limits.seconds))
+            )  # by then, whatever is begun now can be overdue
             if found:
                 return found
             if left <= 0 and child.noted == noted:

@@ -30,7 +30,7 @@ __all__ = ["MOST_STARTS", "NURSERY", "STANDING_STILL", "Child", "Gone", "Templat
 
 MOST_STARTS = 3
 """How often in a row a process may end without anybody's fault."""
-STANDING_STILL = 30.0
+STANDING_STILL = 300.0
 """Seconds after which a process that has nothing to do and does not answer is given up."""
 
 _LAST_WORDS = 0.5
@@ -266,6 +266,14 @@ class Child:
         """The window under work, counted in the last request, or `IDLE`, or `GROUP` less one; since when, in nanoseconds."""
         window, since = self._note[0], self._note[1]
         return (window, since) if since >= self._asked else (IDLE, self._asked)  # else it is of a request before
+
+    def kept_waiting(self) -> float:
+        """Seconds that it has spent ready to run while others had the processors, since it was forked; 0 where the system does
+        not tell."""
+        try:
+            return int(Path(f"/proc/{self.process}/schedstat").read_bytes().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
 
     def trace(self, ask: bool) -> str:
         """Where the function was when the process crashed or, if it is to be asked, where it is now.

@@ -30,7 +30,8 @@ __all__ = ["JqProcess", "Limits"]
 
 _CHILD = Path(__file__).with_name("jq_child.py")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-_STANDING_STILL = 60.0
+_STANDING_STILL = 600.0
+"""Seconds without an answer after which the process is given up: for one that is stuck, however busy the machine is."""
 _MOST_BYTES = 8 << 20
 _MOST_STARTS = 3
 

@@ -1,0 +1,60 @@
+"""Errors of the operating system in words: one line says what is wrong and where, one what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from hayase.core.errors import EnvironmentUnfit
+
+__all__ = ["explained", "explaining", "remedy_of"]
+
+_FULL = ("the disk is full", "free some space there, then try again: nothing is lost")
+_DENIED = ("this user may not do that", "use the account that owns the home, or change its owner; nothing is lost")
+_FILES = ("too many files are open", "allow more, for instance by `ulimit -n 65536`, then try again: nothing is lost")
+_NO_FOLDER = ("a file is in the place of a folder", "name another home by --home DIR, or move that file away")
+
+_KNOWN = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: ("the file system is read-only", "make it writable, or use a home elsewhere; nothing is lost"),
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EMFILE: _FILES,
+    errno.ENFILE: _FILES,
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EEXIST: _NO_FOLDER,
+    errno.EIO: ("the disk fails", "look at the system's log for its state, and copy the home elsewhere"),
+}
+
+
+def explained(error: OSError) -> EnvironmentUnfit | None:
+    """What an error of the system comes to; None for one that is not about the machine's state.
+
+    >>> print(explained(OSError(errno.EROFS, "Read-only file system", "/data/shop/lock")))
+    the file system is read-only: /data/shop/lock
+    make it writable, or use a home elsewhere; nothing is lost
+    """
+    if error.errno not in _KNOWN:
+        return None
+    cause, remedy = _KNOWN[error.errno]
+    place = f": {error.filename}" if error.filename is not None else f" ({error.strerror})"
+    return EnvironmentUnfit(f"{cause}{place}\n{remedy}")
+
+
+def remedy_of(error: OSError) -> str:
+    """What to do about an error of the system."""
+    return _KNOWN[error.errno][1] if error.errno in _KNOWN else "check the disk, then try again: nothing is lost"
+
+
+@contextlib.contextmanager
+def explaining() -> Iterator[None]:
+    """Raise errors of the system in words."""
+    try:
+        yield
+    except OSError as error:
+        told = explained(error)
+        if told is None:
+            raise
+        raise told from error
