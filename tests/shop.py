@@ -31,6 +31,8 @@ WINDOWED = {
     "crowds": "select n, count(*) as users from "
     "(select user, count(*) as n from events [Range 50 microseconds] group by user) group by n",
     "entered": "Istream(select distinct user from events [Range 25 microseconds])",
+    "asked": "Rstream(select a.user, b.n from events [Now] a join "
+    "(select user, count(*) as n from events [Rows 9] group by user) b on a.user = b.user)",
     "moves": "select count(*) as n, max(amount) as most, first(amount) as oldest from events [Rows 5, 9, 20 Slide 3]",
     "longer": "select last(user) as newest, avg(amount) as mean from events [Rows 40 Slide 4]",
     "tides": "select user, min(amount) as least, count(*) as n "

@@ -53,6 +53,8 @@ def check_all(case: Case, product: Product) -> None:
     try:
         for query in case.queries:
             (check if query.kind is None else check_stream)(reference, case, query, product.verdict(query))
+            figures = product.trial.figures(query.name)
+            assert figures.read == figures.processed + figures.dead + figures.waiting, query.name
     finally:
         reference.close()
 

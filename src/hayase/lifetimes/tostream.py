@@ -2,7 +2,7 @@
 
 A record is told as a tuple that starts at its time and has no end. Istream and Dstream compare with the instant before:
 their child must not tell a row that stays as one that goes and one that comes; the plan puts a `coalesce` below them
-where that could be. Rstream sees to it itself.
+where that could be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.stages import Stateless
+from hayase.core.stages import Stateless, Tuples
 from hayase.lifetimes.multisets import Alive, MultisetOperator, Swept
 from hayase.lifetimes.plans import Multiset, ToStream
 from hayase.lifetimes.registers import Registers
@@ -57,24 +57,67 @@ class _Dstream:
         return self._alive.size()
 
 
-class _Rstream:
-    """The snapshots of a relation at the instants of a query, or at the multiples of a job's slide. Costs its output."""
+class _Snapshots:
+    """The rows of a relation at the instants that a query asks for. Costs its output; values are not compared."""
 
     def __init__(self, node: ToStream) -> None:
-        self._every = node.every
+        self._alive = TupleStore(node.schema, "alive")
+        self._held = np.empty(0, np.bool_)
+        self._registers = Registers((_NEXT,), (0,), _EMITTED)
+
+    def advance(self, given: Delta, instants: np.ndarray, span: Span) -> Step:
+        alive = self._alive
+        added, removed = alive.settle(span.since)
+        self._mark(added, held=True)
+        self._release(removed)
+        self._mark(alive.add(given.rows, given.start, given.end, given.id), held=True)
+        alive.close(given.closed, given.closed_end)
+        slots = np.flatnonzero(self._held)
+        slots = slots[np.lexsort((alive.id[slots], alive.start[slots]))]
+        start, end = np.maximum(alive.start[slots], span.since), np.minimum(alive.end[slots], span.clock)
+        copies, times = _repeated(start, end, instants)
+        rows = alive.take(slots[copies])
+        self._release(alive.expire(span.clock))
+        return _told(rows, times, self._registers, alive.changes(), span)
+
+    def _mark(self, slots: np.ndarray, *, held: bool) -> None:
+        missing = self._alive.capacity - len(self._held)
+        if missing > 0:
+            self._held = np.concatenate((self._held, np.zeros(missing, np.bool_)))
+        self._held[slots] = held
+
+    def _release(self, slots: np.ndarray) -> None:
+        self._mark(slots, held=False)
+        self._alive.release(slots)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        if section == _EMITTED:
+            self._registers.restore(section, rows, version)
+        else:
+            self._alive.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        return self._registers.live(section, rows, version) if section == _EMITTED else self._alive.live(rows, version)
+
+    def size(self, section: str) -> int:
+        return self._registers.size(section) if section == _EMITTED else self._alive.size()
+
+
+class _Multiples:
+    """The rows of a relation at the multiples of a job's slide. Equal rows are kept once, with how many there are."""
+
+    def __init__(self, node: ToStream, every: int) -> None:
+        self._every = every
         self._relation = MultisetOperator(Multiset("coalesce", (node.child,), node.schema))
         self._registers = Registers((_NEXT,), (0,), _EMITTED)
 
-    def advance(self, given: Delta, instants: Sequence[np.ndarray], span: Span) -> Step:
+    def advance(self, given: Delta, span: Span) -> Step:
         self._relation.settle(span.since)
         earlier = self._relation.alive()
         swept = self._relation.sweep([given], span)
-        values, times = _snapshots(earlier, swept, span, self._every or np.unique(np.concatenate(instants)))
-        first = self._registers[_NEXT]
-        self._registers[_NEXT] = first + len(values)
-        rows, ids = self._relation.rows(values), np.arange(first, first + len(values))
-        state = [*swept.state, *self._registers.changes(span.version)]
-        return Step(Delta(rows, times, np.full(len(times), OPEN), ids), state)
+        values, start, end = _lived(earlier, swept, span)
+        copies, times = _repeated(start, end, self._every)
+        return _told(self._relation.rows(values[copies]), times, self._registers, swept.state, span)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         (self._registers if section == _EMITTED else self._relation).restore(section, rows, version)
@@ -91,17 +134,20 @@ class ToStreamOperator:
 
     def __init__(self, node: ToStream) -> None:
         self.schema = node.schema
-        self._inner: _Istream | _Dstream | _Rstream
+        self._inner: _Istream | _Dstream | _Snapshots | _Multiples
         if node.kind == "istream":
             self._inner = _Istream()
+        elif node.kind == "dstream":
+            self._inner = _Dstream(node)
         else:
-            self._inner = _Dstream(node) if node.kind == "dstream" else _Rstream(node)
+            self._inner = _Snapshots(node) if node.every is None else _Multiples(node, node.every)
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """The records of a step, in time order."""
         given, *instants = inputs
-        if isinstance(self._inner, _Rstream):
-            return self._inner.advance(given, [each.start for each in instants], span)
+        if isinstance(self._inner, _Snapshots):
+            asked = np.unique(np.concatenate([np.empty(0, np.int64), *(each.start for each in instants)]))
+            return self._inner.advance(given, asked, span)
         return self._inner.advance(given, span)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
@@ -117,21 +163,34 @@ class ToStreamOperator:
         return self._inner.size(section)
 
 
-def _snapshots(earlier: Alive, swept: Swept, span: Span, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values alive at some instants of the step, or at the multiples of a number, older ones first."""
+def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The values that were alive in a step, older ones first, from when and until when within it."""
     delta = swept.delta
     end = np.full(len(earlier.id), OPEN)
     end[np.searchsorted(earlier.id, delta.closed)] = delta.closed_end
     values = np.concatenate((earlier.values, swept.opened))
     start = np.concatenate((np.maximum(earlier.start, span.since), delta.start))
-    end = np.minimum(np.concatenate((end, delta.end)), span.clock)
+    return values, start, np.minimum(np.concatenate((end, delta.end)), span.clock)
+
+
+def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of some lifetimes there are at each instant, and the instants, in their order: the multiples of a number, or
+    those given."""
     if isinstance(at, int):
         first, stop = -(-start // at), -(-end // at)
     else:
         first, stop = np.searchsorted(at, start), np.searchsorted(at, end)
     counts = stop - first
-    copies = np.repeat(np.arange(len(values)), counts)
+    copies = np.repeat(np.arange(len(start)), counts)
     numbers = np.arange(len(copies)) - np.repeat(np.cumsum(counts) - counts, counts) + first[copies]
     times = numbers * at if isinstance(at, int) else at[numbers]
     order = np.argsort(times, kind="stable")
-    return values[copies[order]], times[order]
+    return copies[order], times[order]
+
+
+def _told(rows: pa.RecordBatch, times: np.ndarray, emitted: Registers, state: Sequence[Tuples], span: Span) -> Step:
+    """Rows as records, which are numbered for ever."""
+    first = emitted[_NEXT]
+    emitted[_NEXT] = first + len(times)
+    delta = Delta(rows, times, np.full(len(times), OPEN), np.arange(first, first + len(times)))
+    return Step(delta, [*state, *emitted.changes(span.version)])
