@@ -202,7 +202,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
             "by_country": "MapCounter",
             "greatest": "MaxRegister",
             "kinds": "GSet",
-            "wanted": "ORSet",
+            "wanted": "LWWSet",
         },
     ),
     "places": (("country", "user"), {"last": "Register", "seen": "Counter", "pages": "MapSet"}),
@@ -404,7 +404,7 @@ def _gset(operations: Sequence[Caused]) -> Any:
     return _elements(each.value for each in operations)
 
 
-def _orset(operations: Sequence[Caused]) -> Any:
+def _lww_set(operations: Sequence[Caused]) -> Any:
     latest = {each.value: each.method for each in operations}
     return _elements(value for value, method in latest.items() if method == "add")
 
@@ -430,7 +430,7 @@ VALUES: dict[str, Callable[[Sequence[Caused]], Any]] = {
     "Register": _register,
     "MaxRegister": _greatest,
     "GSet": _gset,
-    "ORSet": _orset,
+    "LWWSet": _lww_set,
     "MapCounter": _map_counter,
     "MapSet": _map_set,
 }

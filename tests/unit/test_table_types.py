@@ -19,6 +19,7 @@ from hayase.tables import (
     DamagedPayload,
     DistinctCount,
     GSet,
+    LWWSet,
     MapCounter,
     MapRegister,
     MaxRegister,
@@ -60,7 +61,8 @@ def nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("Counter", 0), ("Register", None), ("MinRegister", None), ("MaxRegister", None), ("GSet", []),
-     ("TwoPhaseSet", []), ("ORSet", []), ("MapCounter", {}), ("MapRegister", {}), ("MapSet", {}), ("DistinctCount", 0),
+     ("TwoPhaseSet", []), ("ORSet", []), ("LWWSet", []), ("MapCounter", {}), ("MapRegister", {}), ("MapSet", {}),
+     ("DistinctCount", 0),
      ("Quantiles", {"count": 0, "min": None, "max": None, "p50": None, "p90": None, "p99": None})],
 )  # fmt: skip
 def test_before_all_payloads(name: str, expected: Any) -> None:
@@ -76,7 +78,7 @@ def test_before_all_payloads(name: str, expected: Any) -> None:
 
 
 def test_types_are_values_with_names_methods_and_tags_of_their_own() -> None:
-    assert len({kind.tag for kind in TYPES.values()}) == len(TYPES) == 12
+    assert len({kind.tag for kind in TYPES.values()}) == len(TYPES) == 13
     for name, kind in TYPES.items():
         assert kind().name == name
         assert kind() == pickle.loads(pickle.dumps(kind()))
@@ -267,7 +269,8 @@ def test_the_bytes_are_these_for_ever() -> None:
     """Files hold them: a change here is a new format version."""
     assert Counter().payload("incr", 19.99).hex() == "4311821007cf"
     assert Register().payload("set", [None, -12.5, "ü"]).hex() == "5211f20156ecaefff1c3bc0000"
-    assert ORSet().payload("remove", {"a": 7}).hex() == "4f12f3f1610000997100"
+    assert LWWSet().payload("remove", {"a": 7}).hex() == "4f12f3f1610000997100"
+    assert ORSet().payload("remove", {"a": 7}).hex() == "6f12f3f1610000997100"
     assert (
         MapCounter().payload("add", {"b": 1, "a": 300}).hex() == "6311" + "02" + "610003" + "02012c" + "620002" + "0101"
     )

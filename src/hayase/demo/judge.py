@@ -148,10 +148,11 @@ def coalesced(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _purchases(orders: Iterable[Record]) -> dict[str, dict[str, Any]]:
-    """The table, by the events in the order of their times, each once; one without an amount adds none."""
+    """The table, by the events in the order of their times, each once; one without an amount adds none. What is put into a basket
+    as it is bought stays there: so purchases come first."""
     once = {each["uuid"]: each for each in orders}
     found: dict[str, dict[str, Any]] = {}
-    for each in sorted(once.values(), key=lambda each: (each["time"], each["uuid"])):
+    for each in sorted(once.values(), key=lambda each: (each["time"], each["type"] == "basket", each["uuid"])):
         row = found.setdefault(
             each["user_id"], {"orders": 0, "total": 0, "last_purchase_time": None, "by_day": {}, "basket": []}
         )

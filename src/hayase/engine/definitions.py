@@ -406,10 +406,24 @@ def _way_out(record: StageRecord, stage: Stage) -> str:
             f"({record.output.schema if isinstance(record.output, StreamDeclaration) else 'a table'}); call what writes "
             f"something else by another name, or {begin_anew(name)}"
         )
+    if _has_old_sets(record, stage):
+        return (
+            f'table "{name}" has columns that were declared ORSet when that was the last-writer-wins set, which is LWWSet now; '
+            f"declare them LWWSet, and the table goes on as it was, or rebuild it with observed removals: `hayase reset {name} "
+            "--from earliest`"
+        )
     return (
         f'stage "{name}" has changed, and what it remembers does not fit its new definition; put the old '
         f"definition back, or begin anew with `hayase reset {name} --from earliest` (or `--from now`)"
     )
+
+
+def _has_old_sets(record: StageRecord, stage: Stage) -> bool:
+    """Whether a table is declared as before, and has ORSets that an earlier release wrote."""
+    if not isinstance(record.output, TableDeclaration) or not isinstance(stage.output, TableDeclaration):
+        return False
+    same = stage.output.columns[: len(record.output.columns)] == record.output.columns
+    return same and any(kind == "ORSet" for _, kind in record.output.columns)
 
 
 def begin_anew(operation: str) -> str:
@@ -425,10 +439,10 @@ def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
 
 
 def _is_known(record: StageRecord, old: Stage) -> bool:
-    """Whether a query means what it meant when it was recorded. If other code recorded it, that may have kept state where
-    this code needs none. Other stages are made of functions, which change without their declarations."""
+    """Whether a query or a table means what it meant when it was recorded. If other code recorded it, that may have kept state
+    where this code needs none. Other stages are made of functions, which change without their declarations."""
     is_query = old.every is None and old.remembers is None and old.lane == MAIN
-    return record.fingerprint == old.fingerprint or not is_query or isinstance(old.output, TableDeclaration)
+    return record.fingerprint == old.fingerprint or not is_query
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:

@@ -10,8 +10,10 @@ names under which they are declared.
 | MinRegister, MaxRegister | set | any value but null | the least, the greatest in jq's order |
 | GSet | add | any value | all that were added |
 | TwoPhaseSet | add, remove | any value | added and never removed |
-| ORSet | add, remove | any value | those whose latest operation is an addition |
-| MapCounter, MapRegister, MapSet | add | an object | for every key a counter, register, growing set |
+| ORSet | add, remove, remove_seen | any value; `{value, seen}` | those with an addition that no removal has observed |
+| LWWSet | add, remove | any value | those whose latest operation is an addition |
+| MapCounter, MapSet | add | an object | for every key a counter, a growing set |
+| MapRegister | add, remove | an object; a key or a list of keys | for every key a register; a removal is a write, the latest wins |
 | DistinctCount | add | any value | about how many different ones |
 | Quantiles | add | a number | count, min, max and quantiles |
 """
@@ -26,7 +28,7 @@ from hayase.tables.counters import Counter
 from hayase.tables.maps import MapCounter, MapRegister, MapSet
 from hayase.tables.payloads import DamagedPayload, UnfitParameter
 from hayase.tables.registers import MaxRegister, MinRegister, Register
-from hayase.tables.sets import GSet, ORSet, TwoPhaseSet
+from hayase.tables.sets import GSet, LWWSet, ORSet, TwoPhaseSet
 from hayase.tables.sketches import DistinctCount, Quantiles
 from hayase.tables.types import ColumnType
 
@@ -37,6 +39,7 @@ __all__ = [
     "DamagedPayload",
     "DistinctCount",
     "GSet",
+    "LWWSet",
     "MapCounter",
     "MapRegister",
     "MapSet",
@@ -50,7 +53,7 @@ __all__ = [
 ]
 
 _ALL: tuple[type[ColumnType[Any]], ...] = (
-    Counter, Register, MinRegister, MaxRegister, GSet, TwoPhaseSet, ORSet, MapCounter, MapRegister, MapSet,
+    Counter, Register, MinRegister, MaxRegister, GSet, TwoPhaseSet, ORSet, LWWSet, MapCounter, MapRegister, MapSet,
     DistinctCount, Quantiles,
 )  # fmt: skip
 

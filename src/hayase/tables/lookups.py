@@ -4,7 +4,7 @@
 |---|---|---|
 | Counter | double | the nearest; infinite beyond the range of a double |
 | Register, MinRegister, MaxRegister | string | a text as it is, null as null, anything else as JSON |
-| GSet, TwoPhaseSet, ORSet | list of string | the elements, likewise |
+| GSet, TwoPhaseSet, ORSet, LWWSet | list of string | the elements, likewise |
 | MapCounter, MapRegister, MapSet | map of string to double, string, list of string | likewise |
 | DistinctCount | int64 | |
 | Quantiles | string | JSON |

@@ -1,6 +1,8 @@
 """Maps from texts to counters, registers or sets: `add` takes an object, each entry of which updates its key.
 
-A key is there once an entry named it, and stays. A map reads as an object, its keys by code point.
+A key is there once an entry named it, and stays, unless it is removed by the rule of its kind: from a map of registers by a
+later `remove`, which is a write like any other. Sums and growing sets keep no times, so nothing is removed from them. A map
+reads as an object, its keys by code point.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class _Map(ColumnType[dict[bytes, Entry]]):
     methods: ClassVar[tuple[str, ...]] = ("add",)
 
     def delta(self, method: str, parameter: Json) -> bytes:
+        if method == "remove":
+            return _removal(parameter)
         if not isinstance(parameter, dict):
             raise UnfitParameter(f"cannot add {kind_of(parameter)} to a map", "it takes an object, {key: value}")
         keys = [key for key in parameter if isinstance(key, str)]
@@ -92,7 +96,11 @@ class _Map(ColumnType[dict[bytes, Entry]]):
         return {key: self.restored_entry(entry) for key, entry in zip(parts[::2], parts[1::2], strict=True)}
 
     def shown(self, state: dict[bytes, Entry]) -> Json:
-        return {text_from(key)[0]: self.shown_entry(state[key]) for key in sorted(state)}
+        return {text_from(key)[0]: self.shown_entry(state[key]) for key in sorted(state) if self.is_shown(state[key])}
+
+    def is_shown(self, entry: Entry) -> bool:
+        """Whether an entry is there: not if it was removed."""
+        return True
 
     @abstractmethod
     def change(self, parameter: Json) -> bytes:
@@ -117,6 +125,15 @@ class _Map(ColumnType[dict[bytes, Entry]]):
     @abstractmethod
     def shown_entry(self, entry: Entry) -> Json:
         """The value of an entry."""
+
+
+def _removal(parameter: Json) -> bytes:
+    """The body of a removal: entries without a value."""
+    keys = parameter if isinstance(parameter, list) else [parameter]
+    texts = {key for key in keys if isinstance(key, str)}
+    if not all(isinstance(key, str) for key in keys):
+        raise UnfitParameter(f"cannot remove {kind_of(parameter)} from a map", "it takes a key, or a list of keys")
+    return b"".join((varint(len(texts)), *(text_bytes(key) + varint(0) for key in sorted(texts))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +207,26 @@ class MapCounter(_Map[Amount]):
 
 @dataclass(frozen=True, slots=True)
 class MapRegister(_Map[Written]):
-    """A register for every key: its latest value, by version.
+    """A register for every key: its latest value, by version. `remove` takes a key or a list of keys, and is a write too: a key
+    is there unless the latest write removed it.
 
     >>> settings = MapRegister()
     >>> settings.read(None, [(b"2", settings.payload("add", {"a": 2})), (b"1", settings.payload("add", {"a": 1, "b": 1}))])
     {'a': 2, 'b': 1}
+    >>> settings.read(None, [(b"1", settings.payload("add", {"a": 1, "b": 1})), (b"2", settings.payload("remove", "a"))])
+    {'b': 1}
     """
 
     tag: ClassVar[int] = ord("r")
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove")
     arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.string())
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)
 
     def changed(self, entry: Written | None, version: bytes, change: bytes) -> Written:
-        value_from(change)
+        if change:
+            value_from(change)
         return (version, change) if entry is None else max(entry, (version, change))
 
     def joined_entry(self, one: Written, other: Written) -> Written:
@@ -216,6 +238,9 @@ class MapRegister(_Map[Written]):
     def restored_entry(self, data: bytes) -> Written:
         version, value = unpack(data)
         return version, value
+
+    def is_shown(self, entry: Written) -> bool:
+        return bool(entry[1])
 
     def shown_entry(self, entry: Written) -> Json:
         return value_from(entry[1])

@@ -157,9 +157,15 @@ def _stage(
     for number, name in enumerate(emitted, len(names)):
         inputs.append(Input(name, EmittedMapSide(table, streams[name], number), ENTRIES, numbered=True))
     ids = [(name, streams[name].time, streams[name].time_unit, _id_of(streams[name])) for name in names]
-    known = [_MEANING, table.name, table.key, table.columns, table.horizon, ids, rules.as_json(), list(emitted)]
+    columns = [(column, _KINDS.get(kind, kind)) for column, kind in table.columns]
+    known = [_MEANING, table.name, table.key, columns, table.horizon, ids, rules.as_json(), list(emitted)]
     fingerprint = hashlib.blake2b(orjson.dumps(known), digest_size=16).hexdigest()
     return Stage(table.name, tuple(inputs), table, fingerprint)
+
+
+_KINDS = {"LWWSet": "ORSet", "ORSet": "ORSet.2"}
+"""Names of types in fingerprints, where they are not those of the types: what is LWWSet now was ORSet in earlier releases, and a
+table that was declared so goes on if it is declared LWWSet."""
 
 
 def _of_table(table: TableDeclaration, sources: Sequence[SourceRules]) -> tuple[RuleSet, tuple[Target, ...]]:

@@ -205,7 +205,7 @@ class RocksStore:
             self._seal: seals.Seal | None = None
             self._sealed(None if generation is None else generation.decode())
         except Exception as error:
-            self._database.close()
+            _close(self._database)
             raise _error(error, self._path) from error
 
     def _sealed(self, generation: str | None) -> None:
@@ -295,7 +295,7 @@ class RocksStore:
                 self._reading.wait()
         try:
             with self._writing, self._moving():
-                self._database.close()
+                _close(self._database)
                 try:
                     discard(self._path)
                 finally:
@@ -318,8 +318,8 @@ class RocksStore:
                 self._reading.wait()
         with self._writing:
             assert self._seal is not None
-            with suppress(rocksdict.DbClosedError):  # it could not be opened again after `clear`
-                self._database.close()
+            _close(self._database)
+            del self._database  # which lets go of it, should it not have been closed
             if self._path.exists():  # what merging did since; it may be sealed later as well
                 with suppress(OSError, DamagedState):
                     self._sealed(self._seal.generation)
@@ -399,8 +399,14 @@ class RocksReader:
 
     def _shut(self) -> None:
         if self._database is not None:
-            self._database.close()
+            _close(self._database)
             self._database = None
+
+
+def _close(database: rocksdict.Rdict) -> None:
+    """Let go of a store. That merging has met a damaged file is told to those who read or write, not to those who close."""
+    with suppress(Exception):
+        database.close()
 
 
 def _size(path: Path) -> int:

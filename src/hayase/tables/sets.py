@@ -1,4 +1,5 @@
-"""Sets of JSON values: one that only grows, one that forbids coming back, one in which the later operation counts.
+"""Sets of JSON values: one that only grows, one that forbids coming back, one in which the last
+writer wins, and one in which a removal takes back what it has observed.
 
 Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are not. A set reads as a list in jq's order.
 """
@@ -6,16 +7,17 @@ Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are no
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
 import pyarrow as pa
 
-from hayase.tables.payloads import Json, pack, unpack, value_bytes, value_from
+from hayase.tables.payloads import DamagedPayload, Json, UnfitParameter, kind_of, pack, unpack, value_bytes, value_from
 from hayase.tables.types import ColumnType, Operation
+from hayase.tables.versions import TIME_BYTES, event_of, id_bytes
 
-__all__ = ["GSet", "ORSet", "TwoPhaseSet", "elements", "restored_elements"]
+__all__ = ["GSet", "LWWSet", "ORSet", "TwoPhaseSet", "elements", "restored_elements"]
 
 _ADDED, _REMOVED = b"+", b"-"
 
@@ -125,16 +127,14 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ORSet(ColumnType[dict[bytes, bytes]]):
-    """A set whose elements come and go: a removal takes back the additions before it, and none after it.
+class LWWSet(ColumnType[dict[bytes, bytes]]):
+    """A set in which the last writer wins: an element is there if the latest of its operations, by version, added it.
 
-    Before and after are those of the versions, whatever arrived first: an element is there if the latest of its operations
-    added it. So, unlike in a TwoPhaseSet, an element that was removed can be added again; and a late addition that is
-    older than a removal does not bring it back. (An observed-remove set in which a removal has observed exactly what is
-    older than itself. Versions have an order, so nothing is concurrent and no side need win.) A removed element is
-    remembered with its version, for additions that are still under way.
+    Versions have an order (event time, then id, then operation), so of an addition and a removal at the same time one wins by
+    the order of their ids. A removed element is remembered with its version, for additions that are still under way. (Earlier
+    releases called this type ORSet; its bytes are still marked with an `O`.)
 
-    >>> cart = ORSet()
+    >>> cart = LWWSet()
     >>> add, remove = cart.payload("add", "tea"), cart.payload("remove", "tea")
     >>> cart.read(None, [(b"1", add), (b"2", remove)]), cart.read(None, [(b"1", add), (b"2", remove), (b"3", add)])
     ([], ['tea'])
@@ -178,6 +178,114 @@ class ORSet(ColumnType[dict[bytes, bytes]]):
 
     def shown(self, state: dict[bytes, bytes]) -> Json:
         return elements(body for body, latest in state.items() if latest.endswith(_ADDED))
+
+
+@dataclass(frozen=True, slots=True)
+class ORSet(ColumnType[dict[bytes, "_Tags"]]):
+    """An observed-remove set: a removal takes back the additions that it has observed, and an addition that is concurrent stays.
+
+    `remove` at t has observed the additions of that element with an event time before t; one at t itself stays. `remove_seen`
+    takes `{"value": element, "seen": [ids]}` and has observed exactly the additions by the events with these ids, whatever
+    their times. An element is there while any of its additions is left. All additions that are left are remembered, and of
+    removals their latest time and the ids they listed, for additions that are still under way.
+
+    >>> from hayase.tables.versions import to_bytes
+    >>> cart = ORSet()
+    >>> add, remove = cart.payload("add", "tea"), cart.payload("remove", "tea")
+    >>> early, late = (to_bytes(1, "a"), add), (to_bytes(5, "b"), add)
+    >>> cart.read(None, [early, (to_bytes(5, "c"), remove)]), cart.read(None, [early, late, (to_bytes(5, "c"), remove)])
+    ([], ['tea'])
+    >>> seen = cart.payload("remove_seen", {"value": "tea", "seen": ["b"]})
+    >>> cart.read(None, [early, late, (to_bytes(9, "d"), seen)]), cart.read(None, [late, (to_bytes(2, "d"), seen)])
+    (['tea'], [])
+    """
+
+    tag: ClassVar[int] = ord("o")
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove", "remove_seen")
+    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        if method != "remove_seen":
+            return value_bytes(parameter)
+        if not isinstance(parameter, dict) or parameter.keys() != {"value", "seen"}:
+            hint = 'it takes an object, {"value": element, "seen": [ids of the events that added it]}'
+            raise UnfitParameter("cannot tell what was seen of which element", hint)
+        seen = parameter["seen"]
+        if not isinstance(seen, list):
+            raise UnfitParameter(f"seen is {kind_of(seen)}", "list the ids of the events that added the element")
+        return pack((value_bytes(parameter["value"]), pack(sorted({id_bytes(each) for each in seen}))))
+
+    def empty(self) -> dict[bytes, _Tags]:
+        return {}
+
+    def absorbed(self, state: dict[bytes, _Tags], operations: Sequence[Operation]) -> dict[bytes, _Tags]:
+        for version, method, body in operations:
+            ids: list[bytes] = []
+            if method == "remove_seen":
+                body, listed = unpack(body)
+                ids = restored_elements(listed)
+            if body not in state:
+                value_from(body)
+            tags = state.setdefault(body, _Tags())
+            if method == "add":
+                tags.additions.add(event_of(version))
+            elif method == "remove":
+                tags.before = max(tags.before, version[:TIME_BYTES])
+            else:
+                tags.seen.update(ids)
+            tags.settle()
+        return state
+
+    def joined(self, one: dict[bytes, _Tags], other: dict[bytes, _Tags]) -> dict[bytes, _Tags]:
+        for body, more in other.items():
+            tags = one.setdefault(body, _Tags())
+            tags.before = max(tags.before, more.before)
+            tags.seen |= more.seen
+            tags.additions |= more.additions
+            tags.settle()
+        return one
+
+    def written(self, state: dict[bytes, _Tags]) -> bytes:
+        order = sorted(state)
+        return pack((pack(order), pack([state[body].to_bytes() for body in order])))
+
+    def restored(self, body: bytes) -> dict[bytes, _Tags]:
+        bodies, tags = unpack(body)
+        return dict(zip(restored_elements(bodies), map(_Tags.from_bytes, unpack(tags)), strict=True))
+
+    def shown(self, state: dict[bytes, _Tags]) -> Json:
+        return elements(body for body, tags in state.items() if tags.additions)
+
+    def _foreign(self, what: str, data: bytes) -> DamagedPayload:
+        if data[:1] == bytes((LWWSet.tag,)):
+            return DamagedPayload(
+                f"a {what} was written when ORSet was the name of what is LWWSet now; declare the column LWWSet, and the table "
+                "goes on as it was, or rebuild it with `hayase reset TABLE --from earliest`"
+            )
+        return ColumnType._foreign(self, what, data)
+
+
+@dataclass(slots=True)
+class _Tags:
+    """What is known of one element of an ORSet: the time before which additions are removed, the ids of those that were listed
+    as seen, and the events of the additions that are left."""
+
+    before: bytes = b""
+    seen: set[bytes] = field(default_factory=set)
+    additions: set[bytes] = field(default_factory=set)
+
+    def settle(self) -> None:
+        """Drop the additions that are removed."""
+        gone = [each for each in self.additions if each[:TIME_BYTES] < self.before or each[TIME_BYTES:] in self.seen]
+        self.additions.difference_update(gone)
+
+    def to_bytes(self) -> bytes:
+        return pack((self.before, pack(sorted(self.seen)), pack(sorted(self.additions))))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> _Tags:
+        before, seen, additions = unpack(data)
+        return cls(before, set(restored_elements(seen)), set(restored_elements(additions)))
 
 
 def _order(latest: bytes) -> tuple[bytes, bytes]:

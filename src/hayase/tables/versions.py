@@ -21,8 +21,20 @@ import pyarrow.compute as pc
 
 from hayase.tables.payloads import DamagedPayload, UnfitParameter, text_bytes, text_from
 
-__all__ = ["Version", "from_bytes", "many_to_bytes", "operation_bytes", "since", "to_bytes"]
+__all__ = [
+    "TIME_BYTES",
+    "Version",
+    "event_of",
+    "from_bytes",
+    "id_bytes",
+    "many_to_bytes",
+    "operation_bytes",
+    "since",
+    "to_bytes",
+]
 
+TIME_BYTES = 8
+"""How many bytes of a version are its time: the first."""
 _LONGEST_ID = 1024
 _FEW = 240
 _MOST_OPERATIONS = 2**32
@@ -50,7 +62,7 @@ def to_bytes(time: int, id: str | int, operation: int = 0) -> bytes:
     >>> to_bytes(5, "b") > to_bytes(5, "a", 7) > to_bytes(5, "a") > to_bytes(-9, "z")
     True
     """
-    return since(time) + _id_bytes(id) + operation_bytes(operation)
+    return since(time) + id_bytes(id) + operation_bytes(operation)
 
 
 def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[bytes]:
@@ -103,6 +115,17 @@ def from_bytes(data: bytes) -> Version:
     raise DamagedPayload(f"{data[:64].hex()} is no version")
 
 
+def event_of(data: bytes) -> bytes:
+    """The bytes of a version without its operation: the time and the id of the event.
+
+    >>> event_of(to_bytes(5, "b", 300)) == event_of(to_bytes(5, "b")) != event_of(to_bytes(5, "c"))
+    True
+    """
+    kind = data[TIME_BYTES : TIME_BYTES + 1]
+    ends = {_WHOLE: TIME_BYTES + 9, _UUID: TIME_BYTES + 17}
+    return data[: ends[kind] if kind in ends else data.index(b"\0", TIME_BYTES + 1) + 1]
+
+
 def operation_bytes(operation: int) -> bytes:
     """The last part of a version: the number of the operation."""
     if not 0 <= operation < _MOST_OPERATIONS:
@@ -130,7 +153,8 @@ def _fixed_ids(ids: pa.Array) -> np.ndarray | None:
     return np.hstack((np.full((len(ids), 1), _UUID[0], np.uint8), digits[:, ::2] << 4 | digits[:, 1::2]))
 
 
-def _id_bytes(id: str | int) -> bytes:
+def id_bytes(id: object) -> bytes:
+    """The bytes of an event's id within a version."""
     if isinstance(id, str):
         if len(id) == 36 and _is_uuid(id):
             return _UUID + bytes.fromhex(id.replace("-", ""))

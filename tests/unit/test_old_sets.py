@@ -1,0 +1,74 @@
+"""Homes and bytes of releases in which ORSet was the name of what is LWWSet now."""
+
+from __future__ import annotations
+
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hayase as hy
+from hayase.core.errors import StageChanged
+from hayase.engine.inprocess import InProcess
+from hayase.tables import DamagedPayload
+
+HOME = Path(__file__).parents[1] / "homes" / "carts_before_lwwset.tar.gz"
+"""Thirty events of two users, of which nine are folded, written by the code before LWWSet."""
+BEFORE = [{"user": 0, "basket": ["c"]}, {"user": 1, "basket": ["a", "b", "c"]}]
+RULES = """{source: events, rules: [
+    {when: .put != null, tables: {carts: {key: .user, columns: {basket: {add: .put}}}}},
+    {when: .drop != null, tables: {carts: {key: .user, columns: {basket: {remove: .drop}}}}}]}"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with tarfile.open(HOME) as file:
+        file.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def _pipeline(home: Path, kind: str) -> hy.Pipeline:
+    pipeline = hy.Pipeline("carts", home, clock=lambda: 0, buckets=2)
+    schema = "at bigint not null, id bigint, user bigint, put string, drop string"
+    pipeline.stream("events", schema, "at", id="id", time_unit="us", max_ahead=None)
+    pipeline.table("carts", key="user", fold_after=10, horizon=10, basket=kind)
+    pipeline.rules(text=RULES)
+    return pipeline
+
+
+def _run(pipeline: hy.Pipeline, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    pipeline.append("events", list(rows))
+    pipeline.apply()
+    with closing(InProcess(pipeline.home, lambda: 0)) as runner:
+        runner.run_until_idle()
+    with pipeline.table("carts") as table:
+        return list(table.rows())
+
+
+def test_a_table_of_old_sets_goes_on_when_they_are_declared_lwwset(home: Path) -> None:
+    pipeline = _pipeline(home, "LWWSet")
+    with pipeline.table("carts") as table:
+        assert list(table.rows()) == BEFORE
+    more = {"at": 40, "id": 40, "user": 0, "put": "z"}
+    assert _run(pipeline, more) == [{"user": 0, "basket": ["c", "z"]}, BEFORE[1]]
+
+
+def test_old_sets_declared_orset_are_refused_with_both_ways_on(home: Path) -> None:
+    pipeline = _pipeline(home, "ORSet")
+    with pytest.raises(StageChanged, match=r"declare them LWWSet.*hayase reset carts --from earliest"):
+        pipeline.apply()
+    with pipeline.table("carts") as table, pytest.raises(DamagedPayload, match="declare the column LWWSet"):
+        list(table.rows())
+    pipeline.reset("carts")
+    assert _run(pipeline) == BEFORE  # no two operations of these events are concurrent
+
+
+def test_an_orset_goes_on_and_does_not_become_another_set(tmp_path: Path) -> None:
+    first = {"at": 1, "id": 1, "user": 0, "put": "a"}
+    wanted = [{"user": 0, "basket": ["a"]}]
+    assert _run(_pipeline(tmp_path, "ORSet"), first) == wanted
+    assert _run(_pipeline(tmp_path, "ORSet"), {"at": 1, "id": 2, "user": 0, "drop": "a"}) == wanted, "concurrent"
+    with pytest.raises(StageChanged):
+        _pipeline(tmp_path, "LWWSet").apply()
