@@ -4,6 +4,7 @@ HAYASE_SEEDS=20          how many seeds, counted from a fresh one (by default 5)
 HAYASE_SEED=123          this one alone
 HAYASE_ROUNDS=live       which kinds, of live, damage, flood (by default all)
 HAYASE_FAULTS="kill jvm,full disk"     these faults instead of those that the seed draws, in live rounds
+    HAYASE_FILES=tables/     only files whose paths contain this, in damage rounds
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ __all__ = ["DAMAGES", "DamageRound", "kind_of"]
 PATIENCE = 180
 """Seconds after which a damaged home is said to hang."""
 LEFT_ALONE = ("lock", "LOCK", "LOG", "IDENTITY")
-"""Files that hold nothing: their names are what counts, or nobody reads them."""
+"""How files begin that hold nothing: their names are what counts, or nobody reads them."""
 
 
 def _bit(data: bytearray, dice: random.Random) -> bytearray:
@@ -102,9 +103,11 @@ class DamageRound:
     def _damaged(self) -> tuple[Path, str]:
         """Damage a file: of a kind that is drawn first, so that rare kinds have their turn."""
         kinds: dict[str, list[Path]] = {}
+        wanted = os.environ.get("HAYASE_FILES", "")
         for path in sorted(self.home.rglob("*")):
-            if path.is_file() and path.name not in LEFT_ALONE and "logs" not in path.parts:
-                kinds.setdefault(kind_of(self.home, path), []).append(path)
+            kind = kind_of(self.home, path)
+            if path.is_file() and not path.name.startswith(LEFT_ALONE) and "logs" not in path.parts and wanted in kind:
+                kinds.setdefault(kind, []).append(path)
         path = self.dice.choice(kinds[self.dice.choice(sorted(kinds))])
         damage = self.dice.choice([each for each in DAMAGES if each == "gone" or path.stat().st_size])
         change = DAMAGES[damage]
@@ -128,20 +131,20 @@ class DamageRound:
 
     def _remedied(self, error: str, path: Path, whole: Path) -> list[str]:
         """Do what the error says; then all is right."""
-        _, _, wanted = _base()
         commands = [each.strip() for each in re.findall(r"`(hayase [^`]+)`", error)]
-        if re.search(r"copy|backup|put (it )?back|restore", error):
-            tried = ["a copy"]
-        elif commands:
-            tried = commands
-        elif re.search(r"[Dd]elete", error):
-            tried = ["delete"]
-        else:
+        ways = [commands] if commands else []
+        ways += [["a copy"]] if re.search(r"copy|backup|restore", error) else []
+        ways += [["delete"]] if re.search(r"[Dd]elete it|remove the file", error) else []
+        if not ways:
             return [f"the error says no remedy: {error}"]
+        tried = self.dice.choice(ways)
         for each in tried:
-            said = self._done(each, path, whole)
+            said = _done(each, self.project, path, whole)
             if said is not None:
                 return [f"the remedy {each!r} fails: {said}"]
+        _, _, wanted = _base()
+        if tried == commands:
+            wanted = _after(tuple(each.replace(str(self.home), "home") for each in commands))
         [found] = _apart(self.project, "go on")
         if found.error is not None:
             return [f"after the remedy {tried}: {found.error[-1500:]}"]
@@ -149,20 +152,36 @@ class DamageRound:
         differing = [name for name in wanted if not _alike(name, found.answers.get(name), wanted[name])]
         return [f"after the remedy {tried} WRONG ANSWERS: {', '.join(differing)}"] if differing else []
 
-    def _done(self, remedy: str, path: Path, whole: Path) -> str | None:
-        """Carry out a remedy; what it says if it fails."""
-        if remedy == "a copy":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(whole, path)
-            return None
-        if remedy == "delete":
-            path.unlink(missing_ok=True)
-            return None
-        command = [sys.executable, "-c", "from hayase.cli import main; main()", *remedy.split()[1:]]
-        done = subprocess.run(
-            command, cwd=self.project, capture_output=True, text=True, timeout=PATIENCE, check=False, input="y\n"
-        )
-        return None if done.returncode == 0 else f"{done.stdout[-300:]}{done.stderr[-600:]}"
+
+def _done(remedy: str, project: Path, path: Path, whole: Path) -> str | None:
+    """Carry out a remedy; what it says if it fails."""
+    if remedy == "a copy":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(whole, path)
+        return None
+    if remedy == "delete":
+        path.unlink(missing_ok=True)
+        return None
+    command = [sys.executable, "-c", "from hayase.cli import main; main()", *shlex.split(remedy)[1:]]
+    done = subprocess.run(
+        command, cwd=project, capture_output=True, text=True, timeout=PATIENCE, check=False, input="y\n"
+    )
+    return None if done.returncode == 0 else f"{done.stdout[-300:]}{done.stderr[-600:]}"
+
+
+@functools.cache
+def _after(commands: tuple[str, ...]) -> dict[str, Any]:
+    """What a home answers that was never damaged, after the same commands and more records: a reset begins with the earliest
+    record that is kept, and a loss that is accepted may be none."""
+    base, _, _ = _base()
+    project = Path(tempfile.mkdtemp(dir=base.parent)) / "project"
+    shutil.copytree(base, project)
+    for each in commands:
+        said = _done(each, project, project, project)
+        assert said is None, said
+    [found] = _apart(project, "go on")
+    assert found.answers is not None, found.error
+    return found.answers
 
 
 def _alike(name: str, found: Any, wanted: Any) -> bool:
@@ -174,6 +193,8 @@ def _names(error: str, path: Path, home: Path) -> bool:
     """Whether an error says where to look: the file, or the store, the stage or the folder that it belongs to."""
     relative = path.relative_to(home)
     names = {path.name, str(relative)}
+    if relative.parts[0] == "streams":  # a file that is gone has no name any more; its records have
+        names |= {str(path.parent)}
     if relative.parts[0] == "tables":
         names |= {f'table "{relative.parts[1]}"', f"tables/{relative.parts[1]}"}
     return any(each in error for each in names)

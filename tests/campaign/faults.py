@@ -115,6 +115,8 @@ def _signals() -> list[Fault]:
 FAULTS = (
     *_signals(),
     Fault("kill all workers", _all_workers, False),
+    Fault("kill fork server", partial(_strike, signal.SIGKILL, "fork server"), False, "this machine"),
+    Fault("kill launcher", partial(_strike, signal.SIGKILL, "launcher"), False, "this machine"),
     Fault("kill executor", _executor, False, "cluster"),
     Fault("full disk", _full_disk, None, "small disk"),
     Fault("second driver", _second_driver, False),
@@ -138,4 +140,7 @@ def drawn(seed: int, faults: int = 5) -> list[Fault]:
     others = [each for each in FAULTS if each.ends is False]
     found = [*dice.sample(others, faults - 1), dice.choice(ending)]
     dice.shuffle(found)
-    return [each for each in found if each.needs != "small disk" or can_mount()]
+    left_out = [] if can_mount() else ["small disk"]
+    if any(each.needs == "cluster" for each in found):
+        left_out.append("this machine")
+    return [each for each in found if each.needs not in left_out]

@@ -25,11 +25,24 @@ def tree(process_id: int) -> list[psutil.Process]:
     return []
 
 
+PARTS = (
+    "driver",
+    "jvm",
+    "fork server",
+    "launcher",
+    "daemon",
+    "worker",
+    "planner",
+    "operation",
+    "executor",
+    "other",
+)
+"""What a process of a run is; `docs/design/0017-campaign.md` draws the tree."""
+
+
 def parts(process_id: int) -> dict[str, list[psutil.Process]]:
     """The processes of a running pipeline by what they do."""
-    found: dict[str, list[psutil.Process]] = {
-        name: [] for name in ("driver", "jvm", "daemon", "worker", "planner", "operation", "executor", "other")
-    }
+    found: dict[str, list[psutil.Process]] = {name: [] for name in PARTS}
     kinds: dict[int, str] = {}
     for process in tree(process_id):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -40,19 +53,24 @@ def parts(process_id: int) -> dict[str, list[psutil.Process]]:
 
 
 def _kind(process: psutil.Process, root: int, parent: str) -> str:
-    command = " ".join(process.cmdline())
+    """What a process is: by its name, which children of the fork server have set, else by its command."""
+    command, name = " ".join(process.cmdline()), process.name()
     if process.pid == root:
         return "driver"
     if "CoarseGrainedExecutorBackend" in command:
         return "executor"
-    if process.name().startswith("java"):
+    if name.startswith("java"):
         return "jvm"
     if "operations.template" in command:
         return "operation"
-    if process.name() == "hayase-planner" or "python_streaming_source_runner" in command:
+    if "launcher.pyc" in command:
+        return "launcher"
+    if name == "hayase-planner" or "python_streaming_source_runner" in command:
         return "planner"
-    if process.name() == "hayase-workers" or "hayase.engine.daemon" in command:
+    if name == "hayase-workers" or "hayase.engine.daemon" in command:
         return "worker" if parent in ("daemon", "worker") else "daemon"
+    if "hayase.engine.fork_server" in command and parent == "driver":
+        return "fork server"
     return "other"
 
 
