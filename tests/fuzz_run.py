@@ -67,7 +67,15 @@ def ask_routes(seconds: int) -> bool:
     while well and (not rounds or time.monotonic() - began < seconds):
         rounds += 1
         environment = {**os.environ, "HAYASE_SERVING_SEED": str(int(time.time()))}
-        tests = ["tests/laws/test_serving_laws.py", "-k", "description", "-q", "--timeout=3600", "-p", "no:cacheprovider"]
+        tests = [
+            "tests/laws/test_serving_laws.py",
+            "-k",
+            "description",
+            "-q",
+            "--timeout=3600",
+            "-p",
+            "no:cacheprovider",
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *tests], env=environment, capture_output=True, cwd=HERE.parent
         )
