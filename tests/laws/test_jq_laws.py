@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hayase.tables.jq import Events, Jq, Refused, Several
 from hayase.tables.jq_columns import UNSURE, Values, results
 from hayase.tables.jq_numbers import canonical, read
+from hayase.tables.jq_refusals import REFUSED, refusals
 from hayase.tables.jq_syntax import parsed
-from hayase.tables.jq_tokens import refusals
 
 NAMES = ["a", "b", "env", "x y", "and", "é"]
 whole = st.one_of(
@@ -308,3 +308,84 @@ def test_calls_are_refused_wherever_they_stand(shape: str, name: str) -> None:
     program = shape.format(name)
     libjq.compile(program)
     assert [name in each.message for each in refusals(program)] == [True]
+
+
+# What may stand around an expression, as often as one likes: `{0}` is a place for a whole one, `{k}` for a name that is no call.
+AROUND = [
+    "({0})",
+    "[{0}]",
+    '"a\\({0})b"',
+    "{{a: ({0})}}",
+    "{{({0} | tostring): 1}}",
+    "{{a: if . then 1, {0} else 2 end, {k}}}",
+    "{{a: if {0} then 1 elif 2, {0} then 3 end}}",
+    "{{{k}, a: [{0}, 1], {k}: 2}}",
+    "if . then {0} else 1 end",
+    "if {0} then {{{k}: 1}} else 2, 3 end",
+    "def f: {0}; f",
+    "def f(g): g; f({0})",
+    "def f($x; g): {0}; f(1; {0})",
+    ". as {{{k}: $x}} | {0}",
+    ". as [$x, {{b: $y}}] ?// $x | {0}",
+    '. as {{"a\\({0})": $x}} | 1',
+    "reduce ({0}) as $x (0; . + 1)",
+    "reduce range(2) as $x ({0}; {0})",
+    "foreach .[]? as [$x] (0; {0}; 1)",
+    "label $l | {0}, break $l",
+    "try ({0}) catch .",
+    "try error(1) catch ({0})",
+    "({0})? // 1",
+    "1 as $x | 2, {0}",
+    '@base64 "x\\({0})"',
+    '{{@json "a\\({0})": 1}}',
+    ".a[{0}]?",
+    ".[{0}:]?",
+    ".[1:({0})]?",
+    '."a\\({0})"?',
+    "-({0})",
+    "1 + ({0})",
+    "({0}) and true",
+    ".a |= ({0})",
+    "limit(1; {0})",
+    "{{a: {{b: [{{c: ({0})}}]}}}}",
+    "# {k}\n{0}",
+    "[.[]? | {0}]",
+    "{{a: 1 | ({0}), {k}: {{{k}}}}}",
+    "1 as $v | {{$v, a: ({0})}}",
+]
+CALLS = {
+    "halt_error": "halt_error",
+    "debug": "debug(1)",
+    "strflocaltime": 'strflocaltime("%H")',
+    "import": None,
+    "include": None,
+    "module": None,
+    "$__prog_args": None,
+}
+
+
+@st.composite
+def programs(draw: st.DrawFn, core: str) -> str:
+    """A program around an expression."""
+    program = core
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from([each for each in REFUSED if each.isidentifier()]))
+        program = draw(st.sampled_from(AROUND)).format(program, k=name)
+    return program
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_programs_are_refused_exactly_for_what_they_call(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([each for each in REFUSED if CALLS.get(each, each)]))
+    harmless = data.draw(programs(".length"))
+    libjq.compile(harmless)
+    assert refusals(harmless) == []
+    harmful = data.draw(programs(CALLS.get(name) or name))
+    libjq.compile(harmful)
+    found = refusals(harmful)
+    assert found
+    for each in found:
+        assert f'"{name}"' in each.message
+        line = harmful.split("\n")[(each.line or 1) - 1]
+        assert line[(each.column or 1) - 1 :].startswith(name)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import jq as libjq
 import psutil
 import pytest
 
@@ -17,8 +18,9 @@ from hayase.core.errors import EnvironmentUnfit
 from hayase.tables import jq_process
 from hayase.tables.jq import Events, Jq, Limits, Refused, Several
 from hayase.tables.jq_child import GROUP, depth
+from hayase.tables.jq_refusals import REFUSED, refusals
 from hayase.tables.jq_syntax import parsed
-from hayase.tables.jq_tokens import refusals, tokens
+from hayase.tables.jq_tokens import tokens
 
 QUICK = Limits(seconds=0.2, memory=256 << 20, results=10, size=10_000)
 
@@ -114,6 +116,39 @@ def test_what_reaches_outside_is_refused_by_name(program: str) -> None:
 def test_what_only_looks_like_it_is_not(program: str, jq: Jq) -> None:
     assert refusals(program) == []
     assert jq.mistakes(program) == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["{a: if true then 1, now else 2 end}", "{a: if true then 1, env else 2 end, now}", "def now: 1; 2", "def f(env): 1; f(2)",
+     "$__prog_args", "$ ENV", "{a: if . then if . then 1, halt else 2 end end}", "{a: if . then 1, debug}", "builtins"],
+)  # fmt: skip
+def test_what_hides_behind_a_comma_or_a_definition_is_refused(program: str) -> None:
+    assert len(refusals(program)) == 1
+
+
+PURE = """
+IN INDEX JOIN abs acos acosh add all any arrays ascii_downcase ascii_upcase asin asinh atan atan2 atanh booleans bsearch
+capture cbrt ceil combinations contains copysign cos cosh del delpaths drem empty endswith erf erfc error exp exp10 exp2
+explode expm1 fabs fdim finites first flatten floor fma fmax fmin fmod format frexp from_entries fromdate
+fromdateiso8601 fromjson fromstream gamma getpath gmtime group_by gsub has hypot implode in index indices infinite
+inside isempty isfinite isinfinite isnan isnormal iterables j0 j1 jn join keys keys_unsorted last ldexp length lgamma
+lgamma_r limit log log10 log1p log2 logb ltrim ltrimstr map map_values match max max_by min min_by mktime modf nan
+nearbyint nextafter nexttoward normals not nth nulls numbers objects path paths pick pow range recurse remainder repeat
+reverse rindex rint round rtrim rtrimstr scalars scalb scalbln scan select setpath significand sin sinh skip sort
+sort_by split splits sqrt startswith strftime strings strptime sub tan tanh test tgamma to_entries toboolean todate
+todateiso8601 tojson tonumber tostream tostring transpose trim trimstr trunc truncate_stream type unique unique_by until
+utf8bytelength values walk while with_entries y0 y1 yn
+"""
+
+
+def test_every_builtin_of_jq_is_refused_or_known_to_depend_on_its_input_only() -> None:
+    """A newer jq may bring others: look at each, and refuse it or add it here."""
+    known = set(libjq.compile("builtins").input_value(None).first())
+    others = {each.split("/")[0] for each in known} - {*REFUSED}
+    assert others == set(PURE.split())
+    words = {"import", "include", "module"}
+    assert {each for each in REFUSED if each[0] != "$"} <= {each.split("/")[0] for each in known} | words
 
 
 def test_hostile_texts_are_refused_before_libjq_sees_them() -> None:

@@ -21,8 +21,8 @@ from hayase.core.errors import Mistake
 from hayase.tables.jq_columns import UNSURE, Unsure, Values, results
 from hayase.tables.jq_numbers import NotPlain, read
 from hayase.tables.jq_process import JqProcess, Limits
+from hayase.tables.jq_refusals import refusals
 from hayase.tables.jq_syntax import Node, parsed
-from hayase.tables.jq_tokens import refusals
 
 __all__ = ["Events", "Jq", "Limits", "Refused", "Several"]
 

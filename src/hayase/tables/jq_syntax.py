@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
 
-from hayase.tables.jq_tokens import Token, refusals, tokens
+from hayase.tables.jq_refusals import refusals
+from hayase.tables.jq_tokens import Token, tokens
 
 __all__ = [
     "Alternative",

@@ -1,0 +1,69 @@
+"""Which names in a jq program are calls, and which are keys of objects.
+
+jq's grammar has one place in which a bare name is no call: the key of an object or of an object pattern, `{now: 1}` or
+`{now}`. A key stands behind the `{` of an object or behind a comma between its pairs. A comma inside a value is no such comma:
+it stands in brackets of its own, or between `if` and `end`. So the program is read as a tree of these (`{`, `(`, `[`, texts,
+`if`), and a name counts as a key only if it begins a pair and is followed by `:`, `,` or `}`. Everything else is a call, also
+in a program that libjq would not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hayase.tables.jq_tokens import Token
+
+__all__ = ["calls"]
+
+_CLOSED = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(slots=True)
+class _Region:
+    """What is open: a bracket, a text, an interpolation or an `if`; in an object, whether a pair begins here."""
+
+    opened: str
+    pair: bool = False
+
+
+def calls(found: Sequence[Token]) -> Iterator[Token]:
+    """The names that are called and the variables that are read, in order; a name that a definition gives is among them.
+
+    >>> from hayase.tables.jq_tokens import tokens
+    >>> [token.text for token in calls(tokens("{a: f, b, c: if d then 1, e else {g: $h} end, i: .j}"))]
+    ['f', 'if', 'd', 'then', 'e', 'else', '$h', 'end']
+    """
+    regions = [_Region("")]
+    for at, token in enumerate(found):
+        region = regions[-1]
+        begins, region.pair = region.pair, region.opened == "{" and token.kind == "sign" and token.text == ","
+        if token.kind == "binding":
+            yield token
+        elif token.kind == "name":
+            follows = found[at + 1] if at + 1 < len(found) else Token("end", "", token.start)
+            if begins and follows.kind == "sign" and follows.text in (":", ",", "}"):
+                continue
+            if at and found[at - 1].kind == "sign" and found[at - 1].text == "$":
+                token = replace(token, kind="binding", text="$" + token.text)
+            yield token
+            if token.text == "if":
+                regions.append(_Region("if"))
+            elif token.text == "end" and region.opened == "if":
+                regions.pop()
+        else:
+            _bracket(regions, token)
+
+
+def _bracket(regions: list[_Region], token: Token) -> None:
+    """Open or close what a token opens or closes. An `if` ends with the bracket in which it stands."""
+    if token.kind in ("open", "interpolation") or (token.kind == "sign" and token.text in ("(", "[", "{")):
+        regions.append(_Region(token.text, token.text == "{"))
+        return
+    opened = {"close": '"', "interpolated": "\\("}.get(token.kind)
+    if token.kind == "sign":
+        opened = _CLOSED.get(token.text)
+    if opened is None or all(each.opened != opened for each in regions):
+        return
+    while regions.pop().opened != opened:
+        pass
