@@ -324,6 +324,7 @@ def main() -> None:
         server.run()
     finally:
         server.end()
+        os._exit(0)  # libraries that are taken down in order complain, and nobody waits for that
 
 
 if __name__ == "__main__":
