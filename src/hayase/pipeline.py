@@ -350,9 +350,13 @@ class Pipeline:
     def reset(self, stage: str, start: Start = "earliest") -> Definition:
         """Let a stage begin anew, from the earliest record or from now: its state and its output go, and with it the
         stages that read its output."""
-        if start not in ("earliest", "now"):
-            raise DeclarationError(f'a stage cannot begin from "{start}"', 'say "earliest" or "now"')
+        _check_start(start)
         return self.apply({stage: start})
+
+    def reset_all(self, start: Start = "earliest") -> Definition:
+        """Let all stages begin anew: also the way out when the newest manifest or definition is lost."""
+        _check_start(start)
+        return definitions.propose(self.home, self.declaration, everything=start)
 
     # -- records in and out ---------------------------------------------------------------------------------------------
     def append(
@@ -510,6 +514,11 @@ class Pipeline:
             if each.stream not in known:
                 self.results(each.stream)  # a stream that a job names itself, or none
         return Views(self.home, self._views, self._clock)
+
+
+def _check_start(start: str) -> None:
+    if start not in ("earliest", "now"):
+        raise DeclarationError(f'a stage cannot begin from "{start}"', 'say "earliest" or "now"')
 
 
 @contextlib.contextmanager

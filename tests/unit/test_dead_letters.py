@@ -23,6 +23,7 @@ from hayase.engine.letter_edits import by_jq, in_turn, one_by_one, setting_texts
 from hayase.engine.letters import Filter, Group, Letters, spent
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead import DEAD, SETTLED, dead_table
+from hayase.streams.sealed import seal
 from hayase.testing import Trial, at, trial
 
 NOW = 1_767_225_600_000_000
@@ -402,7 +403,8 @@ def test_what_was_begun_is_not_done_twice_nor_against_the_stream(shop: Trial) ->
     begun = shop.home.path / "dead" / "appending.json"
     begun.parent.mkdir()
     records = ['{"time": "2026-01-01T00:00:07Z", "user": "y", "amount": 1.5}']
-    begun.write_bytes(orjson.dumps({"stream": "orders", "sequence": 1, "letters": [1], "records": records}))
+    body = orjson.dumps({"stream": "orders", "sequence": 1, "letters": [1], "records": records})
+    begun.write_bytes(seal("replay", body))
     text = begun.read_bytes()
     of(shop).drop(Filter.of(2))
     assert shop.rows("orders")[-1]["user"] == "y"
@@ -411,7 +413,8 @@ def test_what_was_begun_is_not_done_twice_nor_against_the_stream(shop: Trial) ->
     of(shop).drop(Filter.of(2))
     assert len(shop.rows("orders")) == 7
     shop.finish("orders")
-    begun.write_bytes(orjson.dumps({"stream": "orders", "sequence": 9, "letters": [0], "records": records}))
+    body = orjson.dumps({"stream": "orders", "sequence": 9, "letters": [0], "records": records})
+    begun.write_bytes(seal("replay", body))
     assert of(shop).drop(Filter.of(0)).settled == 1
     begun.write_bytes(b"{")
     with pytest.raises(DamagedState, match="cannot be read"):

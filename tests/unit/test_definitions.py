@@ -108,7 +108,7 @@ def test_a_damaged_definition_says_so(pipeline: hy.Pipeline) -> None:
     pipeline.apply()
     path = pipeline.home.definitions / "0000000001.json"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DamagedState, match="restore it"):
+    with pytest.raises(DamagedState, match="put back a copy"):
         definitions.load(pipeline.home, 1)
 
 

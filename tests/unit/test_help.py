@@ -108,8 +108,8 @@ class TestCompletion:
         (kept / "streams" / "_dead" / "stream.json").touch()
         (kept / "definitions").mkdir()
         declared = '{"declaration": {"streams": [{"name": "clicks"}], "operations": [{"name": "added"}]}}'
-        (kept / "definitions" / "0000000001.json").write_text('{"declaration": {}}')
-        (kept / "definitions" / "0000000002.json").write_text(declared)
+        (kept / "definitions" / "0000000001.json").write_text('hayase definition 0\n{"declaration": {}}')
+        (kept / "definitions" / "0000000002.json").write_text(f"hayase definition 0\n{declared}")
         assert completion.streams(self.context(home=kept), "") == ["clicks", "added", "_dead"]
         assert completion.operations(self.context(home=kept), "") == ["added"]
 

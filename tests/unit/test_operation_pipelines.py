@@ -659,7 +659,7 @@ def test_views_get_results_in_order_and_once(tmp_path: Path) -> None:
     p.run_until_idle(spark=False)
     p.run_until_idle(spark=False)
     assert seen.amounts == [2.0, 3.0, 9.0]
-    assert (tmp_path / "home" / "views" / "large.Seen.json").read_text() == '{"next":3}'
+    assert (tmp_path / "home" / "views" / "large.Seen.json").read_text().endswith('{"next":3}')
 
 
 def test_a_view_that_raises_goes_on(tmp_path: Path) -> None:
@@ -697,7 +697,7 @@ def test_a_view_gets_again_what_it_was_not_seen_to_take(tmp_path: Path) -> None:
     p.run_until_idle(spark=False)
     assert seen.amounts == [2.0, 3.0, 2.0, 3.0]
     kept.write_text("{")
-    with pytest.raises(DamagedState, match="the place of a view"):
+    with pytest.raises(DamagedState, match=r"the place of a view .*Seen\.json"):
         p.run_until_idle(spark=False)
 
 

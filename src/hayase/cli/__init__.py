@@ -15,7 +15,22 @@ from typing import Annotated
 import typer
 
 from hayase import __version__
-from hayase.cli import append, dead, explain, groups, init, machine, ops, project, query, rules, run, streams, tables
+from hayase.cli import (
+    append,
+    dead,
+    explain,
+    groups,
+    home,
+    init,
+    machine,
+    ops,
+    project,
+    query,
+    rules,
+    run,
+    streams,
+    tables,
+)
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.core.errors import HayaseError
 from hayase.core.system_errors import explained
@@ -66,6 +81,7 @@ app.command("plan", rich_help_panel="Change")(project.plan)
 app.command("apply", rich_help_panel="Change")(project.apply)
 app.command("reset", rich_help_panel="Change")(project.reset)
 app.add_typer(ops.app, name="ops", rich_help_panel="Change")
+app.add_typer(home.app, name="home", rich_help_panel="Change")
 app.command("bench", rich_help_panel="Measure")(machine.bench)
 
 

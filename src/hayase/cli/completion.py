@@ -120,7 +120,7 @@ def _definition(home: Path | None) -> Mapping[str, Any]:
     """The declaration in the newest definition of a home; nothing if there is none."""
     found = [] if home is None else sorted((home / "definitions").glob("*.json"))
     try:
-        declared = json.loads(found[-1].read_bytes())["declaration"] if found else {}
+        declared = json.loads(found[-1].read_bytes().partition(b"\n")[2])["declaration"] if found else {}
     except (OSError, ValueError, KeyError, TypeError):
         declared = {}
     return declared if isinstance(declared, Mapping) else {}

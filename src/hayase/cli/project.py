@@ -93,19 +93,26 @@ def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
 
 
 def reset(
-    stage: Annotated[str, typer.Argument(metavar="STAGE", help="The stage to begin anew.")],
     start: Annotated[
         Begin, typer.Option("--from", help="The earliest record there is, or only what comes from now on.")
     ],
+    stage: Annotated[
+        str | None, typer.Argument(metavar="STAGE", help="The stage to begin anew.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All stages.")] = False,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
     """Let a stage begin anew: its state and its output go, and the stages that read it begin anew too.
 
     Example: [cyan]hayase reset totals --from earliest[/]
+
+    When the newest manifest or definition is lost: [cyan]hayase reset --all --from earliest[/]
     """
+    if (stage is None) != everything:
+        raise typer.BadParameter("name one stage, or say --all", param_hint="STAGE")
     found = locate(pipeline, home, whole=True)
-    made = found.reset(stage, start.value)
+    made = found.reset_all(start.value) if stage is None else found.reset(stage, start.value)
     anew = [each.name for each in made.records if each.generation == made.version]
     when = "at the next batch" if found.home.is_locked() else "in the next run"
     typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {made.version})")

@@ -8,6 +8,7 @@
     │   ├── DamagedSegment      a file of a stream does not match its checksum
     │   ├── OffsetGone          the records asked for were removed by retention
     │   └── StreamFinished      an append to a stream that was declared complete
+    ├── FormatMismatch          a home was written by another version of Hayase; carries the way to upgrade it
     ├── HomeInUse               another process runs a pipeline on this home
     ├── StageChanged            a stage's definition changed in a way its state does not survive
     ├── DamagedState            a manifest, a definition or a state file cannot be used
@@ -28,6 +29,7 @@ __all__ = [
     "DamagedState",
     "DeclarationError",
     "EnvironmentUnfit",
+    "FormatMismatch",
     "HayaseError",
     "HomeInUse",
     "LaneFailed",
@@ -108,6 +110,10 @@ class OffsetGone(StreamError):
 
 class StreamFinished(StreamError):
     """An append after `finish`."""
+
+
+class FormatMismatch(HayaseError):
+    """A home whose format is not the one that this version of Hayase runs on."""
 
 
 class HomeInUse(HayaseError):

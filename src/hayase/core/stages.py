@@ -33,6 +33,7 @@ __all__ = [
     "Stage",
     "Stateless",
     "Tuples",
+    "query_of",
 ]
 
 MAIN = "main"
@@ -228,6 +229,15 @@ class Company:
     """Their kernels, for a bucket of so many."""
 
 
+def query_of(stage: str) -> str:
+    """What a stage was declared as, by its name: itself, or the middle of one like `_name_1`, a stage between.
+
+    >>> query_of("spend"), query_of("_spend_2")
+    ('spend', 'spend')
+    """
+    return stage.rpartition("_")[0][1:] if stage.startswith("_") else stage
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage as the engine runs it.
@@ -264,4 +274,4 @@ class Stage:
     @property
     def query(self) -> str:
         """The declared query that it belongs to: its own name, or the middle of one like `_name_1`, a stage between."""
-        return self.name.rpartition("_")[0][1:] if self.name.startswith("_") else self.name
+        return query_of(self.name)

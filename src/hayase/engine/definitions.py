@@ -26,11 +26,14 @@ import orjson
 
 from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
-from hayase.core.stages import MAIN, OPERATIONS, Stage
+from hayase.core.stages import MAIN, OPERATIONS, Stage, query_of
+from hayase.engine.heads import BEGIN_ANEW, DEFINITIONS, Head, head_of, tell_head
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
-from hayase.streams.durable import write_atomic
+from hayase.streams.durable import make_directory, opened, write_atomic
 from hayase.streams.evolution import kept_in
+from hayase.streams.home_format import begin_home, check_home
+from hayase.streams.sealed import read_sealed, seal
 
 __all__ = [
     "Change",
@@ -59,6 +62,10 @@ Fate = Literal["kept", "changed", "anew", "refused", "added", "removed"]
 """What becomes of a stage in a new version: `changed` ones go on with their state, those that must not are `refused`."""
 
 
+_KIND = "definition"
+_REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_ANEW}"
+
+
 @dataclass(frozen=True, slots=True)
 class StageRecord:
     """What the home remembers of a stage: what it computes, since which version, and from where it began.
@@ -79,7 +86,7 @@ class StageRecord:
     @property
     def query(self) -> str:
         """What it was declared as, like `Stage.query`."""
-        return self.name.rpartition("_")[0][1:] if self.name.startswith("_") else self.name
+        return query_of(self.name)
 
     @property
     def identity(self) -> str:
@@ -151,7 +158,9 @@ def load(home: Home, version: int) -> Definition:
     """The definition of a version, from its file."""
     path = path_of(home, version)
     try:
-        data: dict[str, Any] = orjson.loads(path.read_bytes())
+        data: dict[str, Any] = orjson.loads(read_sealed(path, _KIND, _REMEDY))
+        if data["version"] != version:
+            raise DamagedState(f"the {_KIND} {path} is that of version {data['version']}; {_REMEDY}")
         return Definition(
             version=data["version"],
             declaration=PipelineDeclaration.from_json(data["declaration"]),
@@ -160,8 +169,10 @@ def load(home: Home, version: int) -> Definition:
             home=home,
             changes=tuple(Change.from_json(each) for each in data.get("changes", ())),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedState(f"the definition {path} cannot be read: {error}; restore it from a copy") from error
+    except FileNotFoundError as error:
+        raise DamagedState(f"the {_KIND} {path} is missing; {_REMEDY}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedState(f"the {_KIND} {path} cannot be read: {error}; {_REMEDY}") from error
 
 
 @lru_cache(maxsize=64)
@@ -186,9 +197,19 @@ def latest_version(home: Home) -> int:
 
 
 def latest(home: Home) -> Definition | None:
-    """The newest definition, if there is one."""
-    version = latest_version(home)
+    """The newest definition, if there is one; DamagedState if it is missing."""
+    check_home(home.path)
+    told = head_of(home, DEFINITIONS).version  # before the look: it is never ahead
+    version = max(latest_version(home), told)
     return load(home, version) if version else None
+
+
+def _latest_readable(home: Home) -> Definition | None:
+    """The newest definition that can be read, for what is to begin anew."""
+    for version in range(latest_version(home), 0, -1):
+        with contextlib.suppress(DamagedState):
+            return load(home, version)
+    return None
 
 
 def stages_of(definition: Definition) -> Mapping[str, Stage]:
@@ -212,15 +233,29 @@ def default_buckets() -> int:
     return max(2, min(os.cpu_count() or 2, 16))
 
 
-def propose(home: Home, declaration: PipelineDeclaration, resets: Mapping[str, Start] | None = None) -> Definition:
+def propose(
+    home: Home,
+    declaration: PipelineDeclaration,
+    resets: Mapping[str, Start] | None = None,
+    everything: Start | None = None,
+) -> Definition:
     """Make a declaration the newest version, unless it is that already; streams it names are created or reconciled.
 
     The code of operations is shipped. What commands have changed stays so, unless the declaration has changed it since.
-    `resets` gives stages a new generation; stages that read their output begin anew with them.
+    `resets` gives stages a new generation; stages that read their output begin anew with them. `everything` does so with all
+    stages: then the definition before need not be there.
     """
     with only_writer(home):
-        current = latest(home)
-        declaration, changes = readied(home, current, declaration, frozenset(resets or ()))
+        try:
+            current = latest(home)
+        except DamagedState:
+            if everything is None:
+                raise
+            current = _latest_readable(home)
+        operations = {each.name for each in declaration.operations} if everything else ()
+        declaration, changes = readied(home, current, declaration, frozenset([*(resets or ()), *operations]))
+        if everything is not None:
+            resets = {stage.query: everything for stage in planned(declaration, home).values()}
         return _made(home, current, declaration, changes, resets)
 
 
@@ -255,8 +290,9 @@ def amend(
 def only_writer(home: Home) -> Iterator[None]:
     """Let nobody else write a definition meanwhile. Code that was shipped for one that is refused goes again."""
     with writing(f"the home {home.path}"):
-        home.definitions.mkdir(parents=True, exist_ok=True)
-        lock = os.open(home.definitions / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        begin_home(home.path)
+        make_directory(home.definitions)
+        lock = opened(home.definitions / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = shipped_code(home)
@@ -289,7 +325,7 @@ def _made(
     buckets = _bucket_count(current, declaration)
     stages = planned(declaration, home)
     anew = with_readers(dict(resets or {}), stages)
-    version = (current.version if current else 0) + 1
+    version = max(latest_version(home), head_of(home, DEFINITIONS).version) + 1
     records = _records(current, stages, anew, version)
     for each in declaration.streams:
         StreamLog.ensure(home.path, each)
@@ -305,7 +341,9 @@ def _made(
         return current
     made = Definition(version, declaration, records, buckets, home, changes=changes)
     with writing(f"the definition {path_of(home, version)}"):
-        write_atomic(path_of(home, version), orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2))
+        body = orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2)
+        write_atomic(path_of(home, version), seal(_KIND, body))
+    tell_head(home, DEFINITIONS, Head(version))
     return made
 
 
@@ -323,7 +361,10 @@ def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) 
 
 def _check_free(home: Home, name: str) -> None:
     """A stage that begins empties its output: that must not be a stream to which somebody has appended."""
-    kept = kept_in(home.path / "streams" / name)
+    try:
+        kept = kept_in(home.path / "streams" / name)
+    except DamagedState:  # it is the output of a stage that begins anew to mend it
+        return
     if kept is not None and kept.mark is None and StreamLog(home.path, kept.declaration).index().next:
         raise DeclarationError(
             f'a query cannot be called "{name}": the home {home.path} has a stream of that name with records in it',

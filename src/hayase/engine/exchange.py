@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import xxhash
 
 from hayase.core.errors import DamagedState
 from hayase.engine.home import writing
@@ -43,12 +44,12 @@ def put_out(batches: Iterable[pa.RecordBatch], directory: Path) -> Iterator[pa.R
                     continue
                 with writing(f"the exchanged data {path}"):
                     if descriptor is None:
-                        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+                        descriptor = durable.opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                     padding = -size % 64  # Arrow wants its buffers aligned
                     durable.write(descriptor, b"\0" * padding)
                     durable.write(descriptor, memoryview(body))
                 kinds[at] = KIND
-                blobs[at] = orjson.dumps([path.name, size + padding, body.size])
+                blobs[at] = orjson.dumps([path.name, size + padding, body.size, xxhash.xxh3_64_hexdigest(body)])
                 size += padding + body.size
             yield _with(batch, kinds, blobs) if KIND in kinds else batch
     finally:
@@ -78,7 +79,7 @@ def taken_in(rows: Iterable[Mapping[str, Any]], directory: Path) -> list[Mapping
 
 
 def _read(row: Mapping[str, Any], directory: Path) -> _Read:
-    name, start, length = orjson.loads(row["blob"].as_py())
+    name, start, length, digest = orjson.loads(row["blob"].as_py())
     try:
         with pa.OSFile(str(directory / name)) as file:  # not mapped: a kernel may keep rows longer than the file lives
             file.seek(start)
@@ -87,6 +88,8 @@ def _read(row: Mapping[str, Any], directory: Path) -> _Read:
         raise DamagedState(f"{directory / name} cannot be read: {error}; do all machines see the home?") from error
     if body.size != length:
         raise DamagedState(f"{directory / name} has {body.size} bytes from {start} on and should have {length}")
+    if xxhash.xxh3_64_hexdigest(body) != digest:
+        raise DamagedState(f"{directory / name} does not match its checksum; check the disk, then start again")
     return _Read(body)
 
 

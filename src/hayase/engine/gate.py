@@ -8,8 +8,6 @@ says nothing that is needed after a crash, and does not wait for the disk.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,9 +17,10 @@ import orjson
 
 from hayase.core.errors import DamagedState
 from hayase.engine.home import writing
-from hayase.streams.durable import write_atomic
+from hayase.streams.durable import make_directory, write_atomic, write_volatile
+from hayase.streams.sealed import read_sealed, seal
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants", "Told", "Work", "write_volatile"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants", "Told", "Work"]
 
 BATCH_ROWS = 4_000_000
 """Records that one stage may take from one stream in one batch, unless the gate says less."""
@@ -80,7 +79,9 @@ class FileGate:
             return Grants()
         if seen != self._seen:
             try:
-                self._grants = Grants(**orjson.loads(self.path.read_bytes()))
+                self._grants = Grants(**orjson.loads(read_sealed(self.path, "gate", "delete it to open it")))
+            except FileNotFoundError:
+                return Grants()
             except (ValueError, TypeError) as error:
                 raise DamagedState(f"the gate {self.path} cannot be read: {error}; delete it to open it") from error
             self._seen = seen
@@ -89,8 +90,8 @@ class FileGate:
     def set(self, grants: Grants) -> None:
         """Make these the grants, from the next batch on."""
         with writing(f"the gate {self.path}"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self.path, orjson.dumps(asdict(grants)))
+            make_directory(self.path.parent)
+            write_atomic(self.path, seal("gate", orjson.dumps(asdict(grants))))
 
     def clear(self) -> None:
         """Take the orders back: everything may be taken. Whoever begins does so, since those of a run that has ended mean
@@ -113,7 +114,7 @@ class FileGate:
     def tell(self, slots: int, work: Work) -> None:
         """Tell how many tasks can run at once, and all the work that was done since each stage began."""
         with writing(f"the gate {self._told_path}"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             write_volatile(self._told_path, orjson.dumps({"slots": slots, "work": work}))
 
     @property
@@ -139,10 +140,3 @@ def _told_from(text: bytes) -> Told:
             for stage, streams in data["work"].items()
         },
     )
-
-
-def write_volatile(path: Path, data: bytes) -> None:
-    """Replace a file's content as a whole: readers see the old bytes or the new ones. After a loss of power, maybe neither."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    draft.write_bytes(data)
-    os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)

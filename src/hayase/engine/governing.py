@@ -23,13 +23,14 @@ import orjson
 from hayase.core.declarations import GovernorDeclaration
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.definitions import Definition
-from hayase.engine.gate import Grants, Told, write_volatile
+from hayase.engine.gate import Grants, Told
 from hayase.engine.home import Home
 from hayase.engine.logs import end_of, index_of
 from hayase.engine.positions import Offset, waits_until
 from hayase.governor import Governor, Policy, policy_named
 from hayase.governor.loads import THRESHOLD, WINDOW
 from hayase.streams import StreamLog
+from hayase.streams.durable import make_directory, write_volatile
 
 __all__ = ["LaneGovernor", "Look", "Queue", "QueueSeen", "Seen", "policy_of", "seen", "seen_of"]
 
@@ -375,7 +376,7 @@ class LaneGovernor:
             self._shown_at = moment
             path, found = _seen_path(home, self.lane), orjson.dumps(asdict(self.view(start, logs, now)))
             with contextlib.suppress(OSError):
-                path.parent.mkdir(exist_ok=True)
+                make_directory(path.parent)
                 write_volatile(path, found)
 
     def _waited(self, queue: Queue, stages: tuple[str, ...], start: Offset, log: StreamLog, now: int) -> float:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
 from hayase.core.system_errors import explaining, remedy_of
+from hayase.engine.held_files import is_held, show_held
+from hayase.streams import durable
+from hayase.streams.home_format import begin_home
 
 __all__ = ["Home", "log_file", "writing"]
 
@@ -65,10 +68,20 @@ class Home:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the home; `HomeInUse` names the process that has it. The kernel lets go when the holder dies, however it dies."""
+        """Hold the home; `HomeInUse` names the process that has it. The kernel lets go when the holder dies, however it dies.
+
+        Meanwhile the process makes files with the permissions of the home, also through RocksDB and in Spark's processes.
+        """
         with explaining():
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            begin_home(self.path)
+        with self.hold():
+            yield
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """The same for a home that is there, whatever its format: for who upgrades it."""
+        with explaining():
+            descriptor = durable.opened(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,23 +92,25 @@ class Home:
                 ) from None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
+            show_held(descriptor)
+            mask = os.umask(~self.path.stat().st_mode & 0o777)
+            try:
+                yield
+            finally:
+                os.umask(mask)
         finally:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Whether some process runs a pipeline here now."""
+        """Whether some process runs a pipeline here now. Asks only: a run that starts meanwhile is not disturbed."""
         try:
-            descriptor = os.open(self.path / "lock", os.O_RDWR)
+            descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return is_held(descriptor)
         finally:
             os.close(descriptor)
-        return False
 
 
 @contextlib.contextmanager
@@ -109,5 +124,6 @@ def writing(what: str) -> Iterator[None]:
 
 def log_file(home: Home) -> Path:
     """Where the JVM and the workers write, in a folder that is there."""
-    home.spark_log.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(home.spark_log.parent)
+    os.close(durable.opened(home.spark_log, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
     return home.spark_log

@@ -34,6 +34,7 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead import SETTLED
 from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Origin, conform_rows, row_texts
+from hayase.streams.sealed import read_sealed, seal
 from hayase.tables.jq_numbers import read
 
 __all__ = ["Settlement", "drop", "replay"]
@@ -299,7 +300,7 @@ def _settling(letters: Letters, dry: bool, patience: float) -> Iterator[None]:
     place = letters.home.path / _PLACE
     with writing(str(place)), contextlib.ExitStack() as held:
         durable.make_directory(place)
-        descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = durable.opened(place / "lock", os.O_RDWR | os.O_CREAT)
         held.callback(os.close, descriptor)
         _wait(descriptor, letters.home, patience)
         held.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # not left to `close`: a forked process would hold it
@@ -340,19 +341,19 @@ def _append(letters: Letters, stream: StreamDeclaration, numbers: Sequence[int],
     StreamLog.ensure(letters.home.path, stream)
     number = StreamLog.ensure(letters.home.path, SETTLED).index().next + 1
     begun = {"stream": stream.name, "sequence": number, "letters": numbers, "records": records}
-    durable.write_atomic(letters.home.path / _PLACE / _BEGUN, orjson.dumps(begun))
+    durable.write_atomic(letters.home.path / _PLACE / _BEGUN, seal("replay", orjson.dumps(begun)))
     _complete(letters)
 
 
 def _complete(letters: Letters) -> None:
     """Complete an append that was begun, by whomever."""
     path = letters.home.path / _PLACE / _BEGUN
+    hint = "restore it from a copy, or remove it: then records that were being appended may be so twice"
     try:
-        begun = orjson.loads(path.read_bytes())
+        begun = orjson.loads(read_sealed(path, "replay", hint))
     except FileNotFoundError:
         return
     except ValueError as error:
-        hint = "restore it from a copy, or remove it: then records that were being appended may be so twice"
         raise DamagedState(f"{path} cannot be read: {error}; {hint}") from error
     if not np.isin(begun["letters"], letters.settled()).any():
         _append_once(letters, begun)

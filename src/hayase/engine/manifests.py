@@ -18,21 +18,26 @@ import orjson
 
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
+from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING, END
-from hayase.engine.definitions import Definition, latest_version, load
+from hayase.engine.definitions import Definition, latest, latest_version, load
 from hayase.engine.gate import FileGate
+from hayase.engine.heads import BEGIN_ANEW, Head, head_of, tell_head
 from hayase.engine.home import Home, writing
-from hayase.engine.logs import Logs
+from hayase.engine.logs import Logs, settled_end
 from hayase.engine.positions import Batch, Offset, Position, advance, begun
 from hayase.engine.reducing import Figures, Part, Report, Run, marker_of
 from hayase.engine.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.engine.tables import Tables
 from hayase.streams import StreamLog
-from hayase.streams.dead import DEAD
-from hayase.streams.durable import fsync_directory, remove_leftovers, write_atomic
+from hayase.streams.dead import DEAD, SETTLED
+from hayase.streams.durable import fsync_directory, make_directory, remove_leftovers, write_atomic
+from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["Commits", "Manifest"]
 
+_KIND = "manifest"
+_REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_ANEW}"
 KEPT = 8
 """Manifests that are kept, for people who want to look; only the newest is needed."""
 
@@ -53,6 +58,8 @@ class Manifest:
     committed_at: int = 0
     seconds: float = 0.0
     runs: tuple[Run, ...] = ()
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """Where outputs end when all parts are published."""
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -72,6 +79,7 @@ class Manifest:
                 "committed_at": self.committed_at,
                 "seconds": self.seconds,
                 "runs": [asdict(each) for each in self.runs],
+                "ends": self.ends,
             }
         )
 
@@ -94,6 +102,7 @@ class Manifest:
             committed_at=data["committed_at"],
             seconds=data["seconds"],
             runs=tuple(Run(**each) for each in data.get("runs", ())),
+            ends=data.get("ends", {}),
         )
 
     def files(self) -> set[str]:
@@ -113,22 +122,52 @@ class Commits:
         self._logs: dict[str, StreamLog] = {}
 
     def latest(self) -> Manifest:
-        """The newest manifest; an empty one before the first batch."""
-        versions = self._versions()
-        return self._load(versions[-1]) if versions else Manifest()
+        """The newest manifest; an empty one before the first batch, and one without any stage if it is lost and all stages begin
+        anew; DamagedState if it is lost otherwise."""
+        head = head_of(self.home, self.lane)  # before the look: it is never ahead
+        version = max([head.version, *self.versions()])
+        try:
+            return self.load(version) if version else Manifest()
+        except DamagedState:
+            if not head.version or not self._is_past(head.definition):
+                raise
+            return self._blank(version, head.definition)
+
+    def _is_past(self, definition: int) -> bool:
+        """Whether no stage of the lane needs anything that was committed up to a definition: all have begun anew since."""
+        newest = latest(self.home)
+        return newest is not None and all(each.generation > definition for each in newest.of_lane(self.lane).records)
+
+    def _anew_since(self, definition: int) -> frozenset[str]:
+        """The stages that begin anew with the next batch: what they had to publish is not needed, and may be damaged."""
+        newest = latest(self.home)
+        return (
+            frozenset(each.name for each in newest.records if each.generation > definition) if newest else frozenset()
+        )
+
+    def _blank(self, version: int, definition: int) -> Manifest:
+        return Manifest(version, offset=Offset(definition, settled=settled_end(self.home)))
 
     def recover(self) -> Manifest:
         """After a start: finish what the newest manifest promised, and clear away what no manifest names."""
         with writing(f"the home {self.home.path}"):
             directories = (self.home.state, self.home.staged, self.home.exchange)
             for path in (self.directory, *(each(self.lane) for each in directories)):
-                path.mkdir(parents=True, exist_ok=True)
+                make_directory(path)
             remove_leftovers(self.directory)
         manifest = self.latest()
-        replaced = self._replaced(manifest)
-        self._check_tables(manifest, replaced.union(manifest.begun))
-        self._carry_out(manifest, replaced, again=True)
+        anew = self._anew_since(manifest.offset.definition)
+        try:
+            replaced = anew | self._replaced(manifest)
+            self._check_tables(manifest, replaced.union(manifest.begun))
+            self._carry_out(manifest, anew, replaced, again=True)
+            self._check_published(manifest, anew)
+        except DamagedState:
+            if not self._is_past(manifest.offset.definition):
+                raise
+            manifest = self._blank(manifest.version, manifest.offset.definition)
         self.done = manifest
+        self._tell_head(manifest)
         self.sweep(manifest, everything=True)
         return manifest
 
@@ -149,16 +188,18 @@ class Commits:
         planned = reports[0].batch
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
         manifest = replace(_successor(definition, base, epoch, batch, reports, now), seconds=seconds)
-        path = self.directory / f"{manifest.version:012d}.json"
+        manifest = replace(manifest, ends=self._ends(manifest))
+        path = self.path_of(manifest.version)
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
                 fsync_directory(directory)
-            write_atomic(path, manifest.as_json())
+            write_atomic(path, seal(_KIND, manifest.as_json()))
+        self._tell_head(manifest)
         self._carry_out(manifest)
         self.done = manifest
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
-        (self.directory / f"{manifest.version - KEPT:012d}.json").unlink(missing_ok=True)
+        self.path_of(manifest.version - KEPT).unlink(missing_ok=True)
         return manifest
 
     def _replaced(self, manifest: Manifest) -> frozenset[str]:
@@ -179,24 +220,65 @@ class Commits:
             if begun and isinstance(each.output, TableDeclaration):
                 self.tables.check(each.output)
 
-    def _carry_out(self, manifest: Manifest, replaced: frozenset[str] = frozenset(), again: bool = False) -> None:
-        """Publish. Every step can be repeated: a part that is gone is published, an emptied stream is empty."""
+    def _tell_head(self, manifest: Manifest) -> None:
+        head = Head(manifest.version, manifest.offset.definition)
+        if manifest.version and head != head_of(self.home, self.lane):
+            tell_head(self.home, self.lane, head)
+
+    def _ends(self, manifest: Manifest) -> dict[str, int]:
+        """Where the outputs of stages will end when all parts are published. Others write dead letters too: nobody knows."""
+        rows: dict[str, int] = {}
+        for part in manifest.parts:
+            if part.stream != DEAD.name:
+                rows[part.stream] = rows.get(part.stream, 0) + part.rows
+        return {stream: self._log(stream).index().next + count for stream, count in rows.items()}
+
+    def _check_published(self, manifest: Manifest, anew: frozenset[str]) -> None:
+        """See that nothing is missing of what was to be published, or of what stages go on from."""
+        for stream, end in manifest.ends.items():
+            found = end if stream in anew else self._log(stream).index().next
+            if found < end:
+                raise DamagedState(
+                    f'stream "{stream}" ends before record {found}, and batch {manifest.version} of lane {self.lane} wrote up '
+                    f"to {end}: a file in {self.home.staged(self.lane)} or {self._log(stream).path} is missing; put it back from a "
+                    f"backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`"
+                )
+        if manifest.offset.settled > settled_end(self.home):
+            raise DamagedState(
+                f"{self.home.path / 'streams' / SETTLED.name} has fewer records than lane {self.lane} has read; put its missing "
+                f"files back from a backup"
+            )
+
+    def _carry_out(
+        self,
+        manifest: Manifest,
+        anew: frozenset[str] = frozenset(),
+        replaced: frozenset[str] = frozenset(),
+        again: bool = False,
+    ) -> None:
+        """Publish, but for streams of stages that begin `anew` and tables that are `replaced`. Every step can be repeated: a part
+        that is gone is published, an emptied stream is empty."""
         if manifest.begun:
             definition = load(self.home, manifest.offset.definition)
             for name in manifest.begun:
+                if name in anew:
+                    continue
                 output = definition.record(name).output
                 if isinstance(output, TableDeclaration):
                     if name not in replaced:
                         self.tables.begin(output, f"{definition.version}", again)
                 else:
                     self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
-        parts = sorted(manifest.parts, key=lambda each: (each.stream, each.order))
+        parts = [each for each in manifest.parts if each.stream not in anew]
+        parts.sort(key=lambda each: (each.stream, each.order))
         last = {each.stream: each for each in parts}
         for part in parts:  # the last one says with it how far the stream is complete
             clock = manifest.clocks.get(part.stream) if part is last[part.stream] else None
             clock = None if clock is not None and clock >= END else clock  # finished in a step of its own
             self._log(part.stream).publish(self.home.staged(self.lane) / part.file, clock, again=True)
         for stream, clock in manifest.clocks.items():
+            if stream in anew:
+                continue
             if clock >= END:
                 self._log(stream).finish(max(each.peak for each in manifest.offset.positions[stream].values()))
             else:
@@ -237,19 +319,30 @@ class Commits:
                 self._logs[stream] = StreamLog.open(self.home.path, stream)
         return self._logs[stream]
 
-    def _versions(self) -> list[int]:
+    def versions(self) -> list[int]:
+        """The versions of the manifests that are there, oldest first."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
             return []
         return sorted(int(name[:12]) for name in names if name.endswith(".json") and name[:12].isdigit())
 
-    def _load(self, version: int) -> Manifest:
-        path: Path = self.directory / f"{version:012d}.json"
+    def path_of(self, version: int) -> Path:
+        """The file of a manifest."""
+        return self.directory / f"{version:012d}.json"
+
+    def load(self, version: int) -> Manifest:
+        """The manifest of a version; DamagedState if it cannot be had."""
+        path = self.path_of(version)
         try:
-            return Manifest.from_json(path.read_bytes())
+            manifest = Manifest.from_json(read_sealed(path, _KIND, _REMEDY))
+        except FileNotFoundError as error:
+            raise DamagedState(f"the {_KIND} {path} is missing; {_REMEDY}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedState(f"the manifest {path} cannot be read: {error}; restore it from a copy") from error
+            raise DamagedState(f"the {_KIND} {path} cannot be read: {error}; {_REMEDY}") from error
+        if manifest.version != version:
+            raise DamagedState(f"the {_KIND} {path} is that of version {manifest.version}; {_REMEDY}")
+        return manifest
 
 
 def _successor(

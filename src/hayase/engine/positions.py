@@ -16,8 +16,10 @@ from typing import Any
 import orjson
 
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import DamagedState
+from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING, END
-from hayase.engine.definitions import Definition, StageRecord
+from hayase.engine.definitions import Definition, StageRecord, load
 from hayase.engine.gate import BATCH_BYTES, Grants
 from hayase.engine.logs import end_of, index_of
 from hayase.streams import Index, StreamLog
@@ -31,6 +33,7 @@ __all__ = [
     "Range",
     "advance",
     "begun",
+    "check_positions",
     "horizon",
     "ranges",
     "waits_until",
@@ -159,6 +162,8 @@ def advance(
     """
     if not grants.open:
         return start
+    if definition.version < start.definition:
+        load(definition.home, start.definition)  # tells that it is missing
     if definition.version != start.definition:
         carried = _carried_over(start, definition, logs)
         kept = {stage: each for stage, each in start.firings.items() if stage in carried}
@@ -175,7 +180,7 @@ def advance(
         moved = {}
         for stream, position in inputs.items():
             log = logs[stream]
-            index = index_of(log)
+            index = _reaching(log, position, stage)
             if index is None:
                 moved[stream] = position
                 continue
@@ -202,6 +207,26 @@ def advance(
     }
     settled = max(start.settled, settled_end)
     return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now}, settled)
+
+
+def _reaching(log: StreamLog, position: Position, stage: str) -> Index | None:
+    """The index of a log, None if it is not laid out yet; DamagedState if it ends before what a stage has read of it."""
+    index = index_of(log)
+    found = 0 if index is None else index.next
+    if found < position.at and (index is None or log.look().next < position.at):
+        raise DamagedState(
+            f'stage "{stage}" has read stream "{log.declaration.name}" up to record {position.at}, and the log in {log.path} ends '
+            f"before record {found}: files are missing; put them back from a backup, or let the stage begin anew: "
+            f"`hayase reset {query_of(stage)} --from earliest`"
+        )
+    return index
+
+
+def check_positions(offset: Offset, logs: Mapping[str, StreamLog]) -> None:
+    """Raise DamagedState if a log ends before what a stage has read of it."""
+    for stage, inputs in offset.positions.items():
+        for stream, position in inputs.items():
+            _reaching(logs[stream], position, stage)
 
 
 def waits_until(

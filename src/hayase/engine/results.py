@@ -27,7 +27,7 @@ from hayase.engine.lifespans import (
     lifespans,
     own_columns,
 )
-from hayase.engine.snapshots import before, rows_in, snapshots
+from hayase.engine.snapshots import before, check, is_trimmed, rows_in, snapshots
 from hayase.streams import Index, StreamLog, event_times
 
 __all__ = ["Results", "Time"]
@@ -154,7 +154,8 @@ class Results:
             rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema)
             start = event_times(rows, declaration)
             return self._ordered(rows, np.arange(len(start)), start, np.full(len(start), OPEN))
-        kept = snapshots(self.log, index) if _trimmed(index) else []
+        check(self.log, index)
+        kept = snapshots(self.log, index) if is_trimmed(index) else []
         if kept:  # rows that are valid since before the first record
             batches = [*rows_in(self.log, kept[0]), *batches]
         rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema)
@@ -201,7 +202,7 @@ class Results:
         """The rows that are valid at an instant: those of a snapshot and of the records behind it, less those that ended."""
         declaration = self.log.declaration
         snapshot, end = before(self.log, index, time)
-        if snapshot is None and _trimmed(index):
+        if snapshot is None and is_trimmed(index):
             raise self._removed(index, time)
         batches = [] if snapshot is None else list(rows_in(self.log, snapshot))
         first = index.start if snapshot is None else snapshot.offset
@@ -257,16 +258,6 @@ class Results:
         return HayaseError(
             f'what "{self.log.declaration.name}" was at {self._told(time)} was removed by its retention{since}'
         )
-
-
-def _trimmed(index: Index) -> bool:
-    """Whether retention has removed records; a log that was begun anew has none before its first.
-
-    A log that ended without any knows how far it is known all the same.
-    """
-    if index.entries:
-        return index.entries[0].before > BEGINNING
-    return index.start > 0 and index.running_max > BEGINNING and not index.finished
 
 
 def _free(name: str, taken: list[str]) -> str:

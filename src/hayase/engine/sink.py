@@ -34,6 +34,7 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead import APPEND, DEAD, dead_table
 from hayase.streams.evolution import kept_in
 from hayase.streams.records import check_columns, conform
+from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
@@ -178,12 +179,13 @@ class _Committed:
     staged: Staged
 
     def as_bytes(self) -> bytes:
-        return orjson.dumps({"batch": self.batch, "letters": self.staged.letters, "rows": self.staged.rows})
+        told = {"batch": self.batch, "letters": self.staged.letters, "rows": self.staged.rows}
+        return seal("batch", orjson.dumps(told))
 
     @classmethod
     def of(cls, folder: Path) -> _Committed | None:
         try:
-            told = orjson.loads((folder / _COMMITTED).read_bytes())
+            told = orjson.loads(read_sealed(folder / _COMMITTED, "batch", "put back a copy from a backup"))
         except FileNotFoundError:
             return None
         return cls(told["batch"], Staged(folder, tuple(told["letters"]), tuple(told["rows"])))
@@ -199,7 +201,7 @@ def _together(folder: Path, messages: Sequence[Staged | None]) -> Staged:
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Keep a driver that was given up for dead, and is not, from committing at the same time."""
-    descriptor = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    descriptor = durable.opened(folder / _LOCK, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from hayase.core.errors import DamagedSegment
+from hayase.core.errors import DamagedSegment, DamagedState
+from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING, END
 from hayase.engine.lifespans import CHANGED_AT, VALID_FROM, VALID_TO, fold, from_micros, lifespans
 from hayase.streams import Index, StreamLog
@@ -30,7 +31,19 @@ from hayase.streams.durable import make_directory, remove, remove_leftovers
 from hayase.streams.evolution import kept_in, under
 from hayase.streams.segments import open_segment, stage, unwritten
 
-__all__ = ["LEAST", "LEAST_UNDER_RETENTION", "Snapshot", "before", "keep", "rows_in", "snapshots"]
+__all__ = [
+    "DIRECTORY",
+    "LEAST",
+    "LEAST_UNDER_RETENTION",
+    "Snapshot",
+    "before",
+    "check",
+    "is_trimmed",
+    "keep",
+    "marks",
+    "rows_in",
+    "snapshots",
+]
 
 LEAST = 100_000
 """Records between two snapshots, at least."""
@@ -81,6 +94,31 @@ def before(log: StreamLog, index: Index, time: int) -> tuple[Snapshot | None, in
             break
         clock = max(clock, entry.clock)
     return found, max(end, first)
+
+
+def check(log: StreamLog, index: Index) -> None:
+    """See that a log from which retention has removed records has a snapshot of what they left: nothing is removed without one."""
+    if is_trimmed(index) and not snapshots(log, index):
+        name = log.declaration.name
+        raise DamagedState(
+            f'the snapshot of stream "{name}" in {log.path / DIRECTORY} is missing, and the records before it are removed; put '
+            f"back a copy from a backup, or let the stage begin anew: `hayase reset {query_of(name)} --from earliest`"
+        )
+
+
+def is_trimmed(index: Index) -> bool:
+    """Whether retention has removed records; a log that was begun anew has none before its first.
+
+    A log that ended without any knows how far it is known all the same.
+    """
+    if index.entries:
+        return index.entries[0].before > BEGINNING
+    return index.start > 0 and index.running_max > BEGINNING and not index.finished
+
+
+def marks(log: StreamLog) -> frozenset[str]:
+    """On which occasions the stream began, by the snapshots that are there, as they write it."""
+    return frozenset(each.mark for each in _all(log))
 
 
 def rows_in(log: StreamLog, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:

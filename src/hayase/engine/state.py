@@ -16,6 +16,7 @@ and its size over `JOINED`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from hayase.core.errors import DamagedState
-from hayase.core.stages import Kernel, Tuples
+from hayase.core.stages import Kernel, Tuples, query_of
 from hayase.engine.home import writing
 from hayase.streams import durable
 
@@ -100,7 +101,7 @@ def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:
 def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
     """The tuples of a segment of a stage, mapped from its file and checked against its checksum."""
     path = directory / ref.file
-    remedy = f"restore it from a copy, or compute the stage anew by `hayase reset {stage} --from earliest`"
+    remedy = f"restore it from a copy, or compute the stage anew by `hayase reset {query_of(stage)} --from earliest`"
     try:
         with pa.memory_map(str(path)) as mapped:
             buffer = mapped.read_buffer(mapped.size()).slice(ref.start, ref.length)
@@ -144,10 +145,14 @@ class Bundle:
         if not self._parts:
             return
         path = self.directory / self.name
-        with writing(f"the state file {path}"), path.open("wb") as file:
-            for part in self._parts:
-                durable.write(file.fileno(), memoryview(part))
-            durable.fsync_file(file.fileno())
+        with writing(f"the state file {path}"):
+            descriptor = durable.opened(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+            try:
+                for part in self._parts:
+                    durable.write(descriptor, memoryview(part))
+                durable.fsync_file(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

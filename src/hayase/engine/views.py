@@ -25,8 +25,11 @@ from hayase.streams import StreamLog
 from hayase.streams.dead import DEAD, VIEW, dead_table
 from hayase.streams.durable import make_directory, write_atomic
 from hayase.streams.records import row_texts
+from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["MOST_RECORDS", "View", "Views", "added"]
+
+_KIND = "place of a view"
 
 MOST_RECORDS = 1000
 """Records that a view is given at once."""
@@ -166,7 +169,7 @@ class _Reader:
     def _keep(self, after: int) -> None:
         with writing(f"the place of a view, {self._path}"):
             make_directory(self._path.parent)
-            write_atomic(self._path, orjson.dumps({"next": after}))
+            write_atomic(self._path, seal(_KIND, orjson.dumps({"next": after})))
         self._next = after
 
 
@@ -178,11 +181,10 @@ def _told(error: BaseException) -> str:
 
 
 def _kept(path: Path) -> int:
+    remedy = "put back a copy, or delete it: then the view gets all records again"
     try:
-        return int(orjson.loads(path.read_bytes())["next"])
+        return int(orjson.loads(read_sealed(path, _KIND, remedy))["next"])
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedState(
-            f"the place of a view, {path}, cannot be read: {error}; delete it, and the view gets all records again"
-        ) from error
+        raise DamagedState(f"the place of a view, {path}, cannot be read: {error}; {remedy}") from error

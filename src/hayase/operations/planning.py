@@ -32,6 +32,7 @@ from hayase.operations.attempts import Attempts
 from hayase.operations.children import Limits
 from hayase.operations.functions import OperationFunction
 from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.operations.shipping import check_shipped
 from hayase.operations.windows import WindowSpec
 
 __all__ = [
@@ -191,7 +192,9 @@ def function_of(operation: OperationDeclaration, home: Path | None = None) -> Op
     place, _, attribute = operation.function.rpartition(":")
     name, directory = operation.function, operation.directory
     if operation.code is not None:
-        directory = str((home or Path()) / "definitions" / "code" / operation.code)
+        shipped = (home or Path()) / "definitions" / "code" / operation.code
+        check_shipped(shipped)
+        directory = str(shipped)
     elif place.endswith(".py"):
         name = f"{Path(directory or '.', place).absolute()}:{attribute}"
     return OperationFunction(FunctionSource(name, directory), operation.takes, operation.concurrency)

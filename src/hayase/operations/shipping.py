@@ -23,11 +23,11 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from hayase.core.declarations import OperationDeclaration
-from hayase.core.errors import DeclarationError, nearest
+from hayase.core.errors import DamagedState, DeclarationError, nearest
 from hayase.core.function_sources import needed_text
 from hayase.streams import durable
 
-__all__ = ["MOST_BYTES", "ship"]
+__all__ = ["MOST_BYTES", "check_shipped", "ship"]
 
 MOST_BYTES = 64 << 20
 """Of all modules of an operation together: more is data rather than code."""
@@ -70,18 +70,41 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return found.hexdigest()
 
 
+def check_shipped(directory: Path) -> None:
+    """See that shipped code is what it was: its directory is called by its content. There is none for installed modules."""
+    if directory.is_dir() and _digest(_stored(directory)) != directory.name:
+        raise DamagedState(
+            f"the code in {directory} is damaged: it does not match its checksum, which is its name; put back a copy from a "
+            "backup, or declare the operation again with the same code: `hayase apply FILE`"
+        )
+
+
+def _stored(directory: Path) -> dict[str, bytes]:
+    """The files below a directory; not what Python has compiled there."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
 def _store(files: Mapping[str, bytes], target: Path) -> None:
     """Write files below a directory that is there as a whole or not at all, durably."""
     if target.is_dir():
-        return
+        if _digest(_stored(target)) == target.name:
+            return
+        damaged = target.with_name(f"{target.name}.damaged{durable.TEMPORARY}")
+        shutil.rmtree(damaged, ignore_errors=True)
+        durable.rename(target, damaged)
+        shutil.rmtree(damaged)
     draft = target.with_name(f"{target.name}{durable.TEMPORARY}")
     if draft.exists():  # of a process that did not come to its end
         shutil.rmtree(draft)
     durable.make_directory(target.parent)
     for name, content in files.items():
         path = draft / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        durable.make_directory(path.parent)
+        descriptor = durable.opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             durable.write(descriptor, content)
             durable.fsync_file(descriptor)

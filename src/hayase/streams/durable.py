@@ -5,6 +5,9 @@ Every change that Hayase makes to files it must not lose goes through this modul
 
 Within `thrown_away` nothing waits for the disk: for files that nobody wants after the program.
 
+Files and directories get the permissions of the directory that they are made in: a home is made private (0700), and all of
+it stays so, whatever the umask; a home that its owner opened to a group stays open to that group.
+
 A temporary file is locked (flock) by its writer for as long as it lives, so that `remove_leftovers` can tell the
 files of the dead from those of the living, on any host that shares the file system.
 """
@@ -15,8 +18,9 @@ import errno
 import fcntl
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = [
@@ -26,6 +30,7 @@ __all__ = [
     "fsync_file",
     "make_directory",
     "no_room",
+    "opened",
     "remove",
     "remove_leftovers",
     "rename",
@@ -33,6 +38,7 @@ __all__ = [
     "thrown_away",
     "write",
     "write_atomic",
+    "write_volatile",
 ]
 
 TEMPORARY = ".tmp"
@@ -111,20 +117,54 @@ def fsync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def make_directory(directory: Path) -> None:
-    """Create a directory and its parents, durably; one that exists is fine."""
-    if directory.is_dir():
+_synced: set[Path] = set()
+"""Directories whose names this process knows to be durable."""
+
+
+def make_directory(directory: Path, mode: int | None = None) -> None:
+    """Create a directory and its parents, durably; one that exists is fine, and its name is made durable too, once in each
+    process: whoever made it may have been stopped before that. Without a mode it gets its parent's."""
+    there = directory.is_dir()
+    if there and (directory in _synced or not _lasting):
         return
-    make_directory(directory.parent)
-    with _step("make directory"):
-        directory.mkdir(exist_ok=True)
-    fsync_directory(directory.parent)
+    parent = directory.parent
+    if parent != directory:
+        make_directory(parent, mode)
+    if not there:
+        with _step("make directory"):
+            _make(directory, mode)
+    if parent != directory:
+        try:
+            fsync_directory(parent)
+        except PermissionError:
+            if not there:  # one of its parents that was there before us, and that we may not read
+                raise
+    if _lasting:
+        _synced.add(directory)
+
+
+def _make(directory: Path, mode: int | None) -> None:
+    wanted = directory.parent.stat().st_mode & 0o777 if mode is None else mode
+    directory.mkdir(wanted, exist_ok=True)
+    if mode is None and wanted & 0o077:
+        with suppress(PermissionError):  # somebody else made it at the same time
+            directory.chmod(wanted | directory.stat().st_mode & 0o2000)
+
+
+def opened(path: Path, flags: int) -> int:
+    """Open a file, as `os.open` does; one that is created gets the permissions of its directory."""
+    mode = os.stat(path.parent).st_mode & 0o666  # noqa: PTH116 (on the way of every append)
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+    if mode & 0o077 and flags & os.O_CREAT:
+        with suppress(PermissionError):  # a file of somebody else, who shares the home
+            os.fchmod(descriptor, mode)
+    return descriptor
 
 
 def create_empty(path: Path) -> None:
     """Create an empty file, durably: its name is all it says."""
     with _step("create"):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        os.close(opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     fsync_directory(path.parent)
 
 
@@ -160,7 +200,7 @@ def _create_locked(directory: Path, label: str) -> tuple[Path, int]:
         path = directory / f"{label}.{os.getpid()}-{next(_numbers)}{TEMPORARY}"
         try:
             with _step("create"):
-                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
+                descriptor = opened(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         except FileExistsError:  # the same process id on another host, or of a process long dead
             continue
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -175,6 +215,17 @@ def write_atomic(path: Path, data: bytes) -> None:
         write(descriptor, data)
         fsync_file(descriptor)
         rename(draft, path)
+
+
+def write_volatile(path: Path, data: bytes) -> None:
+    """Replace a file's content as a whole: readers see the old bytes or the new ones. After a loss of power, maybe neither."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
+    descriptor = opened(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+    os.replace(draft, path)  # noqa: PTH105 (quicker than Path.replace)
 
 
 def remove_leftovers(directory: Path) -> int:

@@ -6,6 +6,7 @@ are null in older records. Settings that do not touch records (slack, retention,
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,9 +15,12 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, SchemaMismatch
+from hayase.streams.index import reaches
+from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["DECLARATION", "Kept", "kept_in", "reconcile", "under"]
 
+_KIND = "declaration"
 DECLARATION = "stream.json"
 """The file in a log's directory that says what the stream is."""
 
@@ -29,27 +33,37 @@ class Kept:
     mark: str | None = None
 
     def as_bytes(self) -> bytes:
-        """The text of stream.json."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2)
+        """The content of stream.json."""
+        return seal(_KIND, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Kept:
-        """The inverse of `as_bytes`."""
-        kept = orjson.loads(data)
+    def from_body(cls, body: bytes) -> Kept:
+        """The inverse of `as_bytes`, without the checksum."""
+        kept = orjson.loads(body)
         return cls(StreamDeclaration.from_json(kept["declaration"]), kept["mark"])
 
 
 def kept_in(path: Path) -> Kept | None:
-    """What a log's directory says about its stream, if there is one."""
+    """What a log's directory says about its stream; None if there is none, or if it is only being laid out."""
+    file = path / DECLARATION
+    remedy = f"put back a copy from a backup, or run `hayase home repair {path.parent.parent}`, which writes it again"
+    for _ in range(2):  # it may be laid out between the two looks
+        try:
+            return Kept.from_body(read_sealed(file, _KIND, remedy))
+        except FileNotFoundError:
+            if not _has_records(path):
+                return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedState(f"the {_KIND} {file} cannot be read: {error}; {remedy}") from error
+    raise DamagedState(f"the {_KIND} {file} is missing, and its stream has records; {remedy}")
+
+
+def _has_records(path: Path) -> bool:
+    """Whether something was ever appended to a log: files that name records, or say that some were removed."""
     try:
-        return Kept.from_bytes((path / DECLARATION).read_bytes())
+        return any(reaches(name) > 0 for name in os.listdir(path))
     except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedState(
-            f'"{path / DECLARATION}" is not a declaration ({error}); put back a copy from a backup, or remove the '
-            f"file and declare the stream again as it was"
-        ) from error
+        return False
 
 
 def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:

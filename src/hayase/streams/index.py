@@ -20,7 +20,19 @@ from typing import TypeAlias
 
 from hayase.core.times import BEGINNING, END
 
-__all__ = ["Broken", "Entry", "Index", "Listing", "arrange", "base_name", "extend", "segment_name"]
+__all__ = [
+    "Broken",
+    "Entry",
+    "Index",
+    "Listing",
+    "arrange",
+    "base_name",
+    "extend",
+    "is_clock",
+    "is_trimmed",
+    "reaches",
+    "segment_name",
+]
 
 _NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})-([0-9a-f]{16})\.(seg|base)")
 _BIAS = 2**63
@@ -100,6 +112,29 @@ def base_name(start: int, running_max: int, clock: int) -> str:
 def _placed(name: str) -> _Placed | None:
     part = _NAME.fullmatch(name)
     return part and (int(part[1]), -int(part[2]), int(part[3], 16) - _BIAS, int(part[4], 16) - _BIAS, name)
+
+
+def is_clock(name: str) -> bool:
+    """Whether a file of a log says a clock only."""
+    placed = _placed(name)
+    return placed is not None and placed[0] == -placed[1] and name.endswith(".seg")
+
+
+def is_trimmed(listing: Listing) -> bool:
+    """Whether retention has removed records from a log. One that was emptied forgets that there were any, one that was trimmed
+    keeps their running maximum."""
+    placed = _placed(listing.base) if listing.base else None
+    return placed is not None and placed[2] > BEGINNING
+
+
+def reaches(name: str) -> int:
+    """Up to which offset a file of a log speaks of records; 0 if it is none.
+
+    >>> reaches(segment_name(3, 7, 5, BEGINNING)), reaches("stream.json")
+    (7, 0)
+    """
+    placed = _placed(name)
+    return -placed[1] if placed else 0
 
 
 def arrange(names: Iterable[str]) -> Listing:

@@ -15,12 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import OffsetGone, StreamError, StreamFinished, UnknownName
+from hayase.core.errors import DamagedState, OffsetGone, StreamError, StreamFinished, UnknownName
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable, upkeep
 from hayase.streams.directory import LogDirectory, Tail
 from hayase.streams.event_time import event_times
 from hayase.streams.evolution import DECLARATION, Kept, kept_in, reconcile, under
+from hayase.streams.home_format import begin_home, check_home
 from hayase.streams.index import Entry, Index, segment_name
 from hayase.streams.segments import (
     Segment,
@@ -76,6 +77,7 @@ class StreamLog:
     @classmethod
     def open(cls, home: Path, name: str) -> StreamLog:
         """The log of a stream that exists; UnknownName otherwise."""
+        check_home(home)
         kept = kept_in(_path(home, name))
         if kept is None:
             known = [each.parent.name for each in (home / "streams").glob("*/stream.json")]
@@ -85,11 +87,13 @@ class StreamLog:
     @classmethod
     def ensure(cls, home: Path, declaration: StreamDeclaration) -> StreamLog:
         """The log of a declared stream, created or brought up to its declaration; SchemaMismatch if that cannot be."""
+        check_home(home)
         log = cls(home, declaration)
         kept = kept_in(log.path)
         if kept is not None and kept.declaration == declaration:
             return log
         try:
+            begin_home(home)
             durable.make_directory(log._directory.staging)
             with log._directory.writing():
                 kept = kept_in(log.path) or Kept(declaration)
@@ -108,9 +112,13 @@ class StreamLog:
         """
         log = cls(home, declaration)
         try:
+            begin_home(home)
             durable.make_directory(log._directory.staging)
             with log._directory.writing():
-                kept = kept_in(log.path)
+                try:
+                    kept = kept_in(log.path)
+                except DamagedState:  # it is written anew
+                    kept = None
                 if kept is None or mark is None or kept.mark != mark:
                     upkeep.clear(log._directory)
                     durable.write_atomic(log.path / DECLARATION, Kept(declaration, mark).as_bytes())
@@ -126,6 +134,10 @@ class StreamLog:
     def index(self) -> Index:
         """The log as it is now; cheap enough to be asked every few milliseconds."""
         return self._directory.index()
+
+    def look(self) -> Index:
+        """The log as it is now, by a look at its directory, whatever was seen before."""
+        return self._directory.listing().index
 
     def append(self, rows: pa.Table, *, now: int, producer: str | None = None, sequence: int | None = None) -> Appended:
         """Append records, durably. A producer's sequences grow: one not above the last is a repeat, and ignored."""

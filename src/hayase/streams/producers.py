@@ -13,10 +13,11 @@ import orjson
 
 from hayase.core.errors import StreamError
 from hayase.streams import durable
-from hayase.streams.index import Entry, Listing
+from hayase.streams.index import Entry, Listing, is_trimmed
+from hayase.streams.sealed import read_sealed, seal
 from hayase.streams.segments import Produced, read_trailer
 
-__all__ = ["FOLDED", "Producers", "last_of_each"]
+__all__ = ["FOLDED", "Producers", "folded_as_bytes", "folded_in", "last_of_each"]
 
 FOLDED = "producers.json"
 """The file for producers whose segments are gone; its offsets are the stream's."""
@@ -45,7 +46,7 @@ class Producers:
     def refresh(self, listing: Listing) -> None:
         """Learn what other writers have appended."""
         if not self._begun or listing.base != self._base:  # a new base: something was folded, or everything cleared
-            self._last = {each.producer: each for each in self._folded()}
+            self._last = {each.producer: each for each in self._folded(listing)}
             self._begun, self._base, self.upto = True, listing.base, listing.index.start
         for entry in reversed(listing.index.entries):
             if entry.next <= self.upto:
@@ -68,13 +69,13 @@ class Producers:
         trailer = read_trailer(self._directory / entry.name, self._stream)
         return [each.moved(entry.first) for each in trailer.producers]
 
-    def fold(self, entries: Iterable[Entry]) -> None:
-        """Make durable what segments remember that are about to be removed."""
-        folded = self._folded()
+    def fold(self, entries: Iterable[Entry], listing: Listing) -> None:
+        """Make durable what segments remember that are about to be removed. The file is written in any case: that it is
+        there tells that nothing is missing."""
+        folded = self._folded(listing)
         kept = last_of_each([*folded, *(each for entry in entries for each in self.of(entry))])
-        if kept != tuple(folded):
-            rows = [[each.producer, each.sequence, each.first, each.next] for each in kept]
-            durable.write_atomic(self._directory / FOLDED, orjson.dumps({"producers": rows}))
+        if kept != tuple(folded) or not (self._directory / FOLDED).exists():
+            durable.write_atomic(self._directory / FOLDED, folded_as_bytes(kept))
 
     def _take(self, appends: Iterable[Produced]) -> None:
         self._last.update((each.producer, each) for each in last_of_each([*self._known(appends), *appends]))
@@ -82,15 +83,28 @@ class Producers:
     def _known(self, appends: Iterable[Produced]) -> list[Produced]:
         return [self._last[each.producer] for each in appends if each.producer in self._last]
 
-    def _folded(self) -> list[Produced]:
-        path = self._directory / FOLDED
-        try:
-            return [Produced(*each) for each in orjson.loads(path.read_bytes())["producers"]]
-        except FileNotFoundError:
-            return []
-        except (ValueError, KeyError, TypeError) as error:
-            raise StreamError(
-                self._stream,
-                f'"{path}" of stream "{self._stream}" is damaged ({error}); put back a copy from a backup, or remove '
-                f"the file if no producer will repeat an append whose records retention has removed",
-            ) from error
+    def _folded(self, listing: Listing) -> list[Produced]:
+        return folded_in(self._directory, self._stream, listing)
+
+
+def folded_as_bytes(kept: Iterable[Produced]) -> bytes:
+    """The content of `FOLDED`."""
+    rows = [[each.producer, each.sequence, each.first, each.next] for each in kept]
+    return seal("producers", orjson.dumps({"producers": rows}))
+
+
+def folded_in(directory: Path, stream: str, listing: Listing) -> list[Produced]:
+    """What is remembered of removed segments; the file must be there where retention has removed some."""
+    path = directory / FOLDED
+    remedy = (
+        f"put back a copy from a backup, or run `hayase home repair {directory.parent.parent}` if no producer will repeat "
+        "an append whose records retention has removed"
+    )
+    try:
+        return [Produced(*each) for each in orjson.loads(read_sealed(path, "producers", remedy))["producers"]]
+    except FileNotFoundError:
+        if is_trimmed(listing):
+            raise StreamError(stream, f'the producers {path} of stream "{stream}" are missing; {remedy}') from None
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise StreamError(stream, f"the producers {path} cannot be read: {error}; {remedy}") from error

@@ -6,6 +6,7 @@ record in one file or the other, and an interruption leaves at most files that n
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hayase.core.times import BEGINNING
 from hayase.streams import durable
 from hayase.streams.directory import LogDirectory
 from hayase.streams.evolution import under
-from hayase.streams.index import Entry, Listing, base_name, segment_name
+from hayase.streams.index import Entry, Listing, base_name, is_clock, reaches, segment_name
 from hayase.streams.producers import FOLDED, last_of_each
 from hayase.streams.segments import Segment, open_segment, read_trailer, unwritten, write_segment
 
@@ -75,7 +76,7 @@ def trim(directory: LogDirectory, retention: Retention, keep_from: int, now: int
             listing = directory.listing()
             going = list(_too_old_or_too_much(directory, listing.index.entries, retention, keep_from, now))
             if going:
-                directory.producers.fold(going)
+                directory.producers.fold(going, listing)
                 # The clock of all: what files without records have said must outlive them, too.
                 _rebase(directory, listing, going[-1].next, going[-1].running_max, listing.index.clock)
                 directory.forget()
@@ -88,12 +89,21 @@ def trim(directory: LogDirectory, retention: Retention, keep_from: int, now: int
 def clear(directory: LogDirectory) -> None:
     """Remove all records, as if there had never been any, except that offsets go on; only while writing.
 
-    If it is interrupted it must be repeated: clock and producers may be gone before the records are.
+    If it is interrupted it must be repeated: clock and producers may be gone before the records are. Files may be missing: this
+    is how the output of a stage is mended.
     """
-    listing = directory.listing()
-    for name in listing.clocks:  # before the new base, whose clock they would overrule
-        durable.remove(directory.path / name)
-    _rebase(directory, listing, listing.index.next, BEGINNING, BEGINNING)
+    names = os.listdir(directory.path)
+    end = max([directory.head().next, *map(reaches, names)])
+    directory.begin_head(end)
+    placed = [each for each in names if reaches(each) == end]
+    for name in placed:  # before the new base, whose clock they would overrule
+        if is_clock(name):
+            durable.remove(directory.path / name)
+    base, bases = base_name(end, BEGINNING, BEGINNING), [each for each in placed if each.endswith(".base")]
+    for name in bases:
+        durable.rename(directory.path / name, directory.path / base)
+    if not bases:
+        durable.create_empty(directory.path / base)
     durable.remove(directory.path / FOLDED)
     _sweep(directory)
     durable.fsync_directory(directory.path)

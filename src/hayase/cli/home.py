@@ -1,0 +1,160 @@
+"""The commands `hayase home`: show, verify, repair, upgrade. They are about files, whatever the pipeline computes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hayase.cli.places import DEFAULT
+from hayase.core.errors import HayaseError
+
+if TYPE_CHECKING:
+    from hayase.engine.home import Home
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Look after the directory of a pipeline: show, verify, repair, upgrade.",
+    epilog="Example: [cyan]hayase home verify[/]",
+    no_args_is_help=True,
+)
+
+Place = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="HOME", help="The home; without it, the one that ./pipeline.yaml names.", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="A JSON object instead of text.")]
+
+
+@app.command()
+def show(home: Place = None, json: Json = False) -> None:
+    """Show the format of a home, and how much lies where.
+
+    Example: [cyan]hayase home show[/]
+    """
+    from hayase.streams.home_format import format_of
+
+    found = _home(home)
+    number = format_of(found.path)
+    sizes = {each.name: _size(each) for each in sorted(found.path.iterdir()) if each.is_dir()}
+    mode = found.path.stat().st_mode & 0o777
+    about = {"home": str(found.path), "format": number, "mode": f"{mode:04o}", "bytes": sizes}
+    if json:
+        _write(about)
+        return
+    who = "its owner only" if not mode & 0o077 else f"others too (mode {mode:04o})"
+    typer.echo(f"{found.path}\nformat {number}, open to {who}")
+    for name, size in sizes.items():
+        typer.echo(f"  {name:<12} {size:>14,} bytes")
+
+
+@app.command()
+def verify(home: Place = None, json: Json = False) -> None:
+    """Read and check every file that a home trusts; the exit code is 1 if something is wrong.
+
+    Each finding says what to do. The pipeline may run meanwhile.
+
+    Example: [cyan]hayase home verify[/]
+    """
+    from hayase.engine.verification import verify as findings_of
+
+    found = _home(home)
+    findings = list(findings_of(found))
+    if json:
+        _write({"home": str(found.path), "findings": [each.as_json() for each in findings]})
+    elif findings:
+        for each in findings:
+            typer.echo(f"{each.path}\n  {each.problem}\n  what to do: {each.remedy}")
+    else:
+        typer.echo(f"{found.path} is sound")
+    if findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    home: Place = None,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="STREAM",
+            help="Go on without records that are missing at the end of this stream; its readers begin anew.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write again what is lost and known from elsewhere; give up lost records of streams that are named.
+
+    Example: [cyan]hayase home repair[/]
+
+    When the last files of a stream are lost: [cyan]hayase home repair --accept-loss orders[/]
+    """
+    from hayase.engine.repairs import accept_loss as accepted
+    from hayase.engine.repairs import rewrite
+
+    found = _home(home)
+    with found.lock():
+        done = list(rewrite(found)) if not accept_loss else []
+        for name in accept_loss or ():
+            lost, anew = accepted(found, name)
+            told = f"; {', '.join(anew)} will begin anew from earliest in the next run" if anew else ""
+            done.append(f'stream "{name}" goes on without {lost} lost records{told}')
+    typer.echo("\n".join(done) or "nothing can be written again; `hayase home verify` tells what is wrong")
+
+
+@app.command()
+def upgrade(home: Place = None) -> None:
+    """Bring a home that an earlier version wrote to the format of this version.
+
+    Stop the pipeline and all who append first, and keep a copy. If it is interrupted, run it again.
+
+    Example: [cyan]hayase home upgrade[/]
+    """
+    from hayase.engine.migrations import upgrade as upgraded
+
+    found = _home(home)
+    done = upgraded(found)
+    if done.before == done.after:
+        typer.echo(f"{found.path} has format {done.after} already")
+    else:
+        typer.echo(
+            f"{found.path} has format {done.after} now (it had {done.before}); {done.files} files were rewritten"
+        )
+
+
+def _home(path: Path | None) -> Home:
+    """The home that is meant, which must be a directory."""
+    from hayase.core.pipeline_file import read_pipeline
+    from hayase.engine.home import Home
+
+    if path is None:
+        if not DEFAULT.exists():
+            raise HayaseError("there is no pipeline.yaml here; name the home")
+        read = read_pipeline(DEFAULT)
+        path = Path(read.home or read.declaration.name)
+    if not path.is_dir():
+        raise HayaseError(f'there is no directory "{path}"; name the home of a pipeline')
+    return Home(path.absolute())
+
+
+def _size(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # whoever is at work has removed it
+            continue
+    return total
+
+
+def _write(about: object) -> None:
+    import orjson
+
+    sys.stdout.write(orjson.dumps(about, option=orjson.OPT_INDENT_2).decode() + "\n")
+    sys.stdout.flush()

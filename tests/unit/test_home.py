@@ -1,0 +1,393 @@
+"""The home of a pipeline: its format and upgrades, who may read it, who holds it, and files that are missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import every_file
+import hayase as hy
+from hayase.core.errors import DamagedState, FormatMismatch, HayaseError, StreamError
+from hayase.core.stages import MAIN, OPERATIONS
+from hayase.engine import definitions, reducing
+from hayase.engine.heads import DEFINITIONS, Head, head_of
+from hayase.engine.home import Home
+from hayase.engine.manifests import Commits
+from hayase.engine.migrations import MIGRATIONS, upgrade
+from hayase.engine.verification import verify
+from hayase.streams import StreamLog, durable
+from hayase.streams.home_format import FORMAT, FORMAT_FILE, format_of, write_format
+from interruptions import room_for_homes
+
+if TYPE_CHECKING:
+    from command_line import Command
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    with room_for_homes() as place, durable.thrown_away():
+        yield place
+
+
+@pytest.fixture(scope="module")
+def laid_out() -> Iterator[Path]:
+    """A home with a file of every kind, to be copied."""
+    with room_for_homes() as place, durable.thrown_away():
+        every_file.history(place / "shop")
+        yield place / "shop"
+
+
+@pytest.fixture
+def shop(laid_out: Path, room: Path) -> hy.Pipeline:
+    reducing.forget_kernels()
+    shutil.copytree(laid_out, room / "shop")
+    return every_file.opened(room / "shop")
+
+
+# ------------------------------------------------------------------------------------------------------------ format
+def unpacked(number: int, place: Path) -> dict[str, dict[str, list[str]]]:
+    """Unpack the home of a format; what it answers, and what it answers later."""
+    with tarfile.open(FIXTURES / f"home-format-{number}.tar.gz") as archive:
+        archive.extractall(place, filter="data")
+    found: dict[str, dict[str, list[str]]] = json.loads((place / "answers.json").read_text())
+    return found
+
+
+def test_every_format_has_a_migration_and_a_fixture_of_the_one_before() -> None:
+    assert sorted(MIGRATIONS) == list(range(2, FORMAT + 1))
+    assert all((FIXTURES / f"home-format-{number - 1}.tar.gz").exists() for number in MIGRATIONS)
+
+
+@pytest.mark.parametrize("number", range(1, FORMAT))
+def test_a_home_of_an_older_format_is_refused_then_upgraded_and_goes_on(
+    number: int, room: Path, hayase_: Command
+) -> None:
+    expected = unpacked(number, room)
+    home = room / "shop" / "home"
+    pipeline = every_file.opened(room / "shop")
+    for refused in (
+        lambda: pipeline.run_until_idle(spark=False),
+        lambda: pipeline.append("orders", []),
+        lambda: StreamLog.open(home, "orders"),
+        lambda: pipeline.progress(),
+    ):
+        with pytest.raises(FormatMismatch, match=f"hayase home upgrade {home}"):
+            refused()
+    assert hayase_("home", "verify", home).code == 1
+    assert f"has format {FORMAT} now (it had {number})" in hayase_("home", "upgrade", home).out
+    assert "already" in hayase_("home", "upgrade", home).out
+    assert "is sound" in hayase_("home", "verify", home).out
+    assert every_file.answers(pipeline) == expected["now"]
+    every_file.later(pipeline)
+    assert every_file.answers(pipeline) == expected["later"]
+    assert "is sound" in hayase_("home", "verify", home).out
+    assert not stat.S_IMODE(home.stat().st_mode) & 0o077
+
+
+class _Killed(BaseException):
+    pass
+
+
+def test_an_upgrade_interrupted_anywhere_is_run_again(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked(1, room)
+    steps = 0
+
+    def count(step: str) -> None:
+        nonlocal steps
+        steps += 1
+
+    monkeypatch.setattr(durable, "reached", count)
+    shutil.copytree(room / "shop", room / "whole")
+    upgrade(Home(room / "whole" / "home"))
+    assert steps > 40
+    for number in range(0, steps, 7):
+        place = room / f"killed at {number}"
+        shutil.copytree(room / "shop", place)
+        left = number
+
+        def die(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _Killed(step)
+
+        monkeypatch.setattr(durable, "reached", die)
+        home = Home(place / "home")
+        with pytest.raises(_Killed):
+            upgrade(home)
+        monkeypatch.setattr(durable, "reached", lambda step: None)
+        if format_of(home.path) != FORMAT:
+            with pytest.raises(FormatMismatch, match="hayase home upgrade"):
+                every_file.opened(place).progress()
+            upgrade(home)
+        assert not list(verify(home))
+        assert not [each for each in place.rglob("*.tmp") if each.is_file()]
+        assert _contents(home.path) == _contents(room / "whole" / "home")
+        shutil.rmtree(place)
+
+
+def _contents(home: Path) -> dict[str, bytes]:
+    """What is in the files of a home, but for those that say who held something."""
+    return {
+        str(path.relative_to(home)): path.read_bytes()
+        for path in home.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
+
+
+def test_what_cannot_be_read_is_not_upgraded(room: Path) -> None:
+    unpacked(1, room)
+    home = room / "shop" / "home"
+    damaged = home / "streams" / "orders" / "stream.json"
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    before = _contents(home)
+    with pytest.raises(DamagedState, match="nothing was changed"):
+        upgrade(Home(home))
+    assert _contents(home) == before
+
+
+def test_a_newer_format_is_refused(shop: hy.Pipeline, hayase_: Command) -> None:
+    write_format(shop.home.path, FORMAT + 1)
+    for refused in (lambda: shop.run_until_idle(spark=False), lambda: shop.append("orders", [])):
+        with pytest.raises(FormatMismatch, match=f"has format {FORMAT + 1}, .* use the version that wrote it"):
+            refused()
+    assert hayase_("home", "upgrade", shop.home.path).code == 1
+
+
+def test_a_format_that_is_lost_is_found_again(shop: hy.Pipeline, hayase_: Command) -> None:
+    expected = every_file.answers(shop)
+    (shop.home.path / FORMAT_FILE).unlink()
+    with pytest.raises(FormatMismatch, match="hayase home upgrade"):
+        shop.run_until_idle(spark=False)
+    assert hayase_("home", "upgrade", shop.home.path).code == 0
+    assert every_file.answers(shop) == expected
+
+
+def test_a_home_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    pipeline = hy.Pipeline("shop", home=tmp_path / "home")
+    pipeline.stream("orders", schema="time timestamp", time="time")
+    with pytest.raises(HayaseError, match="is no directory"):
+        pipeline.append("orders", [{"time": "2026-01-01T00:00:00Z"}])
+
+
+# ------------------------------------------------------------------------------------------------------------ privacy
+def test_nobody_else_gets_into_a_home(room: Path) -> None:
+    mask = os.umask(0o022)
+    try:
+        pipeline = every_file.history(room / "shop")
+    finally:
+        os.umask(mask)
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in [pipeline.home.path, *pipeline.home.path.rglob("*")]}
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o077} == {}
+    assert os.umask(mask) == mask
+
+
+def test_a_home_that_was_shared_on_purpose_stays_shared(room: Path) -> None:
+    home = room / "shop" / "home"
+    home.mkdir(parents=True)
+    home.chmod(0o2770)
+    mask = os.umask(0o022)
+    try:
+        every_file.history(room / "shop")
+    finally:
+        os.umask(mask)
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in home.rglob("*") if "tables" not in path.parts}
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o007 or mode & 0o060 != 0o060} == {}
+    stores = (path for path in home.glob("tables/*/*"))  # which RocksDB makes: others may read them
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o047 for path in stores} == {0o040}
+
+
+def test_an_existing_empty_directory_becomes_private(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    pipeline = hy.Pipeline("shop", home=tmp_path)
+    pipeline.stream("orders", schema="time timestamp", time="time")
+    pipeline.append("orders", [{"time": "2026-01-01T00:00:00Z"}])
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
+# ------------------------------------------------------------------------------------------------------------ the lock
+def test_to_ask_whether_a_home_is_held_does_not_hold_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert not home.is_locked()
+    with home.lock():
+        pass
+    # one who asks, over and over, while another starts again and again
+    asking = "import sys\nfrom pathlib import Path\nfrom hayase.engine.home import Home\nprint(flush=True)\n"
+    asking += "while True: Home(Path(sys.argv[1])).is_locked()"
+    with subprocess.Popen([sys.executable, "-c", asking, str(home.path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for _ in range(300):
+            with home.lock():
+                assert home.is_locked()
+            assert not home.is_locked()
+        process.kill()
+
+
+# ------------------------------------------------------------------------------------------------------------ missing files
+Removal = Callable[[Path], Path]
+
+
+def _newest(pattern: str) -> Removal:
+    return lambda home: max(home.glob(pattern))
+
+
+def _everything(pattern: str) -> Removal:
+    return lambda home: home / pattern
+
+
+def _state_file(home: Path) -> Path:
+    return max((home / "state" / MAIN).iterdir())
+
+
+REMEDIES = [
+    pytest.param(
+        _newest("streams/orders/*.seg"), "home repair {home} --accept-loss orders", id="last segment of an input"
+    ),
+    pytest.param(_newest("streams/spend/*[0-9a-f].seg"), "reset spend --from earliest", id="last segment of an output"),
+    pytest.param(_newest(f"commits/{MAIN}/*.json"), "reset --all --from earliest", id="newest manifest"),
+    pytest.param(
+        _newest(f"commits/{OPERATIONS}/*.json"), "reset --all --from earliest", id="newest manifest of operations"
+    ),
+    pytest.param(_everything("commits"), "reset --all --from earliest", id="all manifests"),
+    pytest.param(_newest("definitions/*.json"), "reset --all --from earliest", id="newest definition"),
+    pytest.param(_state_file, "reset {stage} --from earliest", id="a state file"),
+    pytest.param(_newest("streams/spend/stream.json"), "home repair {home}", id="declaration of an output"),
+    pytest.param(_newest("streams/orders/stream.json"), "home repair {home}", id="declaration of an input"),
+    pytest.param(_newest("streams/pings/producers.json"), "home repair {home}", id="producers"),
+    pytest.param(_newest("streams/pings/*.base"), None, id="the base of a trimmed log"),
+]
+
+
+@pytest.mark.parametrize(("removal", "remedy"), REMEDIES)
+def test_a_missing_file_is_named_and_the_remedy_works(
+    shop: hy.Pipeline, removal: Removal, remedy: str | None, hayase_: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shop.home.path.parent
+    gone = removal(shop.home.path)
+    copy = directory / "copy"
+    shutil.copytree(shop.home.path, copy)
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    reducing.forget_kernels()
+    with pytest.raises(HayaseError) as caught:  # also after more was appended
+        every_file.later(shop)
+    told = str(caught.value)
+    named = gone.parent if gone.suffix in (".seg", ".base") else gone
+    assert str(named) in told
+    assert "put " in told
+    assert hayase_("home", "verify", shop.home.path).code == 1
+    # the file comes back
+    damaged = directory / "damaged"
+    shutil.copytree(shop.home.path, damaged)
+    kept = copy / gone.relative_to(shop.home.path)
+    shutil.copytree(kept, gone, dirs_exist_ok=True) if kept.is_dir() else shutil.copy(kept, gone)
+    assert hayase_("home", "verify", shop.home.path).out.endswith("is sound\n")
+    every_file.later(shop)
+    expected = every_file.answers(shop)
+    if remedy is None:
+        return
+    # there is no copy
+    shutil.rmtree(shop.home.path)
+    damaged.rename(shop.home.path)
+    stage = told.partition('stage "')[2].partition('"')[0]
+    command = remedy.format(home=shop.home.path, stage=stage)
+    assert f"`hayase {command}`" in told
+    monkeypatch.chdir(directory)
+    assert hayase_(*command.split(" ")).code == 0
+    for _ in range(10):  # a state file holds pieces of several stages
+        reducing.forget_kernels()
+        try:
+            every_file.later(shop)
+        except DamagedState as error:
+            again = str(error).partition("begin anew: `hayase ")[2].partition("`")[0]
+            assert hayase_(*again.split(" ")).code == 0
+        else:
+            break
+    assert hayase_("home", "verify", shop.home.path).out.endswith("is sound\n")
+    found = every_file.answers(shop)
+    if "accept-loss" not in command:
+        for name in ("orders", "large", "spend", "purchases"):
+            assert found[name] == expected[name]
+
+
+def test_a_log_that_is_shorter_takes_no_more_records(shop: hy.Pipeline) -> None:
+    max((shop.home.path / "streams" / "orders").glob("*.seg")).unlink()
+    with pytest.raises(StreamError, match=r"ends before record 39, and had 40: .* --accept-loss orders"):
+        shop.append("orders", [{"time": "2026-01-01T00:00:59Z", "id": "x", "user": "a", "amount": 1}])
+
+
+def test_a_log_that_lost_its_head_as_well_is_noticed_by_its_readers(shop: hy.Pipeline) -> None:
+    """After a loss of power the head may not be known."""
+    directory = shop.home.path / "streams" / "orders"
+    (directory / "lock").unlink()
+    max(directory.glob("*.seg")).unlink()
+    with pytest.raises(DamagedState, match=r"has read stream \"orders\" up to record 40, .* ends before record 39"):
+        shop.run_until_idle(spark=False)
+
+
+def test_a_finish_that_is_missing_is_noticed(shop: hy.Pipeline) -> None:
+    every_file.later(shop)
+    max((shop.home.path / "streams" / "orders").glob("*.seg")).unlink()
+    with pytest.raises(StreamError, match="clock"):
+        shop.append("orders", [{"time": "2026-01-01T00:00:59Z", "id": "x", "user": "a", "amount": 1}])
+
+
+@pytest.mark.parametrize("stream", ["_dead", "_settled"])
+def test_lost_dead_letters_keep_their_numbers(shop: hy.Pipeline, stream: str, hayase_: Command) -> None:
+    log = StreamLog.open(shop.home.path, stream)
+    end = log.index().next
+    max(log.path.glob("*.seg")).unlink()
+    with pytest.raises(StreamError, match=f"--accept-loss {stream}"):
+        shop.replay(stage="append", edit=lambda record: {**record, "amount": 1})
+    assert hayase_("home", "repair", shop.home.path, "--accept-loss", stream).code == 0
+    assert StreamLog.open(shop.home.path, stream).index().next >= end
+    every_file.later(shop)
+    assert not list(verify(shop.home))
+
+
+def test_heads_tell_what_is_the_newest(shop: hy.Pipeline) -> None:
+    shutil.rmtree(shop.home.path / "heads")  # witnesses only: nothing needs them
+    every_file.later(shop)
+    assert head_of(shop.home, DEFINITIONS).version == definitions.latest_version(shop.home)
+    for lane in (MAIN, OPERATIONS):
+        newest = Commits(shop.home, lane).latest()
+        assert head_of(shop.home, lane) == Head(newest.version, newest.offset.definition)
+
+
+def test_an_output_that_was_never_published_is_noticed(shop: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies when the manifest is there and nothing else; then a file of `staged` goes."""
+    every_file._append(shop, 36, 1, 10)
+
+    class Dead(BaseException):
+        pass
+
+    publish = StreamLog.publish
+
+    def die(self: StreamLog, staged: Path, *arguments: Any, **options: Any) -> object:
+        if staged.exists():
+            raise Dead
+        return publish(self, staged, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamLog, "publish", die)
+        with pytest.raises(Dead):
+            every_file.run(shop)
+    parts = list(shop.home.staged(MAIN).glob("*.seg"))
+    assert parts
+    for each in parts:
+        each.unlink()
+    with pytest.raises(DamagedState, match=r"wrote up to \d+: a file in .*staged/main"):
+        every_file.run(shop)
