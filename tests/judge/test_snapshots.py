@@ -151,7 +151,7 @@ def check_stream(reference: Reference, case: Case, query: Query, verdict: Verdic
         assert difference(one, other) == ([], []), f"{query.name} at {instant}: (surplus, missing)"
 
 
-@SOME
+@FEWER
 @given(cases(streaming=True), plans())
 def test_a_stream_is_told_by_the_snapshots(case: Case, plan: Plan) -> None:
     """Istream, Dstream and Rstream of any query, over streams, relations and streams of other queries."""
