@@ -386,7 +386,9 @@ class TestServe:
         monkeypatch.delenv("HAYASE_TOKEN", raising=False)
         (shop / "empty").touch()
         assert hayase_("run", "--token-file", "empty").code == 2
-        assert 'there is no token in "empty"' in hayase_("run", "--serve", "--token-file", "empty").err
+        said = hayase_("run", "--serve", "--token-file", "empty").err
+        assert 'there is no token in "empty"' in said
+        assert "empty can be read by others: `chmod 600 empty`" in said
         assert 'cannot be read from "no"' in hayase_("run", "--serve", "--token-file", "no").err
         assert "there is no token; give one" in hayase_("run", "--address", "0.0.0.0:0").err
         assert "is no address to serve at" in hayase_("run", "--address", "here").err

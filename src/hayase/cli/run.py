@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hayase.cli.places import DEFAULT
-from hayase.cli.terminal import HomeOption, Master, PipelineFile, Verbose, is_verbose, output
+from hayase.cli.terminal import HomeOption, Master, PipelineFile, Verbose, errors, is_verbose, output
 from hayase.console.stopping import Stopping
 from hayase.core.errors import HayaseError
 
@@ -130,6 +130,8 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
+        if file.stat().st_mode & 0o077:
+            errors().print(f"{file} can be read by others: `chmod 600 {file}`", style="yellow", markup=False)
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError) as error:
         raise HayaseError(f'the token cannot be read from "{file}": {error}; check the name') from error

@@ -74,9 +74,10 @@ class Head:
     def missing_from(self, index: Index) -> str | None:
         """What an index lacks that the log has had; None if nothing."""
         if index.next < self.next:
-            return f"the log ends before record {index.next}, and had {self.next}: the files of the others are missing"
+            files = f"{index.next:020d}-*.seg and those behind it, up to record {self.next},"
+            return f"the log ends before record {index.next}, and had {self.next}: {files} are missing"
         if index.clock < self.clock or index.running_max < self.running_max:
-            return f"the file that told its clock at record {index.next} is missing"
+            return f"the file that told its clock, {index.next:020d}-{index.next:020d}-*.seg, is missing"
         return None
 
 
