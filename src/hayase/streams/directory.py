@@ -109,7 +109,7 @@ class LogDirectory:
         """About how many there are: as many as there were at the last look, and those that this writer has added."""
         self._turn = threading.Lock()
         self._owner = (os.getpid(), uuid.uuid4().bytes)
-        self._held = -1
+        self._held, self._lock_file = -1, -1
         self._headed: Head | None = None
 
     def index(self) -> Index:
@@ -261,8 +261,11 @@ class LogDirectory:
     def _was_last(self, descriptor: int) -> bool:
         if self._owner[0] != os.getpid():
             self._owner = (os.getpid(), uuid.uuid4().bytes)
-        mine = self._owner[1]
-        if os.pread(descriptor, len(mine), 0) == mine:
+        mine, which = self._owner[1], os.fstat(descriptor).st_ino
+        same, self._lock_file = self._lock_file in (-1, which), which
+        if not same:  # a copy of the log was put in its place
+            self.producers, self._looked = Producers(self.path, self.stream), None
+        if same and os.pread(descriptor, len(mine), 0) == mine:
             return True
         os.pwrite(descriptor, mine, 0)
         return False
