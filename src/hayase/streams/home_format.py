@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from hayase.core.errors import DamagedState, FormatMismatch
+from hayase.core.system_errors import explained
 from hayase.streams import durable
 from hayase.streams.sealed import read_sealed, seal
 
@@ -55,9 +56,7 @@ def check_home(home: Path) -> bool:
     except FileNotFoundError:
         pass
     except NotADirectoryError as error:
-        raise FormatMismatch(
-            f"{home} is no directory and cannot be the home of a pipeline; name another one"
-        ) from error
+        raise explained(error) or error from error
     else:
         which = (status.st_mtime_ns, status.st_ino)
         if _checked.get(home) == which:
