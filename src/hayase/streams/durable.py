@@ -136,8 +136,11 @@ def make_directory(directory: Path, mode: int | None = None) -> None:
     if parent != directory:
         try:
             fsync_directory(parent)
-        except PermissionError:
-            if not there:  # one of its parents that was there before us, and that we may not read
+        except OSError as error:
+            unsynced = isinstance(error, Unsynced) and error.errno not in (errno.EROFS, errno.EINVAL)
+            if (
+                unsynced or not there
+            ):  # else a parent that was there before us, and that we may not open, or is read-only
                 raise
     if _lasting:
         _synced.add(directory)
