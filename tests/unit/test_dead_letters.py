@@ -21,6 +21,7 @@ from hayase.core.errors import DamagedState, DeclarationError, HayaseError, Home
 from hayase.engine import letter_settling, letters
 from hayase.engine.letter_edits import by_jq, in_turn, one_by_one, setting_texts
 from hayase.engine.letters import Filter, Group, Letters, spent
+from hayase.engine.upkeep import keep_house
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead import DEAD, SETTLED, dead_table
 from hayase.streams.sealed import seal
@@ -495,3 +496,19 @@ def test_a_flood_of_letters_takes_little_room(tmp_path: Path) -> None:
     StreamLog.ensure(tmp_path, DEAD).append(rows, now=NOW)
     assert sum(each.stat().st_size for each in (tmp_path / "streams" / "_dead").glob("*.seg")) < 1_000_000
     assert Letters(tmp_path).count() == 50_000
+
+
+def test_housekeeping_removes_old_letters_and_then_what_became_of_them(shop: Trial) -> None:
+    for lot in range(3):
+        write(shop.home.path, "large", "orders", [None], now=NOW + lot * 60 * DAY)
+    of(shop).drop(Filter.of(0, 1, 2))
+    shop.run()
+    keep_house(shop.home, NOW + 160 * DAY)
+    letters_ = of(shop)
+    assert letters_.bounds() == (2, 3)
+    assert letters_.get(2).fate.state == "dropped"
+    keep_house(shop.home, NOW + 400 * DAY)
+    assert of(shop).bounds() == (3, 3)
+    keep_house(shop.home, NOW + 401 * DAY)
+    settled = StreamLog.open(shop.home.path, SETTLED.name).index()
+    assert (settled.start, settled.next) == (3, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -128,3 +130,17 @@ def test_keys_always_or_never() -> None:
     shared.push([1], keys=["a"])
     with pytest.raises(DeclarationError, match="cannot be mixed"):
         shared.push([1])
+
+
+def test_a_decimal_that_arrow_cannot_hold_overflows() -> None:
+    small = Decimal("1e-10000000")
+    tiny = user_aggregate(
+        "tiny",
+        lift=bool,
+        combine=lambda a, b: b,
+        lower=lambda x: small if x else Decimal("1.5"),
+        result=pa.decimal128(10, 2),
+    )
+    (answers,) = SharedWindows([1], [tiny]).push([0, 1])
+    assert answers["tiny"].to_pylist() == [Decimal("1.50"), None]
+    assert answers.overflowed["tiny"].tolist() == [1]

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
+from hayase.core.numbers import fits_arrow
 from hayase.core.rooms import room
 
 __all__ = [
@@ -446,9 +447,13 @@ def _lift_objects(aggregate: Aggregate, columns: Sequence[pa.Array], present: np
 def _lower_objects(aggregate: Aggregate, partials: Partials, result: pa.DataType) -> tuple[pa.Array, np.ndarray]:
     values: list[Any] = []
     overflowed: list[int] = []
+    decimal = pa.types.is_decimal(result)
     for row, made in enumerate(partials.words[0]):
         try:
-            values.append(aggregate.lower(made))
+            value = aggregate.lower(made)
+            if decimal and not fits_arrow((value,)):  # somebody's own aggregate may give any number
+                raise AggregateOverflow(value, "a decimal of 38 digits")
+            values.append(value)
         except AggregateOverflow:
             overflowed.append(row)
             values.append(None)
