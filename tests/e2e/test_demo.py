@@ -14,7 +14,7 @@ import pytest
 def test_the_demo_ends_by_itself_and_adds_up(tmp_path: Path) -> None:
     hayase = str(Path(sys.executable).with_name("hayase"))
     command = [hayase, "demo", "--fast", "--plain", "--home", str(tmp_path / "home")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "starting Spark" in done.stdout
     assert f"hayase dead list --grouped --home {tmp_path / 'home'}" in done.stdout

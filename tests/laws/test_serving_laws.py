@@ -83,7 +83,7 @@ def test_the_description_tells_the_truth(served: Shop, mode: schemathesis.Genera
             # what a table's key has as parts, and what is a cursor, is not in the description; that every route asks for
             # the token is told in test_serving_guard.py
             case.call_and_validate(
-                timeout=60, headers=headers, excluded_checks=[positive_data_acceptance, ignored_auth]
+                timeout=600, headers=headers, excluded_checks=[positive_data_acceptance, ignored_auth]
             )
 
         with contextlib.suppress(Unsatisfiable):  # a route without parameters cannot be asked wrongly

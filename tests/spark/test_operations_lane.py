@@ -38,7 +38,7 @@ def events(first: int, last: int) -> list[dict[str, Any]]:
     return [{"at": at, "user": dice.choice("abc"), "amount": dice.choice(amounts)} for at in range(first, last)]
 
 
-def until(condition: Callable[[], bool], lanes: Lanes, patience: float = 120.0) -> None:
+def until(condition: Callable[[], bool], lanes: Lanes, patience: float = 1200.0) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         lanes.check()

@@ -25,7 +25,7 @@ from hayase.engine.home import Home
 from hayase.engine.manifests import Commits, Manifest
 
 pytestmark = pytest.mark.spark
-PATIENCE = 180.0
+PATIENCE = 1200.0
 HAYASE = str(Path(sys.executable).with_name("hayase"))
 DEMO = """
 import sys
@@ -67,7 +67,7 @@ def committed(home: Path, lane: str) -> Manifest:
 
 
 def hayase(*words: str) -> None:
-    done = subprocess.run([HAYASE, *words], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([HAYASE, *words], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

@@ -150,7 +150,7 @@ class TestCompletion:
         asked = {"_HAYASE_COMPLETE": "complete_bash", "COMP_WORDS": "hayase streams tail ", "COMP_CWORD": "3"}
         done = subprocess.run(
             [sys.executable, "-c", script], env={**os.environ, **asked}, cwd=shop, capture_output=True, text=True,
-            check=True, timeout=60,
+            check=True, timeout=600,
         )  # fmt: skip
         assert not set(done.stderr.split()) & {"pyspark", "duckdb", "numba", "pandas", "pyarrow", "sqlglot"}
         assert "spree" in done.stdout.split()

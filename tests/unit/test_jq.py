@@ -334,7 +334,7 @@ def test_it_does_not_survive_its_parent(state: str) -> None:
         assert parent.stdout is not None
         process: Any = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    psutil.wait_procs([process], timeout=30)
+    psutil.wait_procs([process], timeout=600)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 

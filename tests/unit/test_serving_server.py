@@ -48,7 +48,7 @@ def events(lines: Iterator[str]) -> Iterator[Event]:
 
 @contextlib.contextmanager
 def listening(made: Shop, path: str, **headers: str) -> Iterator[Iterator[Event]]:
-    with httpx.stream("GET", made.server.url + path, headers=headers, timeout=60, trust_env=False) as answer:
+    with httpx.stream("GET", made.server.url + path, headers=headers, timeout=600, trust_env=False) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield events(answer.iter_lines())
@@ -231,7 +231,7 @@ def test_a_home_without_a_pipeline(tmp_path: Path) -> None:
 def test_what_is_no_request_is_hung_up_on(quick: Shop, sent: bytes) -> None:
     address = quick.server.address
     with (
-        socket.create_connection((address.host, address.port), timeout=60) as raw,
+        socket.create_connection((address.host, address.port), timeout=600) as raw,
         contextlib.suppress(ConnectionError),
     ):
         raw.sendall(sent)

@@ -120,7 +120,7 @@ class Lanes:
                 for lane in self._lanes.values():
                     lane.count_slots()
                 self._tell_condition()
-            elif self.condition.state in ("starting", "recovering"):
+            elif self.condition.state in ("starting", "recovering") or self._trouble() is not None:
                 self._tell_condition()
 
     def _tell_condition(self) -> None:
@@ -137,9 +137,12 @@ class Lanes:
             self.condition = condition
             self._on_condition(condition)
 
+    def _trouble(self) -> str | None:
+        """Why a lane is being started again, as long as it has not committed anything since."""
+        return next((lane.trouble for lane in list(self._lanes.values()) if lane.trouble is not None), None)
+
     def _state(self) -> tuple[State, str | None]:
-        lanes = list(self._lanes.values())
-        trouble = next((lane.trouble for lane in lanes if lane.trouble is not None), None)
+        lanes, trouble = list(self._lanes.values()), self._trouble()
         if trouble is not None:
             return "recovering", trouble
         if self.condition.state == "starting" and not (any(each.has_committed for each in lanes) or self.is_idle()):
