@@ -107,7 +107,8 @@ def _signals() -> list[Fault]:
     for part in PARTS:
         ends = part in ENDING
         found.append(Fault(f"kill {part}", partial(_strike, signal.SIGKILL, part), ends))
-        found.append(Fault(f"stop {part}", partial(_strike, signal.SIGTERM, part), ends))
+        stop = LiveRound.stop if part == "driver" else partial(_strike, signal.SIGTERM, part)
+        found.append(Fault(f"stop {part}", stop, ends))
         found.append(Fault(f"pause {part}", partial(_pause, part), False))
     return [*found, Fault("interrupt tree", partial(_strike, signal.SIGINT, "tree"), True)]
 

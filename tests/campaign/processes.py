@@ -37,7 +37,7 @@ PARTS = (
     "executor",
     "other",
 )
-"""What a process of a run is; `docs/design/0017-campaign.md` draws the tree."""
+"""What a process of a run is."""
 
 
 def parts(process_id: int) -> dict[str, list[psutil.Process]]:
