@@ -133,6 +133,8 @@ class DamageRound:
         """Do what the error says; then all is right."""
         commands = [each.strip() for each in re.findall(r"`(hayase [^`]+)`", error)]
         ways = [commands] if commands else []
+        if re.search(r"(remove|delete) it and run", error):
+            ways = [["delete", *commands]]
         ways += [["a copy"]] if re.search(r"copy|backup|restore", error) else []
         ways += [["delete"]] if re.search(r"[Dd]elete it|remove the file", error) else []
         if not ways:
@@ -143,7 +145,7 @@ class DamageRound:
             if said is not None:
                 return [f"the remedy {each!r} fails: {said}"]
         _, _, wanted = _base()
-        if tried == commands:
+        if commands and tried[-1] == commands[-1]:
             wanted = _after(tuple(each.replace(str(self.home), "home") for each in commands))
         [found] = _apart(self.project, "go on")
         if found.error is not None:
