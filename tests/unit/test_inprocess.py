@@ -67,3 +67,17 @@ def test_a_gate_that_a_run_left_closed_stops_no_later_one(tmp_path: Path) -> Non
     FileGate(p.home.gate("main")).set(Grants(open=False))  # as one that was killed while it stopped leaves it
     p.run_until_idle(spark=False)
     assert [row["x"] for row in p.results("q").rows()] == [1]
+
+
+def test_commits_do_not_grow_older_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    now = 1_000_000
+    p = Pipeline("clock", home=tmp_path, clock=lambda: now)
+    p.stream("s", "t bigint, x bigint", time="t", time_unit="ms")
+    p.query("q", "select x from s")
+    p.append("s", [{"t": 1, "x": 1}])
+    first = p.run_until_idle(spark=False)
+    now = 10
+    p.append("s", [{"t": 2, "x": 2}])
+    second = p.run_until_idle(spark=False)
+    assert second.version > first.version
+    assert second.committed_at == first.committed_at == 1_000_000

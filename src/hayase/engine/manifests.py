@@ -386,7 +386,7 @@ def _successor(
         },
         states=states,
         totals=totals,
-        committed_at=now,
+        committed_at=max(now, base.committed_at),  # a wall clock that was set back makes nothing older
         runs=tuple(run for report in reports for run in report.runs),
     )
 
