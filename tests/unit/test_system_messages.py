@@ -13,6 +13,7 @@ import hayase as hy
 from command_line import Command
 from hayase.core.errors import EnvironmentUnfit, LaneFailed
 from hayase.engine import session
+from hayase.engine.doctor import diagnose, examine
 from hayase.engine.spark_failures import failure_of, translated
 
 LOG = Path("home/logs/spark.log")
@@ -71,6 +72,7 @@ def test_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     cause, remedy = two_lines(str(caught.value))
     assert "256 files" in cause
     assert "ulimit -n" in remedy
+    assert [each.state for each in diagnose(examine()) if each.what == "open files"] == ["missing"]
 
 
 @pytest.mark.parametrize(

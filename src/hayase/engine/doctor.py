@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,8 @@ GB = 10**9
 _TOLD = ("pyspark", "pyarrow", "duckdb")
 LEAST_PYTHON = (3, 11)
 LEAST_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
+LEAST_FILES = 1024
+"""Files that a process must be allowed to open: the JVM has hundreds of archives open before it does anything."""
 LEAST_DISK, GOOD_DISK = 1 * GB, 10 * GB
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
@@ -52,6 +55,8 @@ class Facts:
     disks: Mapping[str, int]
     packages: Mapping[str, str | None]
     required: Mapping[str, str]
+    files: int | None = None
+    """How many files a process may open; None: any number."""
 
 
 def examine(home: Path | None = None) -> Facts:
@@ -75,6 +80,7 @@ def examine(home: Path | None = None) -> Facts:
         disks={str(each): shutil.disk_usage(each).free for each in (place, Path(tempfile.gettempdir()))},
         packages=packages,
         required=required,
+        files=None if (most := resource.getrlimit(resource.RLIMIT_NOFILE)[1]) == resource.RLIM_INFINITY else most,
     )
 
 
@@ -90,6 +96,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             for place, free in facts.disks.items()
         ),
         Finding("cores", f"{facts.cores} ({facts.system})"),
+        *_files(facts),
         *_packages(facts),
     )  # fmt: skip
 
@@ -117,6 +124,14 @@ def _memory_finding(facts: Facts) -> Finding:
     advice = "Spark and its workers need about 2 GB; close other programs or use a bigger machine"
     free = f" ({facts.memory_free / GB:.1f} GB free)"
     return _enough("memory", facts.memory, LEAST_MEMORY, GOOD_MEMORY, free, advice)
+
+
+def _files(facts: Facts) -> tuple[Finding, ...]:
+    """Told only if a process may open too few files."""
+    if facts.files is None or facts.files >= LEAST_FILES:
+        return ()
+    advice = "Spark does not start; allow more, for instance by `ulimit -n 65536`"
+    return (Finding("open files", f"{facts.files:,} at most", "missing", advice),)
 
 
 def _enough(what: str, size: int, least: int, good: int, more: str, advice: str) -> Finding:

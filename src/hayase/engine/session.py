@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hayase.core.errors import EnvironmentUnfit
+from hayase.engine.doctor import LEAST_FILES
 from hayase.engine.spark_failures import failure_of
 from hayase.engine.warm_interpreters import WarmInterpreters
 
@@ -34,8 +35,6 @@ JAVA_HINT = (
     "macOS: `brew install openjdk@17`) or point JAVA_HOME at it"
 )
 LEAST_JAVA = 17
-LEAST_FILES = 1024
-"""Files that a process must be allowed to open: the JVM has hundreds of archives open before it does anything."""
 LEAST_IDLE = 4
 """Workers that Spark keeps for later, or as many as there are slots: one that died there is noticed only when a task is given
 to it, and fails."""
