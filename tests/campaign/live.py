@@ -125,7 +125,7 @@ class LiveRound:
     def _play(self) -> None:
         self.start()
         self.pace.let_go(self.chunks)
-        self.wait("the first batches", lambda: judge.version(self.home) >= 2)
+        self.wait("the first batches", lambda: judge.version(self.home) >= 4)  # two are of the start
         for fault in self.faults:
             self.pace.let_go(self.chunks)
             time.sleep(self.dice.random() * 2.0)
