@@ -347,11 +347,11 @@ class Pipeline:
         """Make the declaration the newest version in the home; a pipeline that runs takes it up at its next batch."""
         return definitions.propose(self.home, self.declaration, resets=resets)
 
-    def reset(self, stage: str, start: Start = "earliest") -> Definition:
-        """Let a stage begin anew, from the earliest record or from now: its state and its output go, and with it the
-        stages that read its output."""
+    def reset(self, stage: str | Sequence[str], start: Start = "earliest") -> Definition:
+        """Let a stage, or several at once, begin anew, from the earliest record or from now: their state and their output
+        go, and with them the stages that read their output."""
         _check_start(start)
-        return self.apply({stage: start})
+        return self.apply(dict.fromkeys([stage] if isinstance(stage, str) else stage, start))
 
     def reset_all(self, start: Start = "earliest") -> Definition:
         """Let all stages begin anew: also the way out when the newest manifest or definition is lost."""

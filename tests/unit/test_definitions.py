@@ -121,3 +121,12 @@ def test_a_query_that_other_code_recorded_is_not_taken_for_one_without_state(pip
     current = pipeline.apply()
     older = replace(current, records=tuple(replace(each, fingerprint="of other code") for each in current.records))
     assert set(definitions.compare(older, definitions.stages_of(current)).values()) == {"refused"}
+
+
+def test_all_stages_that_must_begin_anew_are_named_and_can_begin_anew_at_once(pipeline: hy.Pipeline) -> None:
+    pipeline.apply()
+    changed(pipeline, "spend", shop.SPEND.replace("from events", "from events where amount > 0"))
+    changed(pipeline, "ranks", shop.RANKS.replace("as users", "as people"))
+    with pytest.raises(StageChanged, match=r"`hayase reset spend ranks --from earliest`"):
+        pipeline.apply()
+    assert generations(pipeline.reset(["spend", "ranks"])) == {"big": 1, "spend": 2, "ranks": 2}

@@ -96,23 +96,23 @@ def reset(
     start: Annotated[
         Begin, typer.Option("--from", help="The earliest record there is, or only what comes from now on.")
     ],
-    stage: Annotated[
-        str | None, typer.Argument(metavar="STAGE", help="The stage to begin anew.", show_default=False)
+    stages: Annotated[
+        list[str] | None, typer.Argument(metavar="STAGE...", help="The stages to begin anew.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All stages.")] = False,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Let a stage begin anew: its state and its output go, and the stages that read it begin anew too.
+    """Let stages begin anew: their state and their output go, and the stages that read them begin anew too.
 
     Example: [cyan]hayase reset totals --from earliest[/]
 
     When the newest manifest or definition is lost: [cyan]hayase reset --all --from earliest[/]
     """
-    if (stage is None) != everything:
-        raise typer.BadParameter("name one stage, or say --all", param_hint="STAGE")
+    if (not stages) != everything:
+        raise typer.BadParameter("name the stages, or say --all", param_hint="STAGE")
     found = locate(pipeline, home, whole=True)
-    made = found.reset_all(start.value) if stage is None else found.reset(stage, start.value)
+    made = found.reset(stages, start.value) if stages else found.reset_all(start.value)
     anew = [each.name for each in made.records if each.generation == made.version]
     when = "at the next batch" if found.home.is_locked() else "in the next run"
     typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {made.version})")

@@ -429,7 +429,14 @@ def _records(
 ) -> tuple[StageRecord, ...]:
     known = {each.name: each for each in current.records} if current else {}
     records = []
-    for name, fate in compare(current, stages, anew).items():
+    fates = compare(current, stages, anew)
+    refused = dict.fromkeys(stages[name].query for name, fate in fates.items() if fate == "refused")
+    if len(refused) > 1:
+        raise StageChanged(
+            f"stages have changed, and what they remember does not fit their new definitions: {', '.join(refused)}; put the "
+            f"old definitions back, or begin anew with `hayase reset {' '.join(refused)} --from earliest` (or `--from now`)"
+        )
+    for name, fate in fates.items():
         if fate in ("added", "anew"):
             records.append(_record(stages[name], version, anew.get(name, "earliest")))
         elif fate in ("kept", "changed"):
