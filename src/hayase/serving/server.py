@@ -27,6 +27,7 @@ from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind,
 from hayase.serving.desk import Desk
 from hayase.serving.guard import Limits, host_name
 from hayase.serving.service import Service, Status, TablesOfHome
+from hayase.streams.durable import make_directory
 
 __all__ = ["Address", "Server", "serving"]
 
@@ -204,7 +205,7 @@ def _check_token(token: str | None) -> None:
 def _logging(home: Home) -> Iterator[None]:
     """What the server and uvicorn have to say goes to a file, and nowhere else."""
     directory = home.path / "logs"
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     handler = logging.FileHandler(directory / "serving.log", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
