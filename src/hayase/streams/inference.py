@@ -90,7 +90,7 @@ def _as_doubles(column: pa.Field, path: Path) -> bool:
 
         values = pq.read_table(path, columns=[column.name]).column(0)
     else:
-        head = _head(path, form, LOOKED_AT)
+        head = _readable(_head(path, form, LOOKED_AT), form, path)
         table = _csv(head) if form.name == "csv" else _ndjson(head, path)
         values = table.rename_columns([each.strip() for each in table.column_names]).column(column.name)
     bounds = pc.min_max(values)
@@ -107,6 +107,7 @@ def _schema(path: Path, form: Format) -> pa.Schema:
             head = _head(path, form, LOOKED_AT)
             if len(head) == LOOKED_AT:
                 head = head[: head.rfind(b"\n") + 1]
+            head = _readable(head, form, path)
             table = _csv(head) if form.name == "csv" else _ndjson(head, path)
             found = pa.schema(
                 [(name.strip(), _told(column)) for name, column in zip(table.column_names, table.columns)]
@@ -127,6 +128,26 @@ def _head(path: Path, form: Format, size: int) -> bytes:
             return bytes(pa.CompressedInputStream(pa.PythonFile(raw, "r"), form.compression).read(size))
     except (OSError, pa.ArrowException) as error:
         raise HayaseError(f'"{path}" cannot be read: {error}') from error
+
+
+def _readable(head: bytes, form: Format, path: Path) -> bytes:
+    """The same, without what is no UTF-8: such lines are refused when they are appended, so they say nothing of the types."""
+    try:
+        head.decode()
+    except UnicodeDecodeError:
+        lines = head.split(b"\n")
+        if form.name == "csv" and not _decodes(lines[0]):
+            raise HayaseError(f'the names of columns in "{path}" are not UTF-8 text; write the file in UTF-8') from None
+        return b"\n".join(filter(_decodes, lines))
+    return head
+
+
+def _decodes(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_text(start: bytes) -> bool:
