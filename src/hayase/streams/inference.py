@@ -138,7 +138,7 @@ def _readable(head: bytes, form: Format, path: Path) -> bytes:
         lines = head.split(b"\n")
         if form.name == "csv" and not _decodes(lines[0]):
             raise HayaseError(f'the names of columns in "{path}" are not UTF-8 text; write the file in UTF-8') from None
-        return b"\n".join(filter(_decodes, lines))
+        return b"\n".join([line for line in lines if _decodes(line)])
     return head
 
 
