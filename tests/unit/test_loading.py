@@ -386,7 +386,7 @@ def test_composite_keys_and_other_types(pipeline: hy.Pipeline) -> None:
     assert (done.rows, done.snapshots) == (4, 3)
     assert contents(pipeline, "places") == {
         ("jp", 1): {"seen": 5, "tags": ["a", "b"], "days": {"mon": 3, "sun": 1}},
-        ("jp", 2): {"seen": 0, "tags": [["x"]], "days": {"tue": 0.5}},
+        ("jp", 2): {"seen": 0, "tags": ["x"], "days": {"tue": 0.5}},
         ("nz", 1): {"seen": 0, "tags": [], "days": {}},
     }
     assert places.get("jp", 1, columns=["seen"]) == {"seen": 5}

@@ -20,6 +20,7 @@ from hayase.core.errors import HayaseError
 from hayase.streams import StreamLog
 from hayase.streams.formats import format_of
 from hayase.streams.record_text import record_text
+from hayase.tables.load_sources import JSON_COLUMNS
 
 __all__ = ["Exported", "write_file", "write_table"]
 
@@ -33,7 +34,7 @@ GROUP, GROUP_BYTES = 100_000, 64 << 20
 def write_file(log: StreamLog, file: Path) -> int:
     """Write all records there are; returns how many."""
     index = index_of(log)
-    with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.arrow_schema) as write:
+    with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.arrow_schema, {}) as write:
         for piece in log.read(index.start, index.next) if index.next > index.start else ():
             write(piece.rows)
     return index.next - index.start
@@ -41,10 +42,12 @@ def write_file(log: StreamLog, file: Path) -> int:
 
 @dataclass(slots=True)
 class Exported:
-    """What was written: how many rows, and of each column how many numbers a double could not hold exactly."""
+    """What was written: how many rows, of each column how many numbers a double could not hold exactly, and the columns of text
+    in which texts stand beside the JSON of other values, so that nobody can tell them apart."""
 
     rows: int = 0
     rounded: dict[str, int] = field(default_factory=dict)
+    mixed: list[str] = field(default_factory=list)
 
 
 def write_table(
@@ -60,16 +63,41 @@ def write_table(
     done, shape = Exported(), _Shape(table, columns)
     with _drafted(file) as (sink, form):
         exact = form == "ndjson"  # Arrow's types would not keep every value as it is
-        with _WRITERS[form](sink, shape.schema) as write:
+        facts: dict[str, str] = {}
+        kinds: dict[str, set[bool]] = {name: set() for name in shape.texts}
+        with _WRITERS[form](sink, shape.schema, facts) as write:
             for page in pages:
                 if exact:
                     sink.writelines(json_bytes(row) + b"\n" for row in page)
                 else:
                     _count_rounded(shape.numbers, page, done.rounded)
+                    _note_kinds(shape.texts, kinds, page)
                     write(shape.batch(page))
                 done.rows += len(page)
                 on_rows(len(page))
+            facts[JSON_COLUMNS] = json_bytes([name for name, found in kinds.items() if found == {False}]).decode()
+    done.mixed += [name for name, found in kinds.items() if len(found) > 1]
     return done
+
+
+def _note_kinds(columns: Mapping[str, pa.DataType], kinds: dict[str, set[bool]], rows: Sequence[Row]) -> None:
+    """Note for every column of text whether it has texts (True), and other values (False), which are written as JSON."""
+    for name, found in kinds.items():
+        if len(found) < 2:
+            for row in rows:
+                found.update(isinstance(each, str) for each in _leaves(columns[name], row[name]) if each is not None)
+
+
+def _leaves(kind: pa.DataType, value: Any) -> Iterator[Any]:
+    """The values that become texts: of a list its elements, of a map its values."""
+    if pa.types.is_map(kind):
+        for each in value.values():
+            yield from _leaves(kind.item_type, each)
+    elif pa.types.is_list(kind):
+        for each in value:
+            yield from _leaves(kind.value_type, each)
+    else:
+        yield value
 
 
 class _Shape:
@@ -84,6 +112,7 @@ class _Shape:
         self._shapes = [replace(table, key=table.column_names, columns=parts)]
         self._shapes += [replace(table, columns=chosen)] if chosen else []
         self.schema = pa.schema([each for shape in self._shapes for each in arrow_schema(shape)])
+        self.texts = {each.name: each.type for each in self.schema if _is_text(each.type)}
         self.numbers = [name for name, kind in chosen if kind in ("Counter", "MapCounter")]
 
     def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
@@ -92,6 +121,13 @@ class _Shape:
 
         batches = [arrow_rows(shape, rows) for shape in self._shapes]
         return pa.record_batch([column for each in batches for column in each.columns], schema=self.schema)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column is texts, or lists or maps of texts."""
+    if pa.types.is_map(kind):
+        return _is_text(kind.item_type)
+    return _is_text(kind.value_type) if pa.types.is_list(kind) else pa.types.is_string(kind)
 
 
 def _count_rounded(columns: Sequence[str], rows: Sequence[Row], rounded: dict[str, int]) -> None:
@@ -125,7 +161,7 @@ def _drafted(file: Path) -> Iterator[tuple[BinaryIO, str]]:
 
 
 @contextmanager
-def _parquet(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _parquet(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterator[Write]:
     waiting: list[pa.RecordBatch] = []
 
     def flush() -> None:
@@ -142,10 +178,11 @@ def _parquet(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         yield write
         flush()
+        writer.add_key_value_metadata(dict(facts))
 
 
 @contextmanager
-def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _csv(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterator[Write]:
     nested = [each.name for each in schema if pa.types.is_nested(each.type)]
     if nested:
         raise HayaseError(f'column "{nested[0]}" has parts, which CSV cannot hold; export to .ndjson or .parquet')
@@ -154,7 +191,7 @@ def _csv(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
 
 
 @contextmanager
-def _ndjson(sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+def _ndjson(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterator[Write]:
     def write(batch: pa.RecordBatch) -> None:
         for record in batch.to_pylist():
             sink.write(record_text(record).encode() + b"\n")

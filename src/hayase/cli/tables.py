@@ -193,6 +193,15 @@ def export(
         values = "value was" if count == 1 else "values were"
         note = f"{count:,} {values} rounded in {column}, to what a double holds; .ndjson keeps every digit"
         errors().print(note, style="yellow", markup=False, soft_wrap=True)
+    for column in done.mixed:
+        note = f"{column} has texts beside other values, which are texts too in {file.name}; .ndjson tells them apart"
+        errors().print(note, style="yellow", markup=False, soft_wrap=True)
+    for column, kind in table.columns:
+        if kind in ("DistinctCount", "Quantiles") and (chosen is None or column in chosen):
+            note = (
+                f"{column} is a {kind}: the file has what it comes to, not what was counted; it cannot be loaded again"
+            )
+            errors().print(note, style="yellow", markup=False, soft_wrap=True)
 
 
 def _write(rows: Sequence[Mapping[str, Any]]) -> None:

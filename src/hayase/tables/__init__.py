@@ -8,11 +8,12 @@ names under which they are declared.
 | Counter | incr | a number | the exact sum |
 | Register | set | any JSON value | the latest by version |
 | MinRegister, MaxRegister | set | any value but null | the least, the greatest in jq's order |
-| GSet | add | any value | all that were added |
-| TwoPhaseSet | add, remove | any value | added and never removed |
-| ORSet | add, remove, remove_seen | any value; `{value, seen}` | those with an addition that no removal has observed |
-| LWWSet | add, remove | any value | those whose latest operation is an addition |
-| MapCounter, MapSet | add | an object | for every key a counter, a growing set |
+| GSet | add, add_all | any value; an array of them | all that were added |
+| TwoPhaseSet | add, remove, add_all | any value | added and never removed |
+| ORSet | add, remove, remove_seen, add_all | any value; `{value, seen}` | those with an addition that no removal has observed |
+| LWWSet | add, remove, add_all | any value | those whose latest operation is an addition |
+| MapCounter | add | an object | for every key a counter |
+| MapSet | add, add_all | an object; of arrays | for every key a growing set |
 | MapRegister | add, remove | an object; a key or a list of keys | for every key a register; a removal is a write, the latest wins |
 | DistinctCount | add | any value | about how many different ones |
 | Quantiles | add | a number | count, min, max and quantiles |

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,8 +35,10 @@ from hayase.tables import jq_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Lot", "Rows", "Wanted", "count_of", "lots_of"]
+__all__ = ["JSON_COLUMNS", "Lot", "Rows", "Wanted", "count_of", "lots_of"]
 
+JSON_COLUMNS = "hayase.json"
+"""Under which an exported Parquet file lists the columns of text that hold the JSON of values, not texts."""
 Rows: TypeAlias = (
     "str | Path | pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | "
     "Iterable[pa.RecordBatch] | Iterable[Mapping[str, Any]]"
@@ -205,7 +207,10 @@ def _file_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> 
         if form.name == "parquet":
             with pq.ParquetFile(path) as file:
                 wanted.check(file.schema_arrow.names)
-                yield from _given_lots(file.iter_batches(batch_size=_ROWS), wanted)
+                written = (file.metadata.metadata or {}).get(JSON_COLUMNS.encode(), b"[]")
+                as_json = frozenset(orjson.loads(written))
+                for lot in _given_lots(file.iter_batches(batch_size=_ROWS), wanted):
+                    yield _from_json(lot, as_json) if as_json else lot
         elif form.name == "csv":
             yield from _csv_lots(path, form, wanted, schema)
         else:
@@ -272,6 +277,28 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
         unreadable,
         first=first == 1,
     )
+
+
+def _from_json(lot: Lot, names: frozenset[str]) -> Lot:
+    """A lot in which some columns are the JSON of values, as an exported table has them, with the values themselves."""
+    columns = {
+        name: [_value(column.type, each) for each in python_values(column)]
+        if name in names and isinstance(column, pa.Array)
+        else column
+        for name, column in lot.columns.items()
+    }
+    return replace(lot, columns=columns)
+
+
+def _value(kind: pa.DataType, written: Any) -> Any:
+    """The value whose JSON is written, or of a list or a map the JSON of whose parts."""
+    if written is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _value(kind.item_type, each) for key, each in dict(written).items()}
+    if pa.types.is_list(kind):
+        return [_value(kind.value_type, each) for each in written]
+    return jq_numbers.read(written)
 
 
 def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> Iterator[Lot]:

@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from hayase.streams.columns import python_values
 from hayase.tables.entries import LONGEST_KEY, key_bytes
 from hayase.tables.events import events_of
+from hayase.tables.maps import MapSet
 from hayase.tables.payloads import LARGEST, UnfitParameter, value_bytes
 from hayase.tables.registers import MaxRegister, MinRegister, Register
+from hayase.tables.sets import ADD_ALL
 from hayase.tables.types import ColumnType
 
 __all__ = ["Encoded", "Values", "deltas_of", "keys_of", "plain_bytes"]
@@ -80,7 +82,8 @@ def _key_part(values: Values) -> Encoded:
 
 
 def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
-    """The deltas of the first operation of a column type, with these parameters."""
+    """The deltas of the first operation of a column type, with these parameters. For a set an array is all its elements, as
+    it is where the table is read, and so is each value of a map of sets."""
     if isinstance(kind, (Register, MinRegister, MaxRegister)):
         plain = plain_bytes(values)
         if plain is not None and (pc.max(pc.binary_length(plain)).as_py() or 0) <= LARGEST:
@@ -88,7 +91,7 @@ def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
             return Encoded(pc.binary_join_element_wise(head, plain, _NOTHING), {})
     documents = _documents(values)
     given = documents if None not in documents else [each for each in documents if each is not None]
-    deltas = kind.payloads(None, given)
+    deltas = _payloads(kind, given)
     reasons: dict[int, str] = {}
     if UnfitParameter not in set(map(type, deltas)):
         if len(deltas) == len(documents):
@@ -103,6 +106,23 @@ def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
             reasons[at], delta = str(delta), None
         made.append(delta)
     return Encoded(pa.array(made, _BINARY), reasons)
+
+
+def _payloads(kind: ColumnType[Any], given: list[Any]) -> list[bytes | UnfitParameter]:
+    if ADD_ALL not in kind.methods:
+        return kind.payloads(None, given)
+    return [_payload(kind, each) for each in given]
+
+
+def _payload(kind: ColumnType[Any], given: Any) -> bytes | UnfitParameter:
+    """The delta of a value of a set, or of a map of sets."""
+    method: str | None = None
+    if isinstance(kind, MapSet) and isinstance(given, dict) and any(isinstance(each, list) for each in given.values()):
+        given = {key: each if isinstance(each, list) else [each] for key, each in given.items()}
+        method = ADD_ALL
+    elif isinstance(given, list) and not isinstance(kind, MapSet):
+        method = ADD_ALL
+    return kind.payloads(method, (given,))[0]
 
 
 def _documents(values: Values) -> list[Any]:

@@ -36,7 +36,7 @@ from hayase.tables.payloads import (
     varint_from,
 )
 from hayase.tables.registers import Written
-from hayase.tables.sets import elements, restored_elements
+from hayase.tables.sets import ADD_ALL, elements, restored_elements
 from hayase.tables.types import ColumnType, Operation
 
 __all__ = ["MapCounter", "MapRegister", "MapSet"]
@@ -248,7 +248,8 @@ class MapRegister(_Map[Written]):
 
 @dataclass(frozen=True, slots=True)
 class MapSet(_Map[set[bytes]]):
-    """A growing set for every key. The value of an entry is one element, also when it is an array.
+    """A growing set for every key. The value of an entry is one element, also when it is an array; `add_all` takes an array of
+    elements for each key.
 
     >>> tags = MapSet()
     >>> tags.read(None, [(b"1", tags.payload("add", {"a": "x"})), (b"2", tags.payload("add", {"a": "y", "b": "x"}))])
@@ -256,7 +257,24 @@ class MapSet(_Map[set[bytes]]):
     """
 
     tag: ClassVar[int] = ord("s")
+    methods: ClassVar[tuple[str, ...]] = ("add", ADD_ALL)
     arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.list_(pa.string()))
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        if method != ADD_ALL:
+            return _Map.delta(self, method, parameter)
+        if not isinstance(parameter, dict) or not all(isinstance(each, list) for each in parameter.values()):
+            raise UnfitParameter("cannot add all elements to a map of sets", "it takes an object, {key: [elements]}")
+        pairs = [(key, each) for key, elements in parameter.items() for each in elements]
+        return pack(_Map.delta(self, "add", {key: each}) for key, each in pairs)
+
+    def absorbed(self, state: dict[bytes, set[bytes]], operations: Sequence[Operation]) -> dict[bytes, set[bytes]]:
+        each = [
+            (version, "add", part)
+            for version, method, body in operations
+            for part in (unpack(body) if method == ADD_ALL else (body,))
+        ]
+        return _Map.absorbed(self, state, each)
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)

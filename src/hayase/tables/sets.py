@@ -6,7 +6,7 @@ Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
@@ -17,9 +17,39 @@ from hayase.tables.payloads import DamagedPayload, Json, UnfitParameter, kind_of
 from hayase.tables.types import ColumnType, Operation
 from hayase.tables.versions import TIME_BYTES, event_of, id_bytes
 
-__all__ = ["GSet", "LWWSet", "ORSet", "TwoPhaseSet", "elements", "restored_elements"]
+__all__ = [
+    "ADD_ALL",
+    "GSet",
+    "LWWSet",
+    "ORSet",
+    "TwoPhaseSet",
+    "element_bytes",
+    "elements",
+    "restored_elements",
+    "single",
+]
 
+ADD_ALL = "add_all"
+"""The operation that adds all elements of an array, as rows that are loaded have them."""
 _ADDED, _REMOVED = b"+", b"-"
+
+
+def element_bytes(method: str, parameter: Json) -> bytes:
+    """The body of a delta about an element, or about all elements of an array."""
+    if method != ADD_ALL:
+        return value_bytes(parameter)
+    if not isinstance(parameter, list):
+        raise UnfitParameter(f"cannot add all elements of {kind_of(parameter)}", "it takes an array")
+    return pack(sorted({value_bytes(each) for each in parameter}))
+
+
+def single(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Operations on one element each."""
+    for version, method, body in operations:
+        if method == ADD_ALL:
+            yield from ((version, "add", each) for each in restored_elements(body))
+        else:
+            yield version, method, body
 
 
 def elements(bodies: Iterable[bytes]) -> list[Json]:
@@ -45,17 +75,17 @@ class GSet(ColumnType[set[bytes]]):
     """
 
     tag: ClassVar[int] = ord("G")
-    methods: ClassVar[tuple[str, ...]] = ("add",)
+    methods: ClassVar[tuple[str, ...]] = ("add", ADD_ALL)
     arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
-        return value_bytes(parameter)
+        return element_bytes(method, parameter)
 
     def empty(self) -> set[bytes]:
         return set()
 
     def absorbed(self, state: set[bytes], operations: Sequence[Operation]) -> set[bytes]:
-        for body in {body for _, _, body in operations} - state:
+        for body in {body for _, _, body in single(operations)} - state:
             value_from(body)
             state.add(body)
         return state
@@ -89,17 +119,17 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
     """
 
     tag: ClassVar[int] = ord("2")
-    methods: ClassVar[tuple[str, ...]] = ("add", "remove")
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove", ADD_ALL)
     arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
-        return value_bytes(parameter)
+        return element_bytes(method, parameter)
 
     def empty(self) -> dict[bytes, bytes]:
         return {}
 
     def absorbed(self, state: dict[bytes, bytes], operations: Sequence[Operation]) -> dict[bytes, bytes]:
-        for _, method, body in operations:
+        for _, method, body in single(operations):
             if body not in state:
                 value_from(body)
                 state[body] = _ADDED
@@ -141,18 +171,18 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
     """
 
     tag: ClassVar[int] = ord("O")
-    methods: ClassVar[tuple[str, ...]] = ("add", "remove")
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove", ADD_ALL)
     arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
-        return value_bytes(parameter)
+        return element_bytes(method, parameter)
 
     def empty(self) -> dict[bytes, bytes]:
         """For every element its latest version, and behind it whether that added or removed it."""
         return {}
 
     def absorbed(self, state: dict[bytes, bytes], operations: Sequence[Operation]) -> dict[bytes, bytes]:
-        for version, method, body in operations:
+        for version, method, body in single(operations):
             latest = version + (_ADDED if method == "add" else _REMOVED)
             known = state.get(body)
             if known is None:
@@ -201,12 +231,12 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
     """
 
     tag: ClassVar[int] = ord("o")
-    methods: ClassVar[tuple[str, ...]] = ("add", "remove", "remove_seen")
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove", "remove_seen", ADD_ALL)
     arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
         if method != "remove_seen":
-            return value_bytes(parameter)
+            return element_bytes(method, parameter)
         if not isinstance(parameter, dict) or parameter.keys() != {"value", "seen"}:
             hint = 'it takes an object, {"value": element, "seen": [ids of the events that added it]}'
             raise UnfitParameter("cannot tell what was seen of which element", hint)
@@ -219,7 +249,7 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
         return {}
 
     def absorbed(self, state: dict[bytes, _Tags], operations: Sequence[Operation]) -> dict[bytes, _Tags]:
-        for version, method, body in operations:
+        for version, method, body in single(operations):
             ids: list[bytes] = []
             if method == "remove_seen":
                 body, listed = unpack(body)
