@@ -202,7 +202,7 @@ def rows_of(pipeline: hy.Pipeline, name: str) -> Counter[Row]:
     if not results.log.declaration.lifetimes:
         return Counter(tuple(row.values()) for row in found)
     whole: dict[int, Row] = {}
-    for row in sorted(found, key=lambda row: row["changed_at"]):
+    for row in sorted(found, key=lambda row: row["event_time"]):
         *values, row_id, valid_from, valid_to, changed_at = row.values()
         assert changed_at == (valid_to if row_id in whole else valid_from)
         assert row_id not in whole or whole[row_id][:-1] == (*values, valid_from)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hayase as hy
 import shop
-from hayase.core.errors import DamagedSegment, HomeInUse, SchemaMismatch, StageChanged
+from hayase.core.errors import DamagedSegment, HayaseError, HomeInUse, SchemaMismatch, StageChanged, StreamFinished
 from hayase.streams import StreamLog
 from shop import Event, check, expected
 
@@ -224,3 +228,50 @@ def test_two_writers_while_a_run_goes_on(tmp_path: Path) -> None:
     log = [Event(**row) for row in pipeline.results("events").table().to_pylist()]
     assert len(log) == 80
     check(pipeline, expected(log, 10**9, finished=True))
+
+
+def test_an_append_that_fails_writes_no_dead_letter(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.append("events", [GOOD])
+    mixed = [GOOD, {**GOOD, "amount": "many"}]
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hayase.streams.log.write_segment", full)
+        with pytest.raises(HayaseError):
+            pipeline.append("events", mixed)
+    pipeline.finish("events")
+    with pytest.raises(StreamFinished):
+        pipeline.append("events", mixed)
+    assert pipeline.dead_letters() == []
+
+
+def test_a_record_too_far_ahead_that_is_repeated_later_stays_a_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append was killed between its dead letters and its records, and is repeated when the record is no longer ahead."""
+    now = NOW
+    pipeline = hy.Pipeline("shop", tmp_path, clock=lambda: now)
+    pipeline.stream("events", "time timestamp, user string", "time")
+    rows = [{"time": (NOW + ahead * 3_600_000_000) // 1_000_000, "user": f"u{ahead}"} for ahead in (0, 30, 1, 300)]
+    rows = [{**row, "time": datetime.fromtimestamp(int(row["time"]), UTC)} for row in rows]
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamLog, "_place", _only_for("_dead", StreamLog._place, killed))
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.append("events", rows, producer="p", sequence=1)
+    assert [letter["record"][-5:-2] for letter in pipeline.dead_letters()] == ["u30", "300"]
+    now += 100 * 3_600_000_000
+    pipeline.append("events", rows, producer="p", sequence=1)
+    pipeline.append("events", rows, producer="p", sequence=1)
+    assert [row["user"] for row in pipeline.results("events").rows()] == ["u0", "u1"]
+    assert len(pipeline.dead_letters()) == 2
+
+
+def _only_for(stream: str, real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
+    """The real method for the log of one stream, another one for the rest."""
+    return lambda log, *given: (real if log.declaration.name == stream else other)(log, *given)

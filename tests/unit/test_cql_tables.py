@@ -589,8 +589,9 @@ MISTAKES: dict[str, list[str]] = {
     f"select total from S [Now] s, purchase p where {ON}": [
         '1:30: unknown stream "purchase"; did you mean "purchases"?',
     ],
-    f"Rstream(select to_timestamp(total) as time from S [Now] s, purchases p where {ON})": [
-        '1:16: "time" is the event time of the result and must be that of the input; name this column differently, or select "time" itself',
+    f"Rstream(select total as event_time from S [Now] s, purchases p where {ON})": [
+        '1:16: "event_time" is the event time of the result, and of type double, not timestamp[us, tz=UTC]; '
+        'cast it to the type of the event time of "S", or name it differently with AS',
     ],
 }  # fmt: skip
 

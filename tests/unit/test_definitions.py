@@ -12,6 +12,7 @@ import shop
 from hayase.core.errors import DamagedState, DeclarationError, SchemaMismatch, StageChanged, UnknownName
 from hayase.engine import definitions
 from hayase.engine.home import Home
+from hayase.testing import trial
 
 
 @pytest.fixture
@@ -130,3 +131,25 @@ def test_all_stages_that_must_begin_anew_are_named_and_can_begin_anew_at_once(pi
     with pytest.raises(StageChanged, match=r"`hayase reset spend ranks --from earliest`"):
         pipeline.apply()
     assert generations(pipeline.reset(["spend", "ranks"])) == {"big": 1, "spend": 2, "ranks": 2}
+
+
+def test_everything_that_must_begin_anew_is_named_at_once() -> None:
+    with trial() as p:
+        p.stream("s", schema="at bigint, x bigint", time="at", time_unit="s")
+        for name in ("a", "b"):
+            p.query(name, "select x, count(*) as n from s group by x")
+        p.query("c", "select n, count(*) as m from b group by n")
+        p.append("s", [{"at": 1, "x": 1}])
+        p.run()
+        for name in ("a", "b"):
+            p.remove(name)
+            p.query(name, "select x, sum(x) as n from s group by x")
+        with pytest.raises(StageChanged) as raised:
+            p.apply()
+        told = str(raised.value)
+        assert "`hayase reset b a --from earliest`" in told
+        assert "c, which read what they write, begin anew with them" in told
+        p.reset(["a", "b"])
+        p.finish("s")
+        p.run()
+        assert p.at("a", 1) == [{"x": 1, "n": 1}]

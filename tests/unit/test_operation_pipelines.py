@@ -266,9 +266,10 @@ def test_records_of_a_relation_are_read_as_they_are() -> None:
         queries=[("spend", "select user, sum(amount) as spend from q1 group by user")],
     )
     made = stage("alarms", found)
-    assert made.inputs[0].schema.names == ["user", "spend", "row_id", "valid_from", "valid_to", "changed_at"]
+    assert made.inputs[0].schema.names == ["user", "spend", "row_id", "valid_from", "valid_to", "event_time"]
     assert made.stream.time == "changed_at"
     assert made.stream.schema == "changed_at timestamp, `user` string"
+    assert made.stream.shown_schema.names == ["event_time", "user"]
 
 
 def test_times_of_the_output_are_those_of_what_it_reads() -> None:

@@ -14,6 +14,7 @@ import shop
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DeclarationError, StreamFinished, UnknownName, nearest
 from hayase.tables import TYPES
+from hayase.testing import trial
 from shop import Event, check, expected
 
 EVENTS = [Event(3, "a", 1), Event(1, "b", 2), Event(2, "a", None), Event(9, None, 4)]
@@ -288,3 +289,32 @@ rules:
     Path("market.yaml").write_text(text.replace("Countr", "Counter").replace("totl", "total"))
     pipeline = hy.Pipeline.from_file("market.yaml")
     assert [each.name for each in pipeline.declaration.rules] == ["more.yaml", "market.yaml"]
+
+
+def test_a_reader_that_is_added_makes_a_finished_query_go_on() -> None:
+    """As if the text of the query stood in that of its reader: rows in its window end while the reader's other stream goes on."""
+    totals = "select user, sum(n) as total from s [Range 10 seconds] group by user"
+    joined = "Istream(select t.user, q.total from t [Now] as t join {} as q on t.user = q.user)"
+    with trial() as p:
+        for name in ("s", "t"):
+            p.stream(name, schema="at bigint, user string, n bigint", time="at", time_unit="s")
+        p.query("totals", totals)
+        p.append("s", [{"at": 1, "user": "a", "n": 2}, {"at": 3, "user": "b", "n": 4}])
+        p.finish("s")
+        p.run()
+        assert [end for _, _, end in p.intervals("totals")] == [None, None]
+        p.query("reader", joined.format("totals"))
+        p.query("whole", joined.format(f"({totals})"))
+        p.apply()
+        p.append("t", [{"at": at, "user": "a", "n": 0} for at in (2, 5, 12, 20)])
+        p.run()
+        p.append("t", [{"at": 30, "user": "b", "n": 0}])
+        p.finish("t")
+        p.restart()
+        p.run()
+        assert p.rows("reader") == p.rows("whole")
+        assert len(p.rows("reader")) == 2
+        assert sorted((row["user"], start, end) for row, start, end in p.intervals("totals")) == [
+            ("a", 1, 11),
+            ("b", 3, 13),
+        ]

@@ -9,13 +9,20 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
+from hayase.core.declarations import (
+    LIFETIME_COLUMNS,
+    PipelineDeclaration,
+    QueryDeclaration,
+    Retention,
+    StreamDeclaration,
+)
 from hayase.core.stages import Input, Mapped, Stage
 from hayase.cql.joining import Making
 from hayase.cql.planner import Planned, plan
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
+from hayase.testing import trial
 
 EVENTS = StreamDeclaration(
     "events",
@@ -59,7 +66,13 @@ def test_a_projection() -> None:
     found = stage("select USER_ID, amount * 2 as Twice from events e where e.amount > 1")
     assert (found.name, found.kernel, found.inputs[0].stream, found.inputs[0].key) == ("q0", None, "events", ())
     assert found.output == StreamDeclaration(
-        "q0", "user_id string, Twice double, time timestamp", "time", id="user_id", slack=5_000_000, max_ahead=None
+        "q0",
+        "user_id string, Twice double, time timestamp",
+        "time",
+        id="user_id",
+        slack=5_000_000,
+        max_ahead=None,
+        hidden_time=True,
     )
     rows = [
         {"time": datetime(2026, 1, 1, tzinfo=UTC), "user_id": "a", "amount": 2.0},
@@ -343,8 +356,11 @@ def test_a_fingerprint_follows_meaning_and_nothing_else() -> None:
         ("select a from evnts", '1:15: unknown stream "evnts"; did you mean "events"?'),
         ("select e.n from events e, evnts, users", '1:27: unknown stream "evnts"; did you mean "events"?'),
         ("select amuont from events", '1:8: unknown column "amuont"'),
-        ("select n as time from events", '1:8: "time" is the event time of the result and must be that of the input'),
-        ("select time + interval 1 day as time from events", '1:8: "time" is the event time of the result'),
+        ("select n as event_time from events", '1:8: "event_time" is the event time of the result, and of type int32'),
+        (
+            "select n, max(time) as event_time from events group by n",
+            "1:11: the event time of these results is when they",
+        ),
         ("select count(*) from events group by tags", "1:38: a list<"),
         ("select distinct n, tags from events", "1:20: a list<"),
         ("Istream(select n,\n tags from events [Range 1 second])", "2:2: Istream compares values, and a list<"),
@@ -389,3 +405,96 @@ def test_queries_in_a_circle() -> None:
 
 def test_a_pipeline_without_queries() -> None:
     assert planned() == Planned()
+
+
+# ---------------------------------------------------------------------------------------------------- event time
+
+
+def _outputs(**queries: str) -> dict[str, StreamDeclaration]:
+    ticks = StreamDeclaration("s", "ts bigint, x bigint, y bigint", "ts", time_unit="s")
+    declared = tuple(QueryDeclaration(name, text) for name, text in queries.items())
+    found = plan(PipelineDeclaration("shop", (ticks,), declared))
+    assert found.mistakes == ()
+    return {each.name: each.stream for each in found.stages}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ("select x from s", "select distinct * from p [Range 10 seconds]", ["x"]),
+        ("select x from s", "select * from p", ["x", "event_time"]),
+        ("select x from s", "select * from p [Rows 3]", ["x"]),
+        ("select x from s", "select p.*, event_time as seen from p", ["x", "seen", "event_time"]),
+        ("select x from s", "select ts, x from p", ["ts", "x"]),  # the name that it had
+        ("select x, y as ts from s", "select * from p", ["x", "ts", "event_time"]),
+        ("select ts as event_time, x from s", "select * from p", ["event_time", "x"]),
+        ("Istream(select x from s [Range 5 seconds])", "select * from p", ["x", "event_time"]),
+        ("Istream(select x from s [Range 5 seconds])", "select distinct * from p [Range 10 seconds]", ["x"]),
+        ("select x, count(*) as n from s group by x", "select *, event_time as since from p", ["x", "n", "since"]),
+    ],
+)
+def test_the_columns_of_a_query_are_those_it_selects(first: str, second: str, names: list[str]) -> None:
+    output = _outputs(p=first, q=second)["q"]
+    told = LIFETIME_COLUMNS[:3]
+    assert [each for each in output.shown_schema.names if each not in told][: len(names)] == names
+    assert output.shown_schema.names.count("event_time") == (names != ["ts", "x"])
+    assert {"changed_at", "ts"}.isdisjoint(set(output.shown_schema.names) - set(names))
+
+
+def test_a_query_may_choose_the_event_time_of_its_results() -> None:
+    with trial() as p:
+        p.stream("s", schema="ts bigint, x bigint, y bigint", time="ts", time_unit="s")
+        p.query("shifted", "select x, y as event_time from s")
+        p.query("counted", "Istream(select count(*) as n from shifted [Range 5 seconds])")
+        rows = [
+            {"ts": 1, "x": 1, "y": 101},
+            {"ts": 2, "x": 2, "y": 102},
+            {"ts": 3, "x": 3, "y": None},
+            {"ts": 4, "x": 4, "y": 120},
+        ]
+        p.append("s", rows)
+        p.finish("s")
+        p.run()
+        assert p.rows("shifted") == [{"x": row["x"], "event_time": row["y"]} for row in rows if row["y"]]
+        assert [(row["event_time"], row["n"]) for row in p.rows("counted")] == [
+            (101, 1),
+            (102, 2),
+            (106, 1),
+            (107, 0),
+            (120, 1),
+        ]
+        (letter,) = p.dead_letters()
+        assert "the event_time is null" in letter["reason"]
+
+
+def _seen(record: dict[str, int]) -> list[dict[str, int]]:
+    return [{"x": record["x"], "seen": record["event_time"]}]
+
+
+def test_everybody_sees_the_event_time_under_one_name() -> None:
+    with trial() as p:
+        p.stream("s", schema="ts bigint, x bigint", time="ts", time_unit="s")
+        p.query("hidden", "select x from s")
+        p.query("changed", "Istream(select x from s [Range 5 seconds])")
+        p.query("relation", "select x, count(*) as n from s [Range 5 seconds] group by x")
+        job = p.job("tuples", reads="hidden", every="1 second")
+        job.map(_seen, schema="x bigint, seen bigint")
+        p.append("s", [{"ts": 1, "x": 5}, {"ts": 2, "x": 6}])
+        p.finish("s")
+        p.clock.advance("1 second")
+        p.run()
+        assert p.rows("hidden") == [{"x": 5, "event_time": 1}, {"x": 6, "event_time": 2}]
+        assert p.rows("changed") == p.rows("hidden")
+        assert p.results("hidden").at_table().column_names == ["x", "event_time"]
+        assert p.results("hidden").intervals_table().column_names == ["x", "valid_from", "valid_to"]
+        assert p.results("hidden").changes_table().column_names == ["event_time", "change", "x"]
+        assert p.results("relation").table().column_names == [
+            "x",
+            "n",
+            "row_id",
+            "valid_from",
+            "valid_to",
+            "event_time",
+        ]
+        assert p.at("relation", 2) == [{"x": 5, "n": 1}, {"x": 6, "n": 1}]
+        assert [row["seen"] for row in p.rows("tuples")] == [1, 2]

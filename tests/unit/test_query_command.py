@@ -48,7 +48,7 @@ def second(count: int) -> str:
 class TestAnswers:
     def test_a_stream_gives_its_records_in_time_order(self, query: Command) -> None:
         answer = query("select user, amount * 2 as twice from o where amount > 1.8", "-s", "o=orders.csv")
-        assert [(row["user"], row["twice"], row["time"]) for row in answer.rows] == [
+        assert [(row["user"], row["twice"], row["event_time"]) for row in answer.rows] == [
             ("taro", 8.0, second(1)), ("hana", 4.0, second(2)), ("hana", 16.0, second(5))
         ]  # fmt: skip
         assert (answer.code, answer.err) == (0, "")
@@ -65,7 +65,7 @@ class TestAnswers:
 
     def test_changes(self, query: Command) -> None:
         rows = query(SPEND, "-s", "o=orders.csv", "--emit", "changes").rows
-        assert [(row["changed_at"][-8:-6], row["change"], row["user"], row["spend"]) for row in rows] == [
+        assert [(row["event_time"][-8:-6], row["change"], row["user"], row["spend"]) for row in rows] == [
             ("00", "+", "taro", 1.5), ("01", "-", "taro", 1.5), ("01", "+", "taro", 5.5), ("02", "-", "taro", 5.5),
             ("02", "+", "taro", 4.0), ("02", "+", "hana", 2.0), ("03", "-", "taro", 4.0), ("04", "-", "hana", 2.0),
             ("05", "+", "hana", 8.0),
@@ -93,7 +93,7 @@ class TestFormats:
     def test_a_table(self, query: Command) -> None:
         answer = query("select user, amount from o", "-s", "o=orders.csv", "--format", "table")
         lines = answer.out.splitlines()
-        assert lines[0].split() == ["user", "amount", "time"]
+        assert lines[0].split() == ["user", "amount", "event_time"]
         assert lines[2] == "taro     1.5  2026-01-01 00:00:00"
 
     def test_csv(self, query: Command) -> None:

@@ -67,7 +67,7 @@ def test_changes_go_up_to_where_results_are_final(log: StreamLog) -> None:
     ]
     write(log, [("d", 4, 9, 11, 9)], 10)
     assert Results(log).changes()[4:] == [(9, "-", {"v": "c"}), (9, "+", {"v": "d"})]
-    assert Results(log).changes_table().column_names == ["changed_at", "change", "v"]
+    assert Results(log).changes_table().column_names == ["event_time", "change", "v"]
 
 
 @pytest.mark.parametrize(("time", "valid"), [(0, ""), (1, "a"), (3, "abc"), (4, "bc"), (5, "bc"), (None, "bc")])

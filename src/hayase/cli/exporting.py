@@ -34,9 +34,9 @@ GROUP, GROUP_BYTES = 100_000, 64 << 20
 def write_file(log: StreamLog, file: Path) -> int:
     """Write all records there are; returns how many."""
     index = index_of(log)
-    with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.arrow_schema, {}) as write:
+    with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.shown_schema, {}) as write:
         for piece in log.read(index.start, index.next) if index.next > index.start else ():
-            write(piece.rows)
+            write(log.declaration.shown(piece.rows))
     return index.next - index.start
 
 

@@ -238,8 +238,8 @@ def _told(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
             return results.intervals_table()
     if results.log.declaration.lifetimes:
         return results.intervals_table()
-    table = results.table()
-    return table.take(pc.sort_indices(table.column(results.log.declaration.time)))
+    table, declaration = results.table(), results.log.declaration
+    return table.take(pc.sort_indices(table.column(declaration.shown_name(declaration.time))))
 
 
 def _write(table: pa.Table, form: Form, output: Path | None) -> None:

@@ -250,7 +250,7 @@ class _Printer:
         """Records with the offset of the first, in lots that give a table its widths and fit into memory."""
         for start in range(first, next_, TOGETHER):
             pieces = self._log.read(start, min(next_, start + TOGETHER))
-            yield start, [record for piece in pieces for record in piece.rows.to_pylist()]
+            yield start, [record for piece in pieces for record in self._log.declaration.shown(piece.rows).to_pylist()]
 
     def _show(self, first: int, records: list[dict[str, Any]]) -> None:
         from hayase.console.records import Columns, dead_letters, record_table
@@ -262,6 +262,6 @@ class _Printer:
             return
         header = self._columns is None
         if self._columns is None:
-            names = self._log.declaration.arrow_schema.names
+            names = self._log.declaration.shown_schema.names
             self._columns = Columns(names, records, first + len(records), console.width, spare=self._spare)
         console.print(record_table(self._columns, first, records, header=header))

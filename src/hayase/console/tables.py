@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hayase.console.figures import bytes_text, clock_text
 from hayase.core.declarations import TableDeclaration
+from hayase.core.schemas import ddl
 from hayase.core.times import duration_text
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def declared(declaration: PipelineDeclaration, stages: Sequence[Stage]) -> Rende
             _add_table(tables, stage.output, inputs)
         else:
             kind = "row by row" if stage.kernel is None else "keyed, in time order"
-            queries.add_row(stage.name, inputs, kind, ", ".join(stage.output.arrow_schema.names))
+            queries.add_row(stage.name, inputs, kind, ", ".join(stage.output.shown_schema.names))
     fed = {stage.name for stage in stages}
     for table in declaration.tables:
         if table.name not in fed:
@@ -117,11 +118,11 @@ def stream_details(about: Mapping[str, Any], declaration: StreamDeclaration) -> 
 
 
 def _columns(declaration: StreamDeclaration) -> list[str]:
-    names = declaration.arrow_schema.names
+    names, schema = declaration.shown_schema.names, ddl(declaration.shown_schema)
     pad = max(map(len, names))
-    described = declaration.schema.split(", ")
+    described = schema.split(", ")
     if len(described) != len(names):  # a column with parts
-        return [declaration.schema]
+        return [schema]
     return [f"{name:<{pad}}  {each.removeprefix(name).strip()}" for name, each in zip(names, described)]
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from hayase.core.times import UNITS
 
 __all__ = [
     "DAY",
+    "EVENT_TIME",
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
     "FieldMistake",
@@ -38,7 +39,10 @@ __all__ = [
     "clashes",
 ]
 
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 DAY = 86_400_000_000
+EVENT_TIME = "event_time"
+"""The name under which everybody sees the event time of a result, if it is none of the columns that the query selects."""
 LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
 """What a stream of lifetimes has behind the columns of its rows. `valid_to` is null while a row is open; a second row
 with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
@@ -91,7 +95,8 @@ class StreamDeclaration:
     Durations are microseconds. `time_unit` is given for integer time columns only. A stream of `changes` declares a
     relation: that string column says `+` for a row that appears and `-` for an equal one that goes. `ordered` streams
     are written by a stage that emits in time order and says how far it is; nothing in them is late. Streams of
-    `lifetimes` are results of queries: each row tells when it is valid (see `LIFETIME_COLUMNS`).
+    `lifetimes` are results of queries: each row tells when it is valid (see `LIFETIME_COLUMNS`). With `hidden_time` the time
+    column is not one that the query selects.
     """
 
     name: str
@@ -106,6 +111,7 @@ class StreamDeclaration:
     ordered: bool = False
     changes: str | None = None
     lifetimes: bool = False
+    hidden_time: bool = False
 
     def __post_init__(self) -> None:
         checked_name("stream", self.name.removeprefix("_"))
@@ -175,6 +181,25 @@ class StreamDeclaration:
     def time_scale(self) -> int:
         """Microseconds in one unit of the time column."""
         return UNITS[self.time_unit] if self.time_unit else 1
+
+    @property
+    def hides_time(self) -> bool:
+        """Whether the time column of the log is none of the result's own: it is shown as `EVENT_TIME`."""
+        return self.hidden_time or (self.ordered and self.time == LIFETIME_COLUMNS[-1])
+
+    def shown_name(self, column: str) -> str:
+        """The name under which everybody sees a column of the log."""
+        hidden = column == self.time and self.hides_time and EVENT_TIME not in self.arrow_schema.names
+        return EVENT_TIME if hidden else column
+
+    @property
+    def shown_schema(self) -> pa.Schema:
+        """The schema under the names that everybody sees."""
+        return pa.schema([each.with_name(self.shown_name(each.name)) for each in self.arrow_schema])
+
+    def shown(self, rows: Rows) -> Rows:
+        """Records of the log under the names that everybody sees."""
+        return rows.rename_columns([self.shown_name(each) for each in rows.schema.names]) if self.hides_time else rows
 
 
 def _mistake(field: str, message: str, hint: str) -> FieldMistake:

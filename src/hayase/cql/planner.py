@@ -12,15 +12,15 @@ from functools import partial
 from graphlib import TopologicalSorter
 from types import MappingProxyType
 
-from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import EVENT_TIME, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.drafts import Draft
 from hayase.cql.keying import check_keys, cut, leaves, source_of
 from hayase.cql.moves import Moves
-from hayase.cql.outputs import between, output_of
-from hayase.cql.projecting import is_stateless, projected
+from hayase.cql.outputs import between, output_of, written
+from hayase.cql.projecting import chooses_time, is_stateless, projected
 from hayase.cql.resolution import resolve
 from hayase.cql.rewriting import rewrite
 from hayase.cql.sharing import check_windows, one_by_one
@@ -128,7 +128,7 @@ class _Pipeline:
         tables = {source: self._tables[source] for source in sources if source in self._tables}
         root = resolve(statement, read, self._aggregates, tables)
         stateless = is_stateless(root)
-        mistakes = [*([] if stateless else check_keys(root)), *check_windows(root)]
+        mistakes = [*([] if stateless else [*check_keys(root), *_chosen_times(root)]), *check_windows(root)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
         behind = {base.name: base for source in read for base in self._bases[source]}
@@ -137,7 +137,9 @@ class _Pipeline:
         drafts = tuple(through(self._views, draft) for draft in made)
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
-        if stateless:
+        if stateless and chooses_time(root):  # who reads it must read its event times, which stand in its log alone
+            self._bases[name] = (self.streams[name],)
+        elif stateless:
             self._views[name] = drafts[-1]
         self.queries.append(PlannedQuery(name, text, root, drafts))
 
@@ -154,6 +156,14 @@ class _Pipeline:
                 output = between(facts.times, each.name, each.root.schema)
             drafts.append(staged(each, facts, output))
         return drafts
+
+
+def _chosen_times(root: logical.Node) -> list[Mistake]:
+    """Columns called `event_time` of a query whose operators decide themselves when a row appears."""
+    hint = "name it differently with AS; a query of its own that reads this one can choose: select ..., x as event_time from this"
+    message = "the event time of these results is when they come and go"
+    found = [each.value for each in written(root) if each.name.lower() == EVENT_TIME]
+    return [Mistake(message, hint, None, each.line, each.column) for each in found]
 
 
 def _circles(sources: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
+from hayase.core.declarations import EVENT_TIME, LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.errors import DeclarationError, nearest
 from hayase.core.expressions import common_type
 from hayase.core.keys import check_key_type
@@ -55,7 +55,7 @@ def resolve(
         Filter "events.amount" > 0
           Source events as events [Rows 5]
     """
-    resolution = _Resolution(sources, aggregates, tables)
+    resolution = _Resolution(sources, aggregates, tables, EVENT_TIME in statement.canon.lower())
     node = resolution.query(statement.query, Around(), result=True)
     if node is None or resolution.mistakes:
         found = dict.fromkeys(resolution.mistakes)
@@ -71,7 +71,9 @@ class _Resolution:
         sources: Mapping[str, StreamDeclaration],
         aggregates: Mapping[str, str] | None,
         tables: Mapping[str, Lookup] | None,
+        names_time: bool,
     ):
+        self._names_time = names_time
         self.sources = {name.lower(): each for name, each in sources.items()}
         self.phrases = Phrases(aggregates)
         self.mistakes = self.phrases.mistakes
@@ -138,7 +140,10 @@ class _Resolution:
             return None
         alias = relation.alias or declaration.name
         fields = _own_fields(declaration)
-        shown = Relation(alias, around.prefix(alias), tuple(each.name for each in fields))
+        names = tuple(each.name for each in fields)
+        aside = [] if declaration.changes else _times_aside(declaration, names, self._names_time)
+        shown = Relation(alias, around.prefix(alias), names, tuple(each.name for each in aside))
+        fields += aside
         window = self._window(relation.window, declaration)
         schema = pa.schema([pa.field(shown.flat(each.name), each.type) for each in fields])
         if window is None:
@@ -434,7 +439,20 @@ def _own_fields(stream: StreamDeclaration) -> list[pa.Field]:
         told |= set(LIFETIME_COLUMNS)
     elif stream.changes:
         told |= {stream.changes, stream.time, stream.id}
+    elif stream.hides_time:
+        told |= {stream.time}
     return [each for each in stream.arrow_schema if each.name not in told]
+
+
+def _times_aside(stream: StreamDeclaration, own: Sequence[str], named: bool) -> list[pa.Field]:
+    """The event time of a stream, where it is none of its own columns: under the name that the log has for it, which plans
+    and older queries use, and as `event_time` if the query names that. A row of a relation has the time when it appears."""
+    schema = stream.arrow_schema
+    found = [schema.field(stream.time)] if stream.hides_time and not stream.lifetimes else []
+    taken = {each.lower() for each in (*own, *(each.name for each in found))}
+    if named and EVENT_TIME not in taken:
+        found.append(schema.field("valid_from" if stream.lifetimes else stream.time).with_name(EVENT_TIME))
+    return found
 
 
 def _across(found: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:

@@ -23,11 +23,13 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation in FROM. `columns` are the names of its columns, `prefix` what the plan puts before them."""
+    """A relation in FROM. `columns` are the names of its columns, `prefix` what the plan puts before them. What stands `aside`
+    can be named, but is none of its columns: `*` leaves it out."""
 
     alias: str | None
     prefix: str
     columns: tuple[str, ...]
+    aside: tuple[str, ...] = ()
 
     def flat(self, column: str) -> str:
         """The column's name in the plan."""
@@ -35,7 +37,7 @@ class Relation:
 
     def spelled(self, name: str) -> str | None:
         """The column of a name, as the relation spells it."""
-        return next((each for each in self.columns if each.lower() == name.lower()), None)
+        return next((each for each in (*self.columns, *self.aside) if each.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from hayase.core.declarations import EVENT_TIME
 from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
 from hayase.cql.columns import both, column, plain, plain_columns, renamed
@@ -123,11 +124,15 @@ def _computed(step: Step) -> MapSide:
 
 def stream_columns(source: Source) -> dict[str, str]:
     """The stream's own name of each column: behind the alias or, of a stream between two stages, in the same place."""
-    own = source.declaration.arrow_schema.names
+    stream = source.declaration
+    own = stream.arrow_schema.names
     found = {}
     for place, name in enumerate(source.schema.names):
         bare = name.removeprefix(f"{source.alias}.")
-        found[name] = bare if bare in own else own[place]
+        if bare == EVENT_TIME and bare not in own:
+            found[name] = "valid_from" if stream.lifetimes else stream.time
+        else:
+            found[name] = bare if bare in own else own[place]
     return found
 
 

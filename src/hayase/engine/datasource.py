@@ -35,6 +35,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from hayase.core.errors import HayaseError, OffsetGone, SchemaMismatch, StreamError, UnknownName
+from hayase.core.schemas import ddl
 from hayase.core.times import BEGINNING, END, instant
 from hayase.engine.sink import BatchWriter, StreamWriter
 from hayase.streams import Index, StreamLog, event_times
@@ -65,7 +66,7 @@ class HayaseSource(DataSource):
 
     def schema(self) -> str:
         _check_options(self.options, {*_READING, *_FOLLOWING, *_WRITING})
-        return _log(self.options).declaration.schema
+        return ddl(_log(self.options).declaration.shown_schema)
 
     def reader(self, schema: Any) -> StreamRecords:
         _check_options(self.options, _READING)
@@ -113,7 +114,10 @@ class _Selection:
             for piece in log.read(first, next_):
                 rows = self._within(piece.rows, log)
                 if rows.num_rows:
-                    columns = [rows.column(name) for name in self.schema.names]
+                    shown = log.declaration.shown(rows)
+                    columns = [
+                        (shown if name in shown.schema.names else rows).column(name) for name in self.schema.names
+                    ]
                     yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _within(self, rows: pa.RecordBatch, log: StreamLog) -> pa.RecordBatch:
@@ -267,7 +271,9 @@ def _spans_within(log: StreamLog, index: Index, first: int, next_: int, since: i
 
 def _wanted(schema: Any, log: StreamLog) -> pa.Schema:
     """The columns that Spark expects, as Spark expects them, if the stream has them."""
-    declared, name = log.declaration.arrow_schema, log.declaration.name
+    declared, name = log.declaration.shown_schema, log.declaration.name
+    if log.declaration.hides_time:  # readers may still ask for the name that the log has for it
+        declared = pa.schema([*declared, log.declaration.arrow_schema.field(log.declaration.time)])
     expected: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for each in expected:
         if each.name not in declared.names:
@@ -276,7 +282,7 @@ def _wanted(schema: Any, log: StreamLog) -> pa.Schema:
         if each.type != column.type or (column.nullable and not each.nullable):
             raise SchemaMismatch(
                 f'column "{each.name}" of stream "{name}" cannot be read as asked; its schema is '
-                f"({log.declaration.schema}): leave out .schema(...), or name a part of this one"
+                f"({ddl(log.declaration.shown_schema)}): leave out .schema(...), or name a part of this one"
             )
     return expected
 

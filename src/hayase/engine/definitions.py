@@ -15,7 +15,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -419,9 +419,18 @@ def compare(
             fates[name] = "kept"
         else:
             assert current is not None
-            old = stages_of(current)[name]
-            fates[name] = "changed" if _is_known(known[name], old) and _is_safe(old, stage) else "refused"
+            old = _stage_of(current, name)
+            goes_on = old is not None and _is_known(known[name], old) and _is_safe(old, stage)
+            fates[name] = "changed" if goes_on else "refused"
     return fates | {name: "removed" for name in known if name not in stages}
+
+
+def _stage_of(current: Definition, name: str) -> Stage | None:
+    """A stage of the current definition; None if that was written by a version of Hayase that took what this one refuses."""
+    try:
+        return stages_of(current).get(name)
+    except DeclarationError:
+        return None
 
 
 def _records(
@@ -430,23 +439,34 @@ def _records(
     known = {each.name: each for each in current.records} if current else {}
     records = []
     fates = compare(current, stages, anew)
-    refused = dict.fromkeys(stages[name].query for name, fate in fates.items() if fate == "refused")
-    if len(refused) > 1:
-        raise StageChanged(
-            f"stages have changed, and what they remember does not fit their new definitions: {', '.join(refused)}; put the "
-            f"old definitions back, or begin anew with `hayase reset {' '.join(refused)} --from earliest` (or `--from now`)"
-        )
+    refused = [name for name, fate in fates.items() if fate == "refused"]
+    if refused:
+        raise StageChanged(_way_out(refused, known, stages))
     for name, fate in fates.items():
         if fate in ("added", "anew"):
             records.append(_record(stages[name], version, anew.get(name, "earliest")))
         elif fate in ("kept", "changed"):
             records.append(_record(stages[name], known[name].generation, known[name].start))
-        elif fate == "refused":
-            raise StageChanged(_way_out(known[name], stages[name]))
     return tuple(records)
 
 
-def _way_out(record: StageRecord, stage: Stage) -> str:
+def _way_out(refused: Sequence[str], known: Mapping[str, StageRecord], stages: Mapping[str, Stage]) -> str:
+    """What to do about stages that cannot go on: all of them, and what would begin anew with them."""
+    names = list(dict.fromkeys(stages[each].query for each in refused))
+    if len(names) == 1:
+        told = _way_out_of_one(known[refused[0]], stages[refused[0]])
+    else:
+        listed = ", ".join(f'"{each}"' for each in names)
+        told = (
+            f"stages {listed} have changed, and what they remember does not fit their new definitions; put the old "
+            f"definitions back, or begin anew with `hayase reset {' '.join(names)} --from earliest` (or `--from now`)"
+        )
+    anew = with_readers(dict.fromkeys(names, "earliest"), stages)
+    behind = dict.fromkeys(stages[each].query for each in anew if each in known and stages[each].query not in names)
+    return told + (f"; {', '.join(behind)}, which read what they write, begin anew with them" if behind else "")
+
+
+def _way_out_of_one(record: StageRecord, stage: Stage) -> str:
     name = stage.query
     if stage.lane == OPERATIONS and record.output != stage.output:
         return (

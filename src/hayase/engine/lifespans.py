@@ -79,9 +79,11 @@ def fold(told: Lifespans) -> tuple[Integers, Integers]:
 
 
 def own_columns(declaration: StreamDeclaration) -> list[str]:
-    """The columns of the rows themselves: those of the query, without what tells of lifetimes."""
+    """The columns of the rows themselves: those of the query, without what tells of lifetimes and of event time."""
     names: list[str] = declaration.arrow_schema.names
-    return names[: -len(LIFETIME_COLUMNS)] if declaration.lifetimes else names
+    if declaration.lifetimes:
+        return names[: -len(LIFETIME_COLUMNS)]
+    return [each for each in names if each != declaration.time] if declaration.hides_time else names
 
 
 def to_micros(column: Any, scale: int) -> Integers:

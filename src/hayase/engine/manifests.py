@@ -282,6 +282,8 @@ class Commits:
             if clock >= END:
                 self._log(stream).finish(max(each.peak for each in manifest.offset.positions[stream].values()))
             else:
+                if self._log(stream).index().finished:  # somebody reads it who goes on, and so does it
+                    self._log(stream).reopen(clock)
                 self._log(stream).advance(clock)
         if manifest.runs:
             self._take_in(manifest, replaced)

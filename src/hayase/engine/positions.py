@@ -190,9 +190,7 @@ def advance(
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
-            moved[stream] = replace(
-                position, at=at, clock=max(end.clock, position.clock), peak=max(end.peak, position.peak)
-            )
+            moved[stream] = _moved(position, end, at)
         positions[stage] = moved
     positions = _with_company(positions, start, definition)
     fired_now = {
@@ -227,6 +225,16 @@ def check_positions(offset: Offset, logs: Mapping[str, StreamLog]) -> None:
     for stage, inputs in offset.positions.items():
         for stream, position in inputs.items():
             _reaching(logs[stream], position, stage)
+
+
+def _moved(position: Position, end: Position, at: int) -> Position:
+    """A position that goes on to where its stream is. A stream that was finished may go on again: then what was known of it
+    is what it held."""
+    peak = max(end.peak, position.peak)
+    known = position.clock
+    if known >= END > end.clock:
+        known = position.peak + (position.peak > BEGINNING)
+    return replace(position, at=at, clock=max(end.clock, known), peak=peak)
 
 
 def waits_until(
@@ -342,6 +350,7 @@ def _carried_over(
 ) -> dict[str, Mapping[str, Position]]:
     """Positions under a new definition: kept by stages that live on, set to their beginning for stages that begin anew."""
     begun_anew = {each.name for each in begun(start, definition)}
+    made = {each.name for each in definition.records}
     elsewhere = {each.name: each for each in definition.beside}
     positions: dict[str, Mapping[str, Position]] = {}
     for record in definition.records:
@@ -359,7 +368,23 @@ def _carried_over(
                 at = index.next if record.start == "now" else index.start
             begin[stream] = Position(at, first=at)
         positions[record.name] = begin
+    joined = {
+        each.name
+        for each in definition.records
+        if each.name in begun_anew and any(one not in made for one in each.inputs)
+    }
+    for record in definition.records:
+        if record.name not in begun_anew and joined & definition.readers(record.name):
+            positions[record.name] = _gone_on(positions[record.name])
     return positions
+
+
+def _gone_on(inputs: Mapping[str, Position]) -> Mapping[str, Position]:
+    """The positions of a stage that was at its end, and has a new reader with which it goes on: at what it has told so far."""
+    if not inputs or any(each.clock < END for each in inputs.values()):
+        return inputs
+    known = horizon(inputs.values())
+    return {stream: replace(each, clock=known) for stream, each in inputs.items()}
 
 
 def _is_laid_out(maker: StageRecord, log: StreamLog) -> bool:

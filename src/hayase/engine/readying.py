@@ -131,7 +131,7 @@ def _tried(
         sample = _sample(home, read, reads, window)
     except DeclarationError:
         return operation  # likewise
-    time = read[0].time
+    time = read[0].shown_name(read[0].time)
     declared = operation.schema if operation.schema is not None else before
     insists = operation.schema is not None and operation.schema != before
     try:
@@ -209,7 +209,7 @@ def _newest(
             continue
         index = log.index()
         for piece in log.read(max(index.start, index.next - count), index.next):
-            batches.append(piece.rows.select(reads.names).cast(reads))
+            batches.append(stream.shown(piece.rows).select(reads.names).cast(reads))
             times.append(event_times(piece.rows, stream))
             queues.append(np.full(piece.rows.num_rows, number))
             found += piece.rows.num_rows

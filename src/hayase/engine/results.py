@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.declarations import EVENT_TIME
 from hayase.core.errors import HayaseError, OffsetGone
 from hayase.core.times import BEGINNING, END, instant, instant_text
 from hayase.engine.lifespans import (
@@ -57,7 +58,11 @@ class Results:
 
     # -- records ------------------------------------------------------------------------------------------------------
     def table(self, first: int | None = None) -> pa.Table:
-        """All records there are, as an Arrow table, in the order of the log."""
+        """All records there are, as an Arrow table, in the order of the log; event time that no column of the query tells is
+        `event_time`."""
+        return self.log.declaration.shown(self._table(first))
+
+    def _table(self, first: int | None = None) -> pa.Table:
         index = self._index()
         begin = index.start if first is None else first
         pieces = self.log.read(begin, index.next) if begin < index.next else ()
@@ -65,9 +70,9 @@ class Results:
 
     def rows(self) -> list[dict[str, Any]]:
         """All records there are, as dicts, in time order; records of one time in the order of the log."""
-        table = self.table()
+        table = self._table()
         order = np.argsort(event_times(table, self.log.declaration), kind="stable")
-        return list(table.take(pa.array(order)).to_pylist())
+        return list(self.log.declaration.shown(table.take(pa.array(order))).to_pylist())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows())
@@ -101,10 +106,10 @@ class Results:
         return list(zip(self._times(time).to_pylist(), sign.to_pylist(), rows.to_pylist()))
 
     def changes_table(self) -> pa.Table:
-        """The same as an Arrow table: `changed_at`, `change`, then the columns of the rows."""
+        """The same as an Arrow table: `event_time`, `change`, then the columns of the rows."""
         time, sign, rows = self._consistent(self._changes)
         names = rows.column_names
-        heads = {_free("changed_at", names): self._times(time), _free("change", names): sign}
+        heads = {_free(EVENT_TIME, names): self._times(time), _free("change", names): sign}
         return pa.table([*heads.values(), *rows.columns], names=[*heads, *names])
 
     def at(self, time: Time | None = None) -> list[dict[str, Any]]:
@@ -185,7 +190,8 @@ class Results:
         declaration = self.log.declaration
         wanted = self._latest(index) if time is None else self._instant(time)
         if wanted is None:
-            return self._own(declaration.arrow_schema.empty_table())
+            empty = declaration.arrow_schema.empty_table()
+            return self._own(empty) if declaration.lifetimes else declaration.shown(empty)
         final = self._final_before(index)
         if wanted >= final:
             raise self._not_final(index, wanted)
@@ -194,7 +200,7 @@ class Results:
             early = [each.rows.filter(pa.array(event_times(each.rows, declaration) <= wanted)) for each in pieces]
             rows = pa.Table.from_batches(early, schema=declaration.arrow_schema)
             order = np.argsort(event_times(rows, declaration), kind="stable")
-            return rows.take(pa.array(order))
+            return declaration.shown(rows.take(pa.array(order)))
         unit = wanted // self._scale * self._scale + self._scale - 1  # nothing happens within a unit of time
         return self._own(self._valid(index, min(unit, final - 1)))
 

@@ -136,7 +136,7 @@ class _Reader:
             try:
                 for piece in log.read(at, index.next):
                     for first in range(0, piece.rows.num_rows, MOST_RECORDS):
-                        yield piece.first + first, piece.rows.slice(first, MOST_RECORDS)
+                        yield piece.first + first, log.declaration.shown(piece.rows.slice(first, MOST_RECORDS))
                     at = piece.first + piece.rows.num_rows
             except OffsetGone:  # removed by retention, or begun anew
                 at = max(self._place(), log.index().start)

@@ -47,7 +47,7 @@ class Reading:
             batch = batch if len(origin) == batch.num_rows else batch.take(pa.array(origin))
         time = event_times(batch, self.stream)
         rounds = batch.column(ROUND).to_numpy() if self.counts and ROUND in batch.schema.names else None
-        rows = batch if self.shape is None else batch.select(self.shape.schema.names)
+        rows = self.stream.shown(batch) if self.shape is None else batch.select(self.shape.schema.names)
         return Flow(rows, self.shape, time, origin, rounds)
 
 

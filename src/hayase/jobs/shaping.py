@@ -151,7 +151,7 @@ class Shaping:
         shapes = []
         for reading in self._sources(draft):
             if isinstance(reading, Reading):
-                schema = reading.stream.arrow_schema
+                schema = reading.stream.shown_schema
                 shapes.append(
                     reading.shape or Shape(pa.schema([pa.field(each.name, each.type) for each in schema]), ())
                 )

@@ -57,6 +57,8 @@ class OperationConfig:
     scale: int = 1
     attempts: Attempts = field(default_factory=Attempts)
     limits: Limits = field(default_factory=Limits)
+    shown_time: str | None = None
+    """What the function knows the column `time` as, if not under that name."""
 
     def __post_init__(self) -> None:
         self.window.check(self.reads)
@@ -83,7 +85,7 @@ class OperationKernel:
     ) -> None:
         self._config, self._sleep = config, sleep
         self._caller = caller or shared_children(
-            config.function, config.reads, config.writes, config.limits, config.time
+            config.function, config.reads, config.writes, config.limits, config.shown_time or config.time
         )
         self._windows = windows_of(config.window, config.reads)
         self._pace = Pace()

@@ -64,12 +64,14 @@ class PlannedOperations:
 
 @dataclass(frozen=True, slots=True)
 class AllColumns:
-    """A map side that passes records on, with their columns in one order."""
+    """A map side that passes records on, with their columns in one order, under the names that functions `see`."""
 
     names: tuple[str, ...]
+    seen: tuple[str, ...] = ()
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        return Mapped(batch.select(list(self.names)), np.arange(batch.num_rows))
+        rows = batch.select(list(self.names))
+        return Mapped(rows.rename_columns(list(self.seen or self.names)), np.arange(batch.num_rows))
 
 
 def plan_operations(
@@ -200,15 +202,15 @@ def function_of(operation: OperationDeclaration, home: Path | None = None) -> Op
     return OperationFunction(FunctionSource(name, directory), operation.takes, operation.concurrency)
 
 
-def given_schema(schema: str, time: str) -> pa.Schema:
-    """What a function gives: the schema without the time column, which it need not give."""
-    return pa.schema([each for each in arrow_schema(schema) if each.name != time])
+def given_schema(schema: str, *times: str) -> pa.Schema:
+    """What a function gives: the schema without the time column, whatever it is called, which it need not give."""
+    return pa.schema([each for each in arrow_schema(schema) if each.name not in times])
 
 
 def read_schema(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]) -> pa.Schema:
     """The columns of what an operation reads; a DeclarationError if streams differ."""
     first, others = streams[0], streams[1:]
-    schema = first.arrow_schema
+    schema = first.shown_schema
     wrong = []
     for other in others:
         told = next(_differences(first, other), None)
@@ -224,13 +226,13 @@ def read_schema(operation: OperationDeclaration, streams: Sequence[StreamDeclara
 
 
 def _differences(one: StreamDeclaration, other: StreamDeclaration) -> Iterator[str]:
-    mine, theirs = one.arrow_schema, other.arrow_schema
+    mine, theirs = one.shown_schema, other.shown_schema
     for has, lacks, name in ((mine, theirs, other.name), (theirs, mine, one.name)):
         yield from (f'"{name}" has no "{each}"' for each in has.names if each not in lacks.names)
     for each in mine:
         if each.type != theirs.field(each.name).type:
             yield f"{ddl(pa.schema([each]))} is not {ddl(pa.schema([theirs.field(each.name)]))}"
-    if one.time != other.time:
+    if one.shown_name(one.time) != other.shown_name(other.time):
         yield f'their time columns are "{one.time}" and "{other.time}"'
     if one.time_unit != other.time_unit:
         yield f"their times count {one.time_unit} and {other.time_unit}"
@@ -240,14 +242,16 @@ def _output(operation: OperationDeclaration, read: StreamDeclaration) -> StreamD
     """What an operation writes: the instant of the window, then what the function gives."""
     assert operation.schema is not None
     name = operation.name
-    given = given_schema(operation.schema, read.time)
+    given = given_schema(operation.schema, read.time, read.shown_name(read.time))
     if not len(given):
         message = f'the schema of operation "{name}" has no column besides "{read.time}"'
         raise DeclarationError([FieldMistake(message, "say what else its function gives", field="schema")])
     time = read.arrow_schema.field(read.time)
     try:
         schema = ddl(pa.schema([time, *given]))
-        return StreamDeclaration(name, schema, read.time, time_unit=read.time_unit, max_ahead=None, ordered=True)
+        return StreamDeclaration(
+            name, schema, read.time, time_unit=read.time_unit, max_ahead=None, ordered=True, hidden_time=read.hides_time
+        )
     except DeclarationError as error:
         raise DeclarationError(
             FieldMistake(f'output of operation "{name}": {each.message}', each.hint, field="schema")
@@ -285,8 +289,10 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         output.time_scale,
         Attempts(operation.attempts, operation.pause / 1e6),
         Limits(operation.time_limit / 1e6, operation.memory_limit),
+        first.shown_name(first.time),
     )
-    remembered = [_MEANING, asdict(window), ddl(reads), first.time, first.time_unit]
+    kept = pa.schema([each.with_nullable(True) for each in first.arrow_schema])
+    remembered = [_MEANING, asdict(window), ddl(kept), first.time, first.time_unit]
     return Stage(
         name,
         tuple(_input(number, each, reads, window, single) for number, each in enumerate(streams)),
@@ -303,7 +309,9 @@ def _input(number: int, stream: StreamDeclaration, reads: pa.Schema, window: Win
     """One queue: where its records go depends on whom they share windows with."""
     key: tuple[str, ...] = (OFFSET,) if single else window.by
     bucket = None if key else number if window.per_queue else 0
-    return Input(stream.name, AllColumns(tuple(reads.names)), reads, key, bucket=bucket)
+    own = {stream.shown_name(each): each for each in stream.arrow_schema.names}
+    side = AllColumns(tuple(own[each] for each in reads.names), tuple(reads.names))
+    return Input(stream.name, side, reads, key, bucket=bucket)
 
 
 def _told(operation: OperationDeclaration) -> dict[str, object]:

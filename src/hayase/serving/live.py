@@ -92,7 +92,8 @@ class Live(Results):
             behind = first + limit if first + limit < rows.num_rows else None
         else:
             page, behind = self._records(index, wanted, first, limit)
-        own = self._own(page)
+        declaration = self.log.declaration
+        own = self._own(page) if declaration.lifetimes else declaration.shown(page)
         if with_lifetimes:
             for name, column in self._lifetimes(page):
                 while name in own.column_names:
@@ -252,7 +253,8 @@ class Changes:
         offsets = np.arange(first, end)
         heads = [event_times(rows, live.log.declaration), np.ones(len(offsets), np.bool_), offsets]
         self.cursor = replace(self.cursor, at=end)
-        table = pa.table([*map(pa.array, heads), *rows.columns], schema=live._schema())
+        own = rows.select(own_columns(live.log.declaration))
+        table = pa.table([*map(pa.array, heads), *own.columns], schema=live._schema())
         return [Cursor(self.cursor.mark, at + 1) for at in offsets.tolist()], table
 
     def _final(self, limit: int) -> tuple[list[Cursor], pa.Table]:

@@ -179,4 +179,5 @@ def _next_events(changes: Changes) -> bytes:
 
 
 def _row_schema(output: StreamDeclaration) -> str:
-    return ddl(pa.schema([output.arrow_schema.field(name) for name in own_columns(output)]))
+    names = own_columns(output) if output.lifetimes else output.arrow_schema.names
+    return ddl(pa.schema([output.arrow_schema.field(name).with_name(output.shown_name(name)) for name in names]))

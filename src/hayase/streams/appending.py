@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+import pyarrow as pa
+
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import HayaseError
+from hayase.core.errors import HayaseError, OffsetGone
 from hayase.streams.dead import APPEND, DEAD, dead_table
+from hayase.streams.event_time import event_times
 from hayase.streams.formats import Format, read_records
 from hayase.streams.log import StreamLog
 from hayase.streams.records import Conformed
@@ -44,18 +48,58 @@ def append_conformed(
     producer: str | None = None,
     sequence: int | None = None,
 ) -> Accepted:
-    """Append what conforms, after the dead letters of what does not."""
-    refused = conformed.refused
-    if refused:
-        records, reasons = [each.record for each in refused], [each.reason for each in refused]
-        letters = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
-        sender = None if producer is None else f"{declaration.name}/{producer}"
-        _log(home, DEAD).append(letters, now=now, producer=sender, sequence=sequence)
-    log = _log(home, declaration)
-    done = log.append(conformed.rows, now=now, producer=producer, sequence=sequence)
-    return Accepted(conformed.rows.num_rows, len(refused), done.first, done.next, done.repeated)
+    """Append what conforms, after the dead letters of what does not. If the records cannot be appended, there are no letters."""
+    log, refused = _log(home, declaration), conformed.refused
+    sender = None if producer is None else f"{declaration.name}/{producer}"
+    rows = conformed.rows
+    if sender is not None and sequence is not None and rows.num_rows:
+        rows = _without_refused(home, declaration, conformed, sender, sequence)
+
+    def letters() -> None:
+        if refused:
+            records, reasons = [each.record for each in refused], [each.reason for each in refused]
+            table = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
+            _log(home, DEAD).append(table, now=now, producer=sender, sequence=sequence)
+
+    if not rows.num_rows:
+        letters()
+        end = log.index().next
+        return Accepted(0, len(refused) + conformed.rows.num_rows, end, end)
+    done = log.append(rows, now=now, producer=producer, sequence=sequence, before=letters)
+    return Accepted(
+        rows.num_rows, len(refused) + conformed.rows.num_rows - rows.num_rows, done.first, done.next, done.repeated
+    )
 
 
+def _without_refused(
+    home: Path, declaration: StreamDeclaration, conformed: Conformed, sender: str, sequence: int
+) -> pa.Table:
+    """The records without those that the same append, stopped before its records had their place, has made dead letters
+    because they were too far ahead of the clock then: those with the greatest event times, as many as were refused for it."""
+    rows = conformed.rows
+    if declaration.max_ahead is None:
+        return rows
+    dead = _log(home, DEAD)
+    before = dead.last_of(sender)
+    if before is None or before.sequence != sequence:
+        return rows
+    try:
+        reasons = [
+            reason for piece in dead.read(before.first, before.next) for reason in piece.rows["reason"].to_pylist()
+        ]
+    except OffsetGone:  # retention has removed them: that was long after they were told
+        return rows
+    still = sum(_AHEAD in each.reason for each in conformed.refused)
+    count = min(sum(_AHEAD in each for each in reasons) - still, rows.num_rows)
+    if count <= 0:
+        return rows
+    latest = np.argsort(event_times(rows, declaration), kind="stable")[-count:]
+    kept = np.setdiff1d(np.arange(rows.num_rows), latest)
+    return rows.take(pa.array(kept))
+
+
+_AHEAD = "max_ahead is "
+"""What reasons say of records that are too far ahead of the clock."""
 _KEPT = 256
 _open: OrderedDict[tuple[int, Path, str], StreamLog] = OrderedDict()
 """Logs by process, home and stream; those that were used last come last."""

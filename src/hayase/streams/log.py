@@ -8,7 +8,7 @@ and synced outside of the writers' lock; inside, they only get their name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from hayase.streams.evolution import DECLARATION, Kept, kept_in, reconcile, unde
 from hayase.streams.home_format import begin_home, check_home
 from hayase.streams.index import Entry, Index, segment_name
 from hayase.streams.segments import (
+    Produced,
     Segment,
     Trailer,
     damaged,
@@ -139,8 +140,20 @@ class StreamLog:
         """The log as it is now, by a look at its directory, whatever was seen before."""
         return self._directory.listing().index
 
-    def append(self, rows: pa.Table, *, now: int, producer: str | None = None, sequence: int | None = None) -> Appended:
-        """Append records, durably. A producer's sequences grow: one not above the last is a repeat, and ignored."""
+    def append(
+        self,
+        rows: pa.Table,
+        *,
+        now: int,
+        producer: str | None = None,
+        sequence: int | None = None,
+        before: Callable[[], object] = lambda: None,
+    ) -> Appended:
+        """Append records, durably. A producer's sequences grow: one not above the last is a repeat, and ignored.
+
+        `before` is called once the records are on the disk, if the stream takes them, right before they get their place: for
+        what must be durable before they are, and must not be if they cannot be appended.
+        """
         produced = one_append(producer, sequence, rows.num_rows)
         if not rows.num_rows:
             end = self.index().next
@@ -149,6 +162,9 @@ class StreamLog:
             with durable.temporary(self._directory.staging, "append") as (draft, descriptor):
                 trailer = write_segment(descriptor, rows, self.declaration, written_at=now, producers=produced)
                 with self._directory.writing():
+                    if self._repeated(trailer) is None:
+                        self._check_open()
+                    before()
                     done = self._place(draft, trailer, BEGINNING)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
@@ -223,6 +239,22 @@ class StreamLog:
         A stage's output is `known` up to the greatest event time of what the stage read, which may lie behind its own.
         """
         self.advance(END, known)
+
+    def reopen(self, clock: int) -> None:
+        """Take back that the stream is finished: records from `clock` on may follow. Nothing happens to one that is not."""
+        try:
+            with self._directory.writing():
+                tail = self._directory.tail
+                if tail.clock < END:
+                    return
+                if not tail.clocks:  # a segment says so with its records: their greatest event time is known
+                    raise StreamError(self.declaration.name, f'stream "{self.declaration.name}" cannot be continued')
+                name = segment_name(tail.next, tail.next, tail.running_max, clock)
+                durable.create_empty(self.path / name)
+                self._directory.tail = Tail(tail.next, tail.running_max, clock, (*tail.clocks, name))
+                self._drop_clocks(tail.clocks)
+        except OSError as error:
+            raise unwritten(self.declaration.name, error) from error
 
     def read(self, first: int, next: int) -> Iterator[Piece]:
         """The records [first, next), mapped, not copied, in pieces of at most one batch of a segment."""
@@ -326,17 +358,11 @@ class StreamLog:
     def _place(self, draft: Path, trailer: Trailer, clock: int) -> Appended:
         """Give a durable segment its place at the end, unless it is a repeat; only while writing."""
         directory, tail = self._directory, self._directory.tail
-        for each in trailer.producers:
-            last = directory.known_producers().last(each.producer)
-            if last is not None and each.sequence <= last.sequence:
-                durable.fsync_directory(self.path)  # the first one may have been stopped just before this
-                same = each.sequence == last.sequence
-                return Appended(last.first if same else UNKNOWN, last.next if same else UNKNOWN, repeated=True)
-        if tail.clock >= END:
-            raise StreamFinished(
-                self.declaration.name,
-                f'stream "{self.declaration.name}" is finished and takes no more records; append to another stream',
-            )
+        repeated = self._repeated(trailer)
+        if repeated is not None:
+            durable.fsync_directory(self.path)  # the first one may have been stopped just before this
+            return repeated
+        self._check_open()
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
         durable.rename(draft, self.path / segment_name(first, end, running_max, clock))
@@ -346,6 +372,28 @@ class StreamLog:
         if tail.clocks and clock >= tail.clock:
             self._drop_clocks(tail.clocks)
         return Appended(first, end)
+
+    def _repeated(self, trailer: Trailer) -> Appended | None:
+        """Where a segment's records are, if its producer has appended them before; only while writing."""
+        for each in trailer.producers:
+            last = self._directory.known_producers().last(each.producer)
+            if last is not None and each.sequence <= last.sequence:
+                same = each.sequence == last.sequence
+                return Appended(last.first if same else UNKNOWN, last.next if same else UNKNOWN, repeated=True)
+        return None
+
+    def _check_open(self) -> None:
+        """Refuse records of a finished stream; only while writing."""
+        if self._directory.tail.clock >= END:
+            raise StreamFinished(
+                self.declaration.name,
+                f'stream "{self.declaration.name}" is finished and takes no more records; append to another stream',
+            )
+
+    def last_of(self, producer: str) -> Produced | None:
+        """The last append of a producer, with its place in the stream."""
+        with self._directory.writing():
+            return self._directory.known_producers().last(producer)
 
     def _advance(self, clock: int, known: int = BEGINNING) -> None:
         tail = self._directory.tail

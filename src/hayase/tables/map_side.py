@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.declarations import StreamDeclaration, TableDeclaration
-from hayase.core.stages import Mapped, Refusals
+from hayase.core.declarations import EVENT_TIME, StreamDeclaration, TableDeclaration
+from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
 from hayase.tables import TYPES, ColumnType, entries, versions
 from hayase.tables.entries import OperationColumn
@@ -54,8 +54,15 @@ class RulesMapSide:
                     within = self.targets[each.number].number
                     yield each.column, within, branch.condition, each.key, each.value, each.method
 
+    def _events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records as rules see them; a hidden event time also under the name that the log has for it, as it was once."""
+        events = batch.select([each for each in batch.schema.names if each != OFFSET])
+        if not self.stream.hides_time or EVENT_TIME in events.schema.names:
+            return events
+        return events.append_column(EVENT_TIME, events.column(self.stream.time))
+
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        outcome = payloads(self.rules, self.stream.name, events_of(batch), _jq(os.getpid()))
+        outcome = payloads(self.rules, self.stream.name, events_of(self._events(batch)), _jq(os.getpid()))
         made = Pass(self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number)
         for each in outcome.refusals:
             made.refuse(each.event, f"{each.rule}, {each.program}: {each.reason}")
