@@ -252,6 +252,7 @@ class Pipeline:
         time_limit: Duration = "30 s",
         memory_limit: str | int = "1 GiB",
         concurrency: int = 16,
+        files: str | Sequence[str] = (),
     ) -> Any:
         """Declare an operation, as a decorator of a function or as a call with one or its name, "module:function". What the
         function gives for a window of records is a stream called `writes`, or like the function.
@@ -259,14 +260,15 @@ class Pipeline:
         It reads streams by their names, or by patterns such as "q*". A window has so many records, or lasts so long, and one
         begins every `slide`; each stream has windows of its own, unless they go `together`, and each value of a `key` has. The
         `schema` of what it gives can be found on a sample, if there are records. A window that fails, or takes more than
-        it may, is tried `attempts` times; then its records go to the dead letters.
+        it may, is tried `attempts` times; then its records go to the dead letters. Data `files` beside the module, paths or
+        patterns such as "models/*.json", are shipped with it: the function finds them relative to its `__file__`.
         """
         from hayase.operations.declaring import operation_of
 
         options = {
             "reads": reads, "window": window, "slide": slide, "key": key, "together": together, "schema": schema,
             "takes": takes, "attempts": attempts, "pause": pause, "time_limit": time_limit,
-            "memory_limit": memory_limit, "concurrency": concurrency,
+            "memory_limit": memory_limit, "concurrency": concurrency, "files": files,
         }  # fmt: skip
 
         def declared(given: Any) -> Any:

@@ -10,6 +10,8 @@ import pytest
 
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DeclarationError
+from hayase.core.function_sources import FunctionSource
+from hayase.core.operation_data import declared_operation, operation_data
 from hayase.operations import shipping
 from hayase.operations.shipping import ship
 from hayase.streams import durable
@@ -191,3 +193,34 @@ def test_a_copy_that_was_not_finished_is_made_again(
     monkeypatch.undo()
     shipped = ship(operation("m:f", source), code)
     assert [each.name for each in code.iterdir()] == [shipped.code]
+
+
+def test_listed_data_files_are_shipped_beside_the_module(tmp_path: Path, code: Path) -> None:
+    place = tmp_path / "place"
+    (place / "models").mkdir(parents=True)
+    (place / "scoring.py").write_text(
+        "from pathlib import Path\ndef score(records):\n"
+        "    return (Path(__file__).parent / 'models' / 'a.txt').read_text()\n"
+    )
+    (place / "models" / "a.txt").write_text("the model")
+    (place / "models" / "b.bin").write_bytes(b"no text")
+    for function in ("scoring:score", "scoring.py:score"):
+        given = {"reads": "q", "function": function, "files": ["models/*.txt"]}
+        made = ship(declared_operation("score", given, str(place)), code)
+        root = code / str(made.code)
+        assert copied(root) == ["models/a.txt", "scoring.py"]
+        assert answer(root, made.function) == "the model"
+    with pytest.raises(DeclarationError, match=r'no file in .* matches "models/\*.json"'):
+        ship(declared_operation("score", {**given, "files": "models/*.json"}, str(place)), code)
+    with pytest.raises(DeclarationError, match="names no file of operation"):
+        declared_operation("score", {**given, "files": "../secret"}, str(place))
+    assert operation_data(declared_operation("score", given))["files"] == "models/*.txt"
+
+
+def test_a_module_that_is_called_like_one_of_pythons_is_the_users_own(tmp_path: Path, code: Path) -> None:
+    (tmp_path / "signal.py").write_text("def score(records):\n    return 'mine'\n")
+    assert FunctionSource("signal:score", str(tmp_path)).load()([]) == "mine"
+    assert sys.modules["signal"].SIGINT
+    (tmp_path / "scoring.py").write_text("import signal\ndef score(records):\n    return signal.score(records)\n")
+    with pytest.raises(DeclarationError, match="has the name of a module of Python's own; rename it"):
+        ship(declared_operation("score", {"reads": "q", "function": "scoring:score"}, str(tmp_path)), code)

@@ -116,17 +116,22 @@ def show(
     home: HomeOption = None,
     json: AsJson = False,
 ) -> None:
-    """Show one letter whole: the record, the reason with its traceback, and what became of it.
+    """Show one letter whole: the record, the reason with its traceback, what became of it, and what to do if it cannot be replayed.
 
     Example: [cyan]hayase dead show 17[/]
     """
-    letter = _letters(locate(pipeline, home)).get(number)
+    from hayase.engine.letter_ways import Ways
+
+    letters = _letters(locate(pipeline, home))
+    letter = letters.get(number)
+    place = letter.columns
+    obstacle = Ways(letters).obstacle(place["stage"], place["stream"], place["offset"] is not None)
     if as_json(json):
-        _write([_plain(letter)])
+        _write([{**_plain(letter), "obstacle": obstacle}])
     else:
         from hayase.console.letters_view import letter_details
 
-        output().print(letter_details(letter))
+        output().print(letter_details(letter, obstacle))
 
 
 @app.command()

@@ -86,6 +86,14 @@ Concurrency = Annotated[
     int | None,
     typer.Option(metavar="N", help="Windows at once of an asynchronous function; 16 by default.", show_default=False),
 ]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help="Data beside the module to ship with it: a path or a pattern like models/*.json; may be repeated.",
+        show_default=False,
+    ),
+]
 Reset = Annotated[
     Begin | None,
     typer.Option(
@@ -111,6 +119,7 @@ def add(
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
     concurrency: Concurrency = None,
+    files: Files = None,
     start: Annotated[
         Begin, typer.Option("--from", help="The earliest record there is, or only what comes from now on.")
     ] = Begin.EARLIEST,
@@ -150,6 +159,7 @@ def update(
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
     concurrency: Concurrency = None,
+    files: Files = None,
     reset: Reset = None,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
@@ -300,7 +310,7 @@ def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None
 
 _OPTIONS = (
     "reads", "function", "window", "slide", "key", "together", "schema", "takes", "attempts", "pause", "time_limit",
-    "memory_limit", "concurrency",
+    "memory_limit", "concurrency", "files",
 )  # fmt: skip
 
 

@@ -50,8 +50,8 @@ def group_table(groups: Iterable[Group]) -> RenderableType:
     return table
 
 
-def letter_details(letter: Letter) -> RenderableType:
-    """All of one letter."""
+def letter_details(letter: Letter, obstacle: str | None = None) -> RenderableType:
+    """All of one letter, and why it cannot be replayed, if so."""
     columns, grid = letter.columns, facts_grid()
     facts = {
         "letter": f"#{letter.number}",
@@ -66,6 +66,8 @@ def letter_details(letter: Letter) -> RenderableType:
         grid.add_row(name, Text(value if value is not None else "—"))
     reason, record = Text(columns["reason"], style="yellow"), Text(columns["record"])
     parts: list[RenderableType] = [grid, Text(), reason, Text(), record]
+    if obstacle is not None and letter.fate.at is None:
+        parts += [Text(), Text("it cannot be replayed", style="dim"), Text(obstacle)]
     if letter.fate.record is not None and letter.fate.record != columns["record"]:
         parts += [Text(), Text("replayed as", style="dim"), Text(letter.fate.record)]
     return Together(*parts)
@@ -91,6 +93,9 @@ def report_lines(report: Settlement, what: str) -> Iterator[str]:
     yield f"{what} {_counted(report.settled)}{appended}"
     if report.unchanged:
         yield f"  {_counted(report.unchanged)} for a stage that is as it was when it refused the record, and may again"
+    if report.again:
+        yield f"  {_counted(report.again)} that the stage will refuse again, as it is now:"
+        yield from (f"    #{number}: {reason}" for number, reason in report.refused_again[:_SHOWN])
     if report.before:
         yield f"  {_counted(report.before)} had been settled before"
     for reason, count in report.left.most_common():

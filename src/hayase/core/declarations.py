@@ -475,7 +475,7 @@ class OperationDeclaration:
     or, `by_time`, lasts so many microseconds, and one begins every `slide`. Each stream has windows of its own, unless they
     go `together`; with a `key` each of its values has, whichever stream a record comes from. `schema` is that of what the
     function gives, None as long as nobody has tried it. The module lies in `directory`, until it is shipped: then the home
-    has it under the name `code`.
+    has it under the name `code`, with the data `files` that lie beside it, which are paths or patterns such as `models/*.json`.
     """
 
     name: str
@@ -495,6 +495,7 @@ class OperationDeclaration:
     memory_limit: int = 1 << 30
     concurrency: int = 16
     code: str | None = None
+    files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("operation", self.name)
@@ -523,6 +524,10 @@ class OperationDeclaration:
         for what, hint in (("time_limit", "30 s"), ("memory_limit", "1 GB"), ("concurrency", "16")):
             if getattr(self, what) < 1:
                 found.append(_mistake(what, f"{what}{where} is not positive", f"give more, like {hint}"))
+        for each in self.files:
+            if not each or each.startswith(("/", "~")) or ".." in each.split("/"):
+                hint = "name a path, or a pattern such as models/*.json, relative to the directory of the module"
+                found.append(_mistake("files", f'"{each}" names no file{where} that lies beside its module', hint))
         if self.schema is not None:
             try:
                 arrow_schema(self.schema)
@@ -537,7 +542,8 @@ class OperationDeclaration:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperationDeclaration:
         """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "reads": tuple(data["reads"]), "key": tuple(data["key"])})
+        listed = {"reads": tuple(data["reads"]), "key": tuple(data["key"]), "files": tuple(data.get("files", ()))}
+        return cls(**{**data, **listed})
 
 
 @dataclass(frozen=True, slots=True)

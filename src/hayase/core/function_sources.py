@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import sys
 import sysconfig
@@ -122,6 +123,9 @@ def _module(name: str, directory: str | None) -> ModuleType:
         return main  # it is running: python -m name
     if directory is not None:
         _look_first_in(directory)
+        own, loaded = _own_file(name, directory), sys.modules.get(name)
+        if own is not None and loaded is not None and not _is_of(loaded, own):
+            return _beside(name, own, loaded)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -132,6 +136,41 @@ def _module(name: str, directory: str | None) -> ModuleType:
     except Exception as error:
         told = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
         raise DeclarationError(told) from error
+
+
+def _own_file(name: str, directory: str) -> Path | None:
+    """The file of a module in a directory, if it lies there."""
+    path = Path(directory, *name.split("."))
+    return next((each for each in (path / "__init__.py", path.with_name(f"{path.name}.py")) if each.is_file()), None)
+
+
+def _is_of(module: ModuleType, file: Path) -> bool:
+    """Whether a module was loaded from a file."""
+    found = getattr(module, "__file__", None)
+    return found is not None and Path(found).resolve() == file.resolve()
+
+
+def _beside(name: str, file: Path, loaded: ModuleType) -> ModuleType:
+    """A module whose name another one has that is loaded already, such as `signal`: under a name of its own."""
+    if "." in name or file.name == "__init__.py":
+        whose = getattr(loaded, "__file__", None) or "Python itself"
+        hint = f"rename the package in {file.parent}"
+        raise DeclarationError(f"the module {name} has the name of one that is loaded already, from {whose}", hint)
+    alone = f"{name} of {file.parent}"
+    if alone in sys.modules and _is_of(sys.modules[alone], file):
+        return sys.modules[alone]
+    spec = importlib.util.spec_from_file_location(alone, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[alone] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[alone]
+        told = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(told) from error
+    return module
 
 
 def _look_first_in(directory: str) -> None:

@@ -21,7 +21,7 @@ __all__ = ["GOVERNOR", "OPERATION", "declared_governor", "declared_operation", "
 
 OPERATION = (
     "reads", "function", "window", "slide", "key", "together", "schema", "takes", "attempts", "pause", "time_limit",
-    "memory_limit", "concurrency",
+    "memory_limit", "concurrency", "files",
 )  # fmt: skip
 """What can be said of an operation."""
 GOVERNOR = ("policy", "seconds", "window", "threshold")
@@ -173,6 +173,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "time_limit": _duration,
     "memory_limit": _size,
     "concurrency": _count,
+    "files": _names,
 }
 
 
@@ -192,6 +193,7 @@ def operation_data(operation: OperationDeclaration) -> dict[str, Any]:
         "pause": duration_text,
         "time_limit": duration_text,
         "memory_limit": size_text,
+        "files": one_or_list,
     }
     defaults = {each.name: each.default for each in fields(OperationDeclaration)}
     data: dict[str, Any] = {}

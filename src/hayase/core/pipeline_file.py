@@ -48,6 +48,7 @@
         time_limit: 30 s         # for a window; default 30 s
         memory_limit: 1 GB       # default 1 GiB
         concurrency: 16          # windows that an asynchronous function is at work on at once; default 16
+        files: models/*.json     # data beside the module that is shipped with it: a path, a pattern, or a list of them
     governor: {policy: als, u: 0.5, seconds: 1, window: 30 s, threshold: 0.2}   # how the work is shared out
     rules: rules.yaml            # what events do to tables: a file, relative to this one, or the rules themselves
                                  # (`hayase.tables.rule_text`), or a list of such

@@ -132,12 +132,16 @@ class _Pipeline:
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
         behind = {base.name: base for source in read for base in self._bases[source]}
-        self._moves.add(name, root, is_view=stateless)
+        chosen = stateless and chooses_time(
+            root
+        )  # who reads it must read its event times, which stand in its log alone
+        if not chosen:
+            self._moves.add(name, root, is_view=stateless)
         made = [projected(name, root, statement.canon)] if stateless else self._staged(name, root, statement.canon)
         drafts = tuple(through(self._views, draft) for draft in made)
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
-        if stateless and chooses_time(root):  # who reads it must read its event times, which stand in its log alone
+        if chosen:
             self._bases[name] = (self.streams[name],)
         elif stateless:
             self._views[name] = drafts[-1]

@@ -61,7 +61,8 @@ class Settlement:
 
     `settled` letters were replayed or dropped, of which `appended` went to their streams and `unchanged` to the same version of
     their stage that refused them. `left` says why others stay open, and how many; `late` of these are so because they were late.
-    `refusals` are the first letters whose records do not fit, with the reasons. `before` were settled already. `next` is the
+    `refusals` are the first letters whose records do not fit, with the reasons. `again` of the settled ones will be refused by
+    their stage as they are, the first of them for the reasons in `refused_again`. `before` were settled already. `next` is the
     letter to go on with if this ended early, at its limit.
     """
 
@@ -72,6 +73,8 @@ class Settlement:
     before: int = 0
     left: Counter[str] = field(default_factory=Counter)
     refusals: list[tuple[int, str]] = field(default_factory=list)
+    again: int = 0
+    refused_again: list[tuple[int, str]] = field(default_factory=list)
     next: int | None = None
 
     @property
@@ -85,12 +88,18 @@ class Settlement:
             "settled": self.settled,
             "appended": self.appended,
             "unchanged": self.unchanged,
+            "again": self.again,
             "late": self.late,
             "before": self.before,
             "left": [{"reason": reason, "letters": count} for reason, count in self.left.most_common()],
             "refusals": [{"letter": letter, "reason": reason} for letter, reason in self.refusals],
             "next": self.next,
         }
+
+    def expect(self, letters: Mapping[int, str]) -> None:
+        """Note letters that their stage will refuse once more, with the reasons."""
+        self.again += len(letters)
+        self.refused_again += [*letters.items()][: _REFUSALS - len(self.refused_again)]
 
     def refuse(self, letter: int, reason: str) -> None:
         """Note a letter whose record does not fit."""
@@ -136,8 +145,9 @@ def replay(
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
         ways = Ways(letters)
+        begun = _begun(letters) if dry else ()
         possible = partial(_possible, ways=ways, late=late, report=report)
-        for lot in _limited(letters, wanted, limit, report, expired, possible):
+        for lot in _limited(letters, wanted, limit, report, expired, lambda lot: possible(_without(lot, begun))):
             _replay(letters, lot, ways, editing, dry, report)
     return report
 
@@ -194,6 +204,20 @@ def _possible(lot: Lot, ways: Ways, late: bool, report: Settlement) -> Lot:
     return lot.take(np.flatnonzero(possible))
 
 
+def _without(lot: Lot, numbers: Sequence[int]) -> Lot:
+    """Letters but for some."""
+    return lot.take(np.flatnonzero(~np.isin(lot.numbers, numbers))) if len(numbers) else lot
+
+
+def _begun(letters: Letters) -> Sequence[int]:
+    """Letters whose append somebody has begun and not completed: whoever settles next completes that first."""
+    try:
+        found: Sequence[int] = orjson.loads((letters.home.path / _PLACE / _BEGUN).read_bytes())["letters"]
+        return found
+    except (FileNotFoundError, ValueError, KeyError):
+        return ()
+
+
 def _by_place(lot: Lot) -> Iterator[tuple[str, str, bool, np.ndarray]]:
     """Positions by stage, stream, and whether the record has a place in that."""
     columns = [lot.rows.column("stage"), lot.rows.column("stream"), pc.is_valid(lot.rows.column("offset"))]
@@ -225,6 +249,10 @@ def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry
         if editing is None:
             same = pc.equal(part.rows.column("version").take(pa.array(list(fit), pa.int64())), ways.version(stage))
             report.unchanged += pc.sum(same).as_py() or 0
+        rows = conform_rows([read(each) for each in fit.values()], replace(declaration, max_ahead=None), 0).rows
+        if rows.num_rows == len(fit):
+            told, numbers = ways.refused_again(stage, stream, rows), part.numbers[list(fit)].tolist()
+            report.expect({numbers[position]: reason for position, reason in told.items()})
         texts |= {int(at[position]): text for position, text in fit.items()}
     if texts and not dry:
         chosen = sorted(texts)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import HayaseError, SchemaMismatch
 from hayase.engine.definitions import Definition, latest, stages_of
 from hayase.engine.letters import Letters
 from hayase.engine.logs import declared_streams
 from hayase.streams import StreamLog
 from hayase.streams.dead import APPEND, VIEW
-from hayase.streams.evolution import kept_in
+from hayase.streams.evolution import kept_in, reconcile
 from hayase.tables.loading import LOAD
 
 __all__ = ["Ways", "is_append"]
+
+_PURE = ("hayase.cql.", "hayase.core.", "hayase.tables.")
+"""Packages whose map sides give the same for the same record, whoever calls them."""
 
 
 def is_append(stage: str, placed: bool) -> bool:
@@ -62,6 +68,12 @@ class Ways:
         log = StreamLog(self._home.path, declared)
         if is_finished(log):
             return f'stream "{stream}" is finished and takes no more records; drop the letter'
+        kept = kept_in(log.path)
+        try:
+            if kept is not None:
+                reconcile(kept.declaration, declared)
+        except SchemaMismatch as error:
+            return str(error)
         return None
 
     def _of_stage(self, stage: str, stream: str, placed: bool) -> str | None:
@@ -73,6 +85,13 @@ class Ways:
         inputs = next((each.inputs for each in records if each.name == stage), None)
         if inputs is None:
             return f'stage "{stage}" is not in the newest definition; add it with `hayase apply`, or drop the letter'
+        if not placed and self._slides(stage):
+            return (
+                f'it is a window of operation "{stage}" that slides, so its records are in other windows too, and it cannot be '
+                f"replayed alone. Mend the function (`hayase ops update {stage} --from-file FILE.py`); then let it begin anew with "
+                f"`hayase reset {stage} --from earliest`, which does all windows again, or do without this window and drop "
+                "the letter"
+            )
         if not placed:
             return (
                 f'it came up inside stage "{stage}" and is no record of a stream; drop the letter, or let the stage begin '
@@ -88,6 +107,26 @@ class Ways:
         if output is not None and is_finished(StreamLog(self._home.path, output)):
             return f'stage "{stage}" has come to its end, as all that it reads is finished; {begin_anew}'
         return None
+
+    def _slides(self, stage: str) -> bool:
+        """Whether a stage is an operation whose windows have records in common."""
+        operations = self._definition.declaration.operations if self._definition is not None else ()
+        found = next((each for each in operations if each.name == stage), None)
+        return found is not None and found.slide is not None and found.slide < found.window
+
+    def refused_again(self, stage: str, stream: str, rows: pa.Table) -> dict[int, str]:
+        """Of records that are replayed to a stage, those that it will refuse at once, by position, with the reasons. Only what
+        needs no state and calls no function of a user is tried; what a stage keeps may refuse more."""
+        assert self._definition is not None
+        side = next(each for each in stages_of(self._definition)[stage].inputs if each.stream == stream)
+        batches = rows.combine_chunks().to_batches()
+        if side.numbered or not type(side.map_side).__module__.startswith(_PURE) or not batches:
+            return {}
+        try:
+            refused = side.map_side(batches[0]).refused
+        except HayaseError:  # such as a table that cannot be read now
+            return {}
+        return dict(zip(refused.rows.tolist(), refused.reasons))
 
 
 def is_finished(log: StreamLog) -> bool:

@@ -319,6 +319,8 @@ def _told(operation: OperationDeclaration) -> dict[str, object]:
     told = asdict(operation)
     if operation.code is not None:
         del told["directory"]
+    if operation.code is not None or not operation.files:  # what is shipped is in the code's name
+        del told["files"]
     return told
 
 

@@ -4,7 +4,8 @@ What runs is then what was checked, whatever happens to the files it came from, 
 
 Imports are found by reading the syntax trees, one module after the other, and only in the directory of the operation. Not
 followed: imports whose names are computed at run time, such as those of `importlib.import_module`. Not copied: what is
-installed, which workers must have anyway, and files beside the modules that are no code.
+installed, which workers must have anyway. Of files beside the modules that are no code, those are copied that the
+declaration lists.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def ship(declaration: OperationDeclaration, code_root: Path) -> OperationDeclara
             module, files = _script(place, attribute, declaration.directory)
         else:
             module, files = place, _module_files(place, declaration.directory)
+        if declaration.files:
+            files = {**_data(declaration, bool(files)), **files}
     except DeclarationError as error:
         raise DeclarationError(
             replace(each, message=f'operation "{declaration.name}": {each.message}') for each in error.mistakes
@@ -138,6 +141,29 @@ def _script(place: str, attribute: str, directory: str | None) -> tuple[str, dic
     return name, local.files
 
 
+def _data(declaration: OperationDeclaration, has_code: bool) -> dict[str, bytes]:
+    """The data files of an operation, which lie beside its script, or in the directory of its modules."""
+    place = declaration.function.rpartition(":")[0]
+    if not has_code:
+        hint = "install its data with it, or move the function into a module beside the pipeline"
+        raise DeclarationError(f"the module {place} is installed, and so nothing is shipped beside it", hint)
+    directory = Path(declaration.directory or ".").absolute()
+    root = Path(directory, place).parent if place.endswith(".py") else directory
+    local = _Local(root)
+    for pattern in declaration.files:
+        found = sorted(each for each in root.glob(pattern) if each.is_file())
+        if not found:
+            raise DeclarationError(f'no file in {root} matches "{pattern}"', "check the name; it is relative to that")
+        for each in found:
+            if root.resolve() not in each.resolve().parents:
+                raise DeclarationError(f"{each} leads out of {root}", "copy the file to there")
+            try:
+                local.add(each.relative_to(root), each.read_bytes())
+            except OSError as error:
+                raise DeclarationError(f"{each} cannot be read: {error.strerror}", "check its permissions") from error
+    return local.files
+
+
 def _is_known(name: str) -> bool:
     """Whether workers would find another module of that name."""
     return name in sys.stdlib_module_names or PathFinder.find_spec(name, [str(each) for each in _INSTALLED]) is not None
@@ -203,10 +229,13 @@ class _Local:
 
     def take(self, name: str) -> None:
         """Take a module, the packages it is in, and all that these import from here."""
-        waiting = [name]
+        waiting, asked = [name], name
         while waiting:
             name = waiting.pop()
             path = self.found(name)
+            if path is not None and name != asked and name.partition(".")[0] in sys.stdlib_module_names:
+                hint = "rename it: whoever imports that name may get Python's own"
+                raise DeclarationError(f"{self.root / path} has the name of a module of Python's own", hint)
             if "." in name:
                 waiting.append(name.rpartition(".")[0])
             if path is None or path.as_posix() in self.files or name.partition(".")[0] == _OURS:
@@ -222,7 +251,7 @@ class _Local:
         self._size += len(content)
         if self._size > MOST_BYTES:
             raise DeclarationError(
-                f"its modules in {self.root} have more than {MOST_BYTES >> 20} MB together",
+                f"its modules and files in {self.root} have more than {MOST_BYTES >> 20} MB together",
                 "install what is large, and let the function read its data from files",
             )
 

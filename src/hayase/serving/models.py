@@ -306,6 +306,7 @@ class SettledLetters(_Model):
     settled: int = Field(description="Letters that were replayed or dropped.")
     appended: int = Field(description="Of these, those whose records were appended to their streams.")
     unchanged: int = Field(description="Of these, those whose stage is as it was when it refused them.")
+    again: int = Field(description="Of these, those that their stage will refuse again, as it is now.")
     late: int = Field(description="Letters left open because they were late.")
     before: int = Field(description="Letters asked for by number that had been settled before.")
     left: list[ReasonLeft] = Field(description="Why letters stay open.")
