@@ -224,7 +224,8 @@ class TestRoutes:
         assert (done["settled"], done["appended"], done["next"]) == (1, 1, 2)
         assert served.get("/dead/1").json()["appended"] == 5
         assert served.http.post("/dead/drop", json={"letters": [1, 2]}).json() | {"left": 0} == {
-            "settled": 1, "appended": 0, "unchanged": 0, "late": 0, "before": 1, "left": 0, "refusals": [], "next": None,
+            "settled": 1, "appended": 0, "unchanged": 0, "again": 0, "late": 0, "before": 1, "left": 0, "refusals": [],
+            "next": None,
         }  # fmt: skip
         assert served.get("/dead").json()["letters"][0]["stage"] == "by_place"
         assert [each["state"] for each in served.get("/dead?settled=true").json()["letters"]] == [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import hayase as hy
@@ -17,6 +20,8 @@ from hayase.engine.mapping import Batch
 from hayase.engine.positions import Offset
 from hayase.engine.reducing import Figures, Part, Report, Task, reduce_bucket
 from hayase.engine.state import SegmentRef
+from hayase.streams.ordering import rows_at, rows_between
+from hayase.testing import trial
 from shop import Event, check, expected
 
 EVENTS = [Event(at, "abc"[at % 3], at) for at in range(30)]
@@ -131,3 +136,38 @@ def test_what_waits_is_no_longer_kept_when_it_was_processed(pipeline: hy.Pipelin
     runner.run_until_idle()
     left = [ref for refs in runner.manifest.states["spend.1"].values() for ref in refs if ref.section == "waiting.0"]
     assert left == []
+
+
+def test_records_that_wait_may_have_more_text_than_one_batch_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's limit is lowered: what waits, leaves at once and is kept in state comes in several batches then."""
+
+    def answers() -> tuple[list[Any], list[Any]]:
+        with trial() as p:
+            p.stream("s", schema="at bigint, k bigint, text string", time="at", time_unit="s", slack="1000 seconds")
+            p.query("longest", "select k, max(text) as text, count(*) as n from s [Range 50 seconds] group by k")
+            p.query("bad", "Istream(select k, cast(max(text) as bigint) as n from s [Range 5 seconds] group by k)")
+            for lot in range(4):
+                times = [(7 * each + 13 * lot) % 97 for each in range(90)]
+                p.append("s", [{"at": at, "k": at % 3, "text": f"{at:05}" * 20} for at in times])
+                p.run()
+                p.restart()
+            p.append("s", [{"at": 3000, "k": 0, "text": "1"}])
+            p.finish("s")
+            p.run()
+            letters = sorted(letter["reason"] for letter in p.dead_letters())
+            return p.intervals("longest"), letters
+
+    whole = answers()
+    for place in ("hayase.streams.ordering.MOST_BYTES", "hayase.engine.state.MOST_BYTES"):
+        monkeypatch.setattr(place, 3_000)
+    monkeypatch.setattr("hayase.engine.reducing.STEP_BYTES", 1_500)
+    assert answers() == whole
+    assert whole[0]
+
+
+def test_rows_of_several_batches_are_found_by_position() -> None:
+    batches = [pa.record_batch({"n": pa.array([*range(first, first + 4)])}) for first in (0, 4, 8)]
+    table = pa.Table.from_batches(batches)
+    assert rows_at(table, np.array([9, 0, 5])).column("n").to_pylist() == [9, 0, 5]
+    assert rows_between(table, 3, 9).column("n").to_pylist() == [3, 4, 5, 6, 7, 8]
+    assert rows_between(table, 3, 3).num_rows == 0

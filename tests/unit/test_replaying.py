@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,17 @@ import pyarrow as pa
 import pytest
 
 import hayase as hy
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
+from hayase.core.operation_data import declared_operation
+from hayase.engine.definitions import Definition, StageRecord
+from hayase.engine.home import Home
 from hayase.engine.inprocess import InProcess
+from hayase.engine.letter_settling import replay
+from hayase.engine.letter_ways import Ways
+from hayase.engine.letters import Filter, Letters
 from hayase.streams import StreamLog
 from hayase.streams.dead import SETTLED
+from hayase.testing import trial
 
 
 def _shop(home: Path) -> hy.Pipeline:
@@ -156,3 +166,36 @@ def test_a_stage_that_has_come_to_its_end_takes_no_letters(tmp_path: Path) -> No
     p.run_until_idle(spark=False)
     [letter] = p.dead_letters()[count:]
     assert "come to its end" in letter["reason"]
+
+
+def test_a_dry_run_says_what_the_stage_will_refuse_again() -> None:
+    with trial() as p:
+        p.stream("s", schema="at bigint, text string", time="at", time_unit="s")
+        p.query("numbers", "select cast(text as bigint) as n from s")
+        p.append("s", [{"at": 1, "text": "one"}, {"at": 2, "text": "2"}])
+        p.run()
+        letters = Letters(p.home, p.declaration)
+        told = replay(letters, Filter(), dry=True)
+        assert (told.settled, told.again, told.refused_again[0][0]) == (1, 1, 0)
+        assert "cannot compute" in told.refused_again[0][1]
+        mended = replay(letters, Filter(), lambda values, stream: [{**each, "text": "1"} for each in values], dry=True)
+        assert (mended.settled, mended.again) == (1, 0)
+        assert replay(letters, Filter()).again == 1
+        p.run()
+        assert len(p.dead_letters()) == 2
+
+
+def test_a_window_that_slides_says_what_to_do_instead() -> None:
+    sliding = declared_operation("op", {"reads": "s", "function": "m:f", "window": 3, "slide": 1, "schema": "n bigint"})
+    stream = StreamDeclaration("s", "at bigint, text string", "at", time_unit="s")
+    with tempfile.TemporaryDirectory() as place:
+        ways = Ways(Letters(Home(Path(place))))
+        ways._definition = Definition(
+            1, PipelineDeclaration("p", (stream,), operations=(sliding,)), (), 1, Home(Path(place))
+        )
+        record = StageRecord("op", "f", 1, "earliest", ("s",), stream)
+        ways._definition = replace(ways._definition, records=(record,))
+        told = ways.obstacle("op", "op", False)
+    assert told is not None
+    assert "a window of operation" in told
+    assert "`hayase reset op --from earliest`" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -57,19 +58,23 @@ def explain(
 
 
 def _explain_file(file: Path, name: str | None) -> None:
+    from hayase.core.declarations import StreamDeclaration
     from hayase.core.pipeline_file import read_pipeline
     from hayase.cql.explain import explain as explained
     from hayase.engine.checking import check_file
     from hayase.engine.planning import lookups_of
 
     read = read_pipeline(file)
-    check_file(read)
+    stages = check_file(read)
     names = [each.name for each in read.declaration.queries]
     if name is not None and name not in names:
         raise UnknownName("query", name, names, f" in {file}")
     tables = lookups_of(read.declaration)
     wanted = [name] if name else names
-    typer.echo("\n\n".join(explained(read.declaration, each, tables).rstrip() for each in wanted))
+    others = [each.output for each in stages if each.query not in names and not each.name.startswith("_")]
+    streams = (*read.declaration.streams, *(each for each in others if isinstance(each, StreamDeclaration)))
+    declaration = replace(read.declaration, streams=streams, jobs=(), operations=())  # what jobs and operations write
+    typer.echo("\n\n".join(explained(declaration, each, tables).rstrip() for each in wanted))
 
 
 def _explain_text(

@@ -37,7 +37,7 @@ from hayase.engine.state import (
     segments,
 )
 from hayase.streams.dead import DEAD, dead_table
-from hayase.streams.ordering import WaitingRoom
+from hayase.streams.ordering import MOST_BYTES, Ordered, WaitingRoom, rows_at, rows_between
 from hayase.streams.records import row_texts
 from hayase.streams.segments import stage as stage_segment
 
@@ -160,6 +160,7 @@ class _Held:
 
 
 STEP_ROWS = 131_072
+STEP_BYTES = MOST_BYTES // 2
 """Records that a kernel takes at once: what it makes of them stays in the caches, and in memory that is used again."""
 
 _held: dict[tuple[str, str, str, str, str, int], _Held] = {}
@@ -293,13 +294,15 @@ def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> lis
         return [_joined([whole])]
     made: list[list[Outcome]] = [[] for _ in begun]
     taken = [[np.zeros(len(each.ready), np.int64)] for each in begun]
-    times = [[values(rows.column(TIME), np.int64) for rows in each.ready] for each in begun]
-    since = step.since
-    for clock in (*_cuts(times[0], since, step.clock), step.clock):
+    times = [[rows.column(TIME).to_numpy() for rows in each.ready] for each in begun]
+    since, size = step.since, max(sum(rows.nbytes for rows in each.ready) for each in begun)
+    for clock in (*_cuts(times[0], since, step.clock, size), step.clock):
         inputs = []
         for each, own, ends in zip(begun, times, taken):
             ends.append(np.array([np.searchsorted(one, clock) for one in own], np.int64))
-            inputs.append([rows.slice(at, to - at) for rows, at, to in zip(each.ready, ends[-2], ends[-1])])
+            inputs.append(
+                [rows_between(rows, int(at), int(to)) for rows, at, to in zip(each.ready, ends[-2], ends[-1])]
+            )
         if joint is None:
             outcomes: Sequence[Outcome] = [begun[0].held.kernel.process(inputs[0], since, clock, step.task.version)]
         else:
@@ -310,10 +313,12 @@ def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> lis
     return [_joined(each) for each in made]
 
 
-def _cuts(times: Sequence[np.ndarray], since: int, clock: int) -> list[int]:
-    """Instants between which there are about as many records as a step takes."""
+def _cuts(times: Sequence[np.ndarray], since: int, clock: int, size: int = 0) -> list[int]:
+    """Instants between which there are about as many records as a step takes: so many, and not too many bytes of the `size`."""
     longest = max(times, key=len)
-    stride = STEP_ROWS * len(longest) // max(sum(map(len, times)), 1)
+    count = sum(map(len, times))
+    most = max(1, min(STEP_ROWS, STEP_BYTES * count // max(size, 1)))
+    stride = most * len(longest) // max(count, 1)
     found = np.unique(longest[stride::stride]) if 0 < stride < len(longest) else np.empty(0, np.int64)
     return [int(each) for each in found if since < each < clock]
 
@@ -407,7 +412,7 @@ class _Begun:
 
     held: _Held
     waiting: int
-    ready: list[pa.RecordBatch]
+    ready: list[Ordered]
     added: list[Tuples]
 
 
@@ -551,14 +556,14 @@ class _Step:
                     raise DamagedState(f'the state of stage "{self.stage.name}" cannot be used: {error}') from error
         held.version = self.task.version - 1
 
-    def _letters(self, ready: list[pa.RecordBatch], refused: Sequence[Refusals], made: _Made) -> int:
+    def _letters(self, ready: Sequence[Ordered], refused: Sequence[Refusals], made: _Made) -> int:
         """Dead letters for what the kernel refused; the record is told as the map side gave it."""
         count = 0
         known: set[tuple[str, int]] = set()
         for source, rows, several in zip(self.stage.inputs, ready, refused):
             each = _unknown(several, source.stream, rows, known)
             if len(each):
-                lost = rows.take(pa.array(each.rows))
+                lost = rows_at(rows, np.asarray(each.rows))
                 made.letters.append(
                     dead_table(
                         stage=self.stage.name,
@@ -597,11 +602,11 @@ class _Step:
         return sum(each.rows.num_rows for each in spoiled)
 
 
-def _unknown(refused: Refusals, stream: str, rows: pa.RecordBatch, known: set[tuple[str, int]]) -> Refusals:
+def _unknown(refused: Refusals, stream: str, rows: Ordered, known: set[tuple[str, int]]) -> Refusals:
     """The refusals of records that no other input has refused; `known` are those of a stream and offset that one has."""
     if not len(refused):
         return refused
-    records = [(stream, offset) for offset in values(rows.column(OFFSET), np.int64)[refused.rows].tolist()]
+    records = [(stream, offset) for offset in rows.column(OFFSET).to_numpy()[refused.rows].tolist()]
     new = [at for at, each in enumerate(records) if each not in known]
     known.update(records)
     if len(new) == len(refused):

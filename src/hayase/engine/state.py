@@ -29,6 +29,7 @@ from hayase.core.errors import DamagedState
 from hayase.core.stages import Kernel, Tuples, query_of
 from hayase.engine.home import writing
 from hayase.streams import durable
+from hayase.streams.ordering import MOST_BYTES
 
 __all__ = [
     "Bundle",
@@ -186,17 +187,23 @@ class Upkeep:
                 mine, fresh = left, [*rewritten, *fresh]
             if fresh:
                 older = _to_join(mine)
-                mine = [*mine[: len(mine) - len(older)], self._written(section, older, fresh)]
+                mine = [*mine[: len(mine) - len(older)], *self._written(section, older, fresh)]
             result += mine
         return (*result, SegmentRef.marker(reclaimed)) if reclaimed else tuple(result)
 
-    def _written(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> SegmentRef:
-        """One new segment of the batch's tuples, behind those of older segments that it replaces."""
+    def _written(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> list[SegmentRef]:
+        """A new segment of the batch's tuples, behind those of older segments that it replaces; several, if one batch of Arrow
+        cannot hold all."""
         batches = [read_tuples(self.directory, each, self.stage) for each in older] + [each.rows for each in fresh]
-        rows = batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         ends = [each.until for each in older] + [each.until for each in fresh]
         until = None if None in ends else max(end for end in ends if end is not None)
-        return self.bundle.add(section, rows, older[0].low if older else self.version, self.version, until)
+        low = older[0].low if older else self.version
+        parts: list[list[pa.RecordBatch]] = [[]]
+        for each in batches:
+            if parts[-1] and sum(one.nbytes for one in parts[-1]) + each.nbytes > MOST_BYTES:
+                parts.append([])
+            parts[-1].append(each)
+        return [self.bundle.add(section, pa.concat_batches(part), low, self.version, until) for part in parts]
 
     def _reclaimed(
         self, section: str, refs: list[SegmentRef], changed: int, kernel: Kernel
@@ -228,7 +235,8 @@ def _to_join(refs: Sequence[SegmentRef]) -> Sequence[SegmentRef]:
     for size in range(max(classes, default=-1), -1, -1):
         first = next((i + 1 for i in range(len(refs) - 1, -1, -1) if classes[i] > size), 0)
         run = refs[first:]
-        if classes[first:].count(size) >= FANOUT and sum(each.held for each in run) <= JOINED:
+        small = sum(each.held for each in run) <= JOINED and sum(each.length for each in run) <= MOST_BYTES
+        if classes[first:].count(size) >= FANOUT and small:
             return run
     return ()
 
