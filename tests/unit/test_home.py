@@ -74,6 +74,17 @@ def test_every_format_has_a_migration_and_a_fixture_of_the_one_before() -> None:
     assert all((FIXTURES / f"home-format-{number - 1}.tar.gz").exists() for number in MIGRATIONS)
 
 
+def as_shown_now(answers: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Answers that older code gave, as they are given now: an event time that a query does not select is `event_time`, and
+    none of the columns of its rows."""
+    hidden = re.compile(r", 'time': (datetime\.datetime\([^)]*\([^)]*\)\))")
+    shown = {"large": r"", "large now": r", 'event_time': \1"}
+    return {
+        name: sorted(hidden.sub(shown[name], each) for each in rows) if name in shown else rows
+        for name, rows in answers.items()
+    }
+
+
 @pytest.mark.parametrize("number", range(1, FORMAT))
 def test_a_home_of_an_older_format_is_refused_then_upgraded_and_goes_on(
     number: int, room: Path, hayase_: Command
@@ -93,9 +104,9 @@ def test_a_home_of_an_older_format_is_refused_then_upgraded_and_goes_on(
     assert f"has format {FORMAT} now (it had {number})" in hayase_("home", "upgrade", home).out
     assert "already" in hayase_("home", "upgrade", home).out
     assert "is sound" in hayase_("home", "verify", home).out
-    assert every_file.answers(pipeline) == expected["now"]
+    assert every_file.answers(pipeline) == as_shown_now(expected["now"])
     every_file.later(pipeline)
-    assert every_file.answers(pipeline) == expected["later"]
+    assert every_file.answers(pipeline) == as_shown_now(expected["later"])
     assert "is sound" in hayase_("home", "verify", home).out
     assert not stat.S_IMODE(home.stat().st_mode) & 0o077
 
