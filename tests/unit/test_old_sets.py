@@ -11,7 +11,9 @@ import pytest
 
 import hayase as hy
 from hayase.core.errors import StageChanged
+from hayase.engine.home import Home
 from hayase.engine.inprocess import InProcess
+from hayase.engine.migrations import upgrade
 from hayase.tables import DamagedPayload
 
 HOME = Path(__file__).parents[1] / "homes" / "carts_before_lwwset.tar.gz"
@@ -26,6 +28,7 @@ RULES = """{source: events, rules: [
 def home(tmp_path: Path) -> Path:
     with tarfile.open(HOME) as file:
         file.extractall(tmp_path, filter="data")
+    upgrade(Home(tmp_path))
     return tmp_path
 
 
