@@ -260,6 +260,10 @@ def _newest(pattern: str) -> Removal:
     return lambda home: max(home.glob(pattern))
 
 
+def _oldest(pattern: str) -> Removal:
+    return lambda home: min(home.glob(pattern))
+
+
 def _everything(pattern: str) -> Removal:
     return lambda home: home / pattern
 
@@ -283,7 +287,12 @@ REMEDIES = [
     pytest.param(_newest("streams/spend/stream.json"), "home repair {home}", id="declaration of an output"),
     pytest.param(_newest("streams/orders/stream.json"), "home repair {home}", id="declaration of an input"),
     pytest.param(_newest("streams/pings/producers.json"), "home repair {home}", id="producers"),
-    pytest.param(_newest("streams/pings/*.base"), None, id="the base of a trimmed log"),
+    pytest.param(
+        _newest("streams/pings/*.base"), "home repair {home} --accept-loss pings", id="the base of a trimmed log"
+    ),
+    pytest.param(
+        _oldest("streams/orders/*.seg"), "home repair {home} --accept-loss orders", id="first segment of an input"
+    ),
 ]
 
 

@@ -84,7 +84,7 @@ def repair(
         typer.Option(
             "--accept-loss",
             metavar="STREAM",
-            help="Go on without records that are missing at the end of this stream; its readers begin anew.",
+            help="Go on without records that this stream has lost (and without those before a gap); its readers begin anew.",
             show_default=False,
         ),
     ] = None,
@@ -93,7 +93,7 @@ def repair(
 
     Example: [cyan]hayase home repair[/]
 
-    When the last files of a stream are lost: [cyan]hayase home repair --accept-loss orders[/]
+    When files of a stream are lost for good: [cyan]hayase home repair --accept-loss orders[/]
     """
     from hayase.engine.repairs import accept_loss as accepted
     from hayase.engine.repairs import rewrite

@@ -3,7 +3,8 @@
 - The declaration of a stream (`stream.json`) stands in the newest definition too.
 - Producers whose segments retention has removed (`producers.json`): without them a repeated append of such a segment is not
   recognised.
-- Records at the end of a log, by `accept_loss`: the stages that read the stream begin anew, then the log goes on where it ends now.
+- Records of a log, by `accept_loss`: the stages that read the stream begin anew, then the log goes on where it ends now.
+  A log with a gap begins behind it: what lies before the gap is given up too.
   Dead letters keep their numbers: an empty one stands in the place of each that is lost.
 """
 
@@ -76,7 +77,7 @@ def _mark(home: Home, output: StreamDeclaration, versions: range) -> str:
 
 
 def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
-    """Go on with a log whose last records are lost; how many, and the stages that begin anew for it."""
+    """Go on with a log that has lost records; how many are given up, and the stages that begin anew for it."""
     path = home.path / "streams" / stream
     kept = kept_in(path)
     if kept is None:
@@ -87,16 +88,17 @@ def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
         )
     log = LogDirectory(path, stream)
     with log.writing():
-        had, found = log.head(), log.arranged()
-        if had.missing_from(found) is None:
-            raise HayaseError(f'nothing is missing at the end of stream "{stream}"')
+        had, dropped = log.head(), log.drop_gaps()
+        found = log.arranged()
+        if not dropped and had.missing_from(found) is None:
+            raise HayaseError(f'nothing is missing in stream "{stream}"')
     anew = _begin_readers_anew(home, stream)
     with log.writing():
         log.set_head()
     lost = max(had.next - found.next, 0)
     if lost and stream in (DEAD.name, SETTLED.name):
         StreamLog.open(home.path, stream).append(_placeholders(stream, lost), now=max(found.running_max, 0))
-    return lost, anew
+    return lost + dropped, anew
 
 
 def _begin_readers_anew(home: Home, stream: str) -> tuple[str, ...]:

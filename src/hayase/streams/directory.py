@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING
 from hayase.streams import durable
 from hayase.streams.evolution import kept_in
-from hayase.streams.index import Broken, Index, Listing, arrange, extend
+from hayase.streams.index import Broken, Index, Listing, arrange, base_behind_gaps, extend, reaches
 from hayase.streams.producers import Producers
 
 __all__ = ["Head", "LogDirectory", "Tail"]
@@ -196,8 +196,21 @@ class LogDirectory:
         except Broken as broken:
             raise StreamError(
                 self.stream,
-                f'the log of stream "{self.stream}" in "{self.path}" has a gap: {broken}; only a copy helps',
+                f'the log of stream "{self.stream}" in "{self.path}" is not whole: {broken}',
             ) from broken
+
+    def drop_gaps(self) -> int:
+        """Let the log begin behind its last gap; returns how many offsets before it are given up, 0 if there is no gap.
+        Only while writing."""
+        names = os.listdir(self.path)
+        with suppress(Broken):
+            arrange(names)
+            return 0
+        base = base_behind_gaps(names)
+        bases = [reaches(name) for name in names if name.endswith(".base")]
+        durable.create_empty(self.path / base)
+        self.forget()
+        return reaches(base) - max(bases, default=0)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -26,6 +26,7 @@ __all__ = [
     "Index",
     "Listing",
     "arrange",
+    "base_behind_gaps",
     "base_name",
     "extend",
     "is_clock",
@@ -148,6 +149,26 @@ def arrange(names: Iterable[str]) -> Listing:
     start, _, running_max, clock, base = bases[-1] if bases else (0, 0, BEGINNING, BEGINNING, None)
     begun = Listing(Index((), start, start, running_max, clock), base, (), tuple(name for *_, name in bases[:-1]))
     return _continued(begun, [each for each in placed if each[-1].endswith(".seg")])
+
+
+def base_behind_gaps(names: Collection[str]) -> str:
+    """The name of a base with which file names that leave gaps make up a log again: it begins behind the last gap.
+
+    >>> names = [segment_name(0, 3, 5, BEGINNING), segment_name(4, 6, 9, BEGINNING)]
+    >>> arrange([*names, base_behind_gaps(names)]).index.start
+    4
+    """
+    placed = sorted(each for each in map(_placed, names) if each)
+    for start in sorted({first for first, *_ in placed}):
+        before = [each for each in placed if -each[1] <= start]
+        running_max = max((each[2] for each in before), default=BEGINNING)
+        base = base_name(start, running_max, max((each[3] for each in before), default=BEGINNING))
+        try:
+            arrange([*names, base])
+        except Broken:
+            continue
+        return base
+    raise Broken("files overlap")
 
 
 def extend(listing: Listing, added: Iterable[str], removed: Collection[str]) -> Listing | None:
