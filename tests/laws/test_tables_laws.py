@@ -254,9 +254,9 @@ def test_folding_between_the_manifest_and_the_table_counts_nothing_twice(
         runner = InProcess(pipeline.home, lambda: 0, gate=gate)
         plain = Commits._take_in
 
-        def after_upkeep(self: Commits, manifest: Manifest) -> None:
+        def after_upkeep(self: Commits, manifest: Manifest, replaced: frozenset[str]) -> None:
             keep_house(pipeline.home, 0, runner.commits)
-            plain(self, manifest)
+            plain(self, manifest, replaced)
 
         with mock.patch.object(Commits, "_take_in", after_upkeep):
             for limit in limits:

@@ -27,6 +27,7 @@ from hayase.engine.definitions import Definition
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
 from hayase.streams.durable import thrown_away
+from hayase.streams.sealed import seal, unseal
 
 SCORE = "def score(records):\n    return {'user': records[0]['user'], 'score': records[0]['amount'] * %s}\n"
 
@@ -128,9 +129,9 @@ class TestShippedDefinitions:
 
     def test_a_definition_from_before_there_were_changes(self, shop: Shop) -> None:
         path = definitions.path_of(shop.home, 1)
-        data = orjson.loads(path.read_bytes())
+        data = orjson.loads(unseal(path.read_bytes(), "definition", path, ""))
         del data["changes"]
-        path.write_bytes(orjson.dumps(data))
+        path.write_bytes(seal("definition", orjson.dumps(data)))
         assert definitions.load(shop.home, 1).changes == ()
         assert shop.apply().version == 1
 

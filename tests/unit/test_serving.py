@@ -426,8 +426,8 @@ def test_pages_of_one_snapshot(fresh: Shop) -> None:
 
 
 # -- about the pipeline -----------------------------------------------------------------------------------------------------
-def test_dead_letters(served: Shop) -> None:
-    told = served.get("/dead?limit=1").json()
+def test_dead_letters(fresh: Shop) -> None:
+    told = fresh.get("/dead?limit=1").json()
     assert told["letters"][0]["stage"] == "by_place"
     assert told["next"] == told["first"] + 1
 
