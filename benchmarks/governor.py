@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import governor_lane as lane
+from benchmarks.governor_scenarios import Outcome, Poisson, Scenario
+from benchmarks.governor_simulator import simulate
 from benchmarks.operation_functions import SERVICE as SLEEP
 from hayase.governor import Adaptive, Informed, Policy, RoundRobin
-from hayase.governor.scenarios import Outcome, Poisson, Scenario
-from hayase.governor.simulator import simulate
 
 SEED = 5
 SERVICE = 0.1

@@ -15,16 +15,16 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from benchmarks.governor_scenarios import Poisson
 from benchmarks.measure import median, until_idle
 from benchmarks.operation_functions import SERVICE, serve
 from hayase import Pipeline
 from hayase.core.stages import OPERATIONS
-from hayase.engine.governing import Seen, seen
-from hayase.engine.lanes import Lanes
-from hayase.engine.manifests import Manifest
-from hayase.engine.running import running
-from hayase.engine.session import local_master, open_session
-from hayase.governor.scenarios import Poisson
+from hayase.engine.batch.lane_governor import Seen, seen
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 __all__ = ["Costs", "Pool", "costs", "cpu_seconds", "idle_cpu", "keeps_up", "least", "pool", "session_of", "watched"]

@@ -25,11 +25,11 @@ import pyarrow.parquet as pq
 from benchmarks.measure import until_idle
 from hayase import Pipeline
 from hayase.core.stages import MAIN
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.lanes import Lanes
-from hayase.engine.manifests import Manifest
-from hayase.engine.running import running
-from hayase.engine.session import local_master, open_session
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED = 7

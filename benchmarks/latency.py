@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from hayase import Pipeline
-from hayase.engine.running import running
-from hayase.engine.session import local_master, open_session
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 RATE, PER_APPEND = 10_000, 100

@@ -31,12 +31,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from benchmarks.insertion_queue import InsertionQueue
 from benchmarks.measure import median, until_idle
+from benchmarks.negative_tuples.kernel import NegativeKernel
 from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME
-from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig, in_order, operator
-from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     Aggregate,
     Call,
@@ -429,7 +429,7 @@ SCHEMAS = {
 
 def _through_a_lane(quick: bool) -> dict[str, Any]:
     """The same queries end to end, from durable streams to a durable result: tuples per second once windows are full."""
-    from hayase.engine.session import local_master, open_session
+    from hayase.engine.spark.session import local_master, open_session
 
     sizes = END_TO_END[:2] if quick else END_TO_END
     tuples = 200_000 if quick else 2_000_000
@@ -456,8 +456,8 @@ def _lane_rate(session: Any, query: Query, kind: Kind, size: int, tuples: int) -
     """Fill the windows, then time a run over everything that waits."""
     from hayase import Pipeline
     from hayase.core.stages import MAIN
-    from hayase.engine.gate import FileGate, Grants
-    from hayase.engine.running import running
+    from hayase.engine.batch.gate import FileGate, Grants
+    from hayase.engine.spark.runner import running
 
     streams = ["STRu"] if len(query.schemas) == 1 else ["STRb0", "STRb1"]
     count = size // len(streams)

@@ -48,10 +48,10 @@ from benchmarks.mapreduce_steps import (
 from benchmarks.mapreduce_writer import writing
 from benchmarks.measure import draw_rates, until_idle
 from hayase.core.stages import MAIN
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.running import running
-from hayase.engine.session import local_master, open_session
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.local import InProcess
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 __all__ = ["run"]
@@ -349,7 +349,7 @@ def _merging(home: str) -> hy.Pipeline:
 
 def _fill(p: hy.Pipeline, keys: int) -> None:
     """Bring one update of each key into the table, as its batches do, in runs that are made directly."""
-    from hayase.engine.checking import check
+    from hayase.engine.definition.check import check
     from hayase.tables.stores import write_run
 
     p.apply()
@@ -393,7 +393,7 @@ def _merge(session: Any, sizes: Sizes, stored: int) -> dict[str, float]:
 
 
 def _read_all(p: hy.Pipeline, expected: int) -> float:
-    from hayase.tables.stored import StoredTable
+    from hayase.tables.job_tables import StoredTable
 
     stored = StoredTable(p.declaration.table(TABLE), p.home.table(TABLE))
     began = time.perf_counter()

@@ -136,7 +136,7 @@ def _write(home: Path, seconds: float, ask: Any) -> None:
 def _map(pipe: Any) -> None:
     """The process of the maps: everything it starts stays on its core."""
     pin(1)
-    from hayase.engine.session import local_master, open_session
+    from hayase.engine.spark.session import local_master, open_session
 
     session = open_session(local_master(1), settings={"spark.driver.memory": "3g"})
     while (wanted := pipe.recv()) is not None:

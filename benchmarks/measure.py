@@ -60,7 +60,7 @@ def until_idle(lane: Any, patience: float = 900.0) -> None:
 @contextlib.contextmanager
 def warm_lane(pipeline: Any, session: Any) -> Iterator[Any]:
     """A pipeline that runs, with everything up: its first batch, without data, is over."""
-    from hayase.engine.running import running
+    from hayase.engine.spark.runner import running
 
     pipeline.apply()
     begun = threading.Event()

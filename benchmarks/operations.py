@@ -30,16 +30,16 @@ from benchmarks.measure import alternate, median, seconds_of, until_idle
 from hayase import Pipeline
 from hayase.core.function_sources import source_of
 from hayase.core.stages import OFFSET, TIME
-from hayase.engine.changing import update_operation
-from hayase.engine.lanes import Lanes
-from hayase.engine.manifests import Manifest
-from hayase.engine.running import running
-from hayase.engine.session import local_master, open_session
-from hayase.operations.functions import Function, OperationFunction
-from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.definition.operation_changes import update_operation
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import local_master, open_session
+from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Outcomes, Request
-from hayase.operations.running import run as in_process
-from hayase.operations.windows import WindowSpec
+from hayase.operations.record_windows import WindowSpec
+from hayase.operations.user_functions import Function, OperationFunction
+from hayase.operations.window_runner import run as in_process
 from hayase.streams import StreamLog
 
 SEED = 3

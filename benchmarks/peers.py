@@ -29,8 +29,8 @@ import pyarrow.csv
 
 from benchmarks.measure import until_idle, warm_lane
 from hayase import Pipeline
-from hayase.engine import reducing
-from hayase.engine.session import local_master, open_session
+from hayase.engine.batch import reduce_side
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED, KEYS = 11, 1000
@@ -121,11 +121,11 @@ def _ours(directory: Path) -> dict[str, dict[str, float]]:
 
 def _discarded(directory: Path, text: str) -> dict[str, float]:
     """The same where the result rows are made and thrown away, as Flink's are."""
-    with patch.object(reducing, "_part", _empty_part):
+    with patch.object(reduce_side, "_part", _empty_part):
         return _in_process(directory, text, "-named")
 
 
-_written_part = reducing._part
+_written_part = reduce_side._part
 
 
 def _empty_part(task: Any, directory: Path, stream: str, rows: pa.Table, declaration: Any, order: int) -> Any:

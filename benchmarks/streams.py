@@ -249,7 +249,7 @@ def _reading(place: Path, rows: int, repetitions: int) -> _Part:
 
 @contextmanager
 def _session() -> Iterator[Any]:
-    from hayase.engine.session import open_session
+    from hayase.engine.spark.session import open_session
     from hayase.spark import register
 
     session = open_session()

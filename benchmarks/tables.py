@@ -36,10 +36,10 @@ from benchmarks import redis_tables
 from benchmarks.lanes import Batches
 from benchmarks.measure import until_idle, warm_lane
 from hayase.core.stages import MAIN
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.running import opened, running
-from hayase.engine.session import local_master, open_session
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.local import InProcess
+from hayase.engine.spark.runner import opened, running
+from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED, USERS, DAYS = 4, 100_000, 10
@@ -289,7 +289,7 @@ def _own(p: hy.Pipeline, path: Path) -> Any:
 
 def _ingest(own: Any, p: hy.Pipeline, events: pa.Table, directory: Path, number: int) -> None:
     """Bring events into a table as a batch of a lane does: the map side of its rules, a run, its ingestion."""
-    from hayase.engine.checking import check
+    from hayase.engine.definition.check import check
     from hayase.tables.stores import write_run
 
     (source,) = next(each for each in check(p.declaration) if each.name == TABLE).inputs

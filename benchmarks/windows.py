@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import alternate, pin
+from benchmarks.window_baselines import BASELINES
 from benchmarks.windows_lane import on_spark
-from hayase.windows.baselines import BASELINES
 from hayase.windows.shared import SharedWindows, Window
 
 SEED = 7

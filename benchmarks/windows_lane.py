@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from benchmarks.measure import alternate, until_idle, warm_lane
 from hayase import Pipeline
-from hayase.engine.session import local_master, open_session
+from hayase.engine.spark.session import local_master, open_session
 
 __all__ = ["on_spark"]
 

@@ -24,9 +24,10 @@ from unittest import mock
 
 import hayase as hy
 from examples import access_monitor
-from hayase.engine import inprocess, positions
-from hayase.engine.gate import Grants
-from hayase.engine.inprocess import InProcess
+from hayase.engine import local
+from hayase.engine.batch import offsets
+from hayase.engine.batch.gate import Grants
+from hayase.engine.local import InProcess
 
 BEGIN = datetime(2026, 3, 9, 22, 50, tzinfo=UTC)
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
@@ -293,7 +294,7 @@ def disturbed(
     def runner() -> InProcess:
         return InProcess(pipeline.home, conditions.clock, gate=conditions, tasks=tasks, at_once=at_once)
 
-    with mock.patch.object(inprocess, "ranges", partial(positions.ranges, least=1)):
+    with mock.patch.object(local, "ranges", partial(offsets.ranges, least=1)):
         running = runner()
         for moment in script:
             if moment.records and rows[at : at + moment.records]:
@@ -340,7 +341,7 @@ def append_chunk(pipeline: hy.Pipeline, log: Sequence[Request], number: int, chu
 
 def work(home: Path, chunks: int, **how: Any) -> None:
     """Append what is not in the log yet, part by part, while the monitor runs on Spark, and wait until all is done."""
-    from hayase.engine.running import running
+    from hayase.engine.spark.runner import running
 
     pipeline, log = monitor(home, buckets=2), log_of(chunks)
     committed = threading.Event()

@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SideByS
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of a test run."""
-    from hayase.engine.session import local_master, open_session
+    from hayase.engine.spark.session import local_master, open_session
 
     session = open_session(local_master(2), log=tmp_path_factory.mktemp("spark") / "spark.log")
     yield session

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import hayase as hy
-from hayase.engine.inprocess import InProcess
-from hayase.engine.upkeep import keep_house
+from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
 
 START = 1_767_225_600 * 1_000_000

@@ -28,8 +28,8 @@ from hayase.engine.home import Home
 from hayase.serving import Limits, Service, Status, create_app
 from hayase.serving.bodies import ARROW, JSON, NDJSON, records_in
 from hayase.serving.problems import Problem
-from hayase.streams import delimited
-from hayase.streams.formats import Format, read_records
+from hayase.streams import csv_blocks
+from hayase.streams.file_formats import Format, read_records
 from hayase.streams.inference import schema_of
 from hayase.streams.record_text import record_text
 from hayase.streams.records import Conformed
@@ -89,8 +89,8 @@ def csv(data: bytes) -> None:
     done = _read(data, "csv", EXACT)
     if done is not None:
         _sound(done, EXACT)
-    quick = delimited.split(data, [pa.string()] * 3, last=True, limit=0)
-    careful = delimited._careful_split(data, 3, last=True, limit=0)
+    quick = csv_blocks.split(data, [pa.string()] * 3, last=True, limit=0)
+    careful = csv_blocks._careful_split(data, 3, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
     assert quick.unreadable == careful.unreadable
 

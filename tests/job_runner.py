@@ -14,8 +14,8 @@ from hayase.core import keys
 from hayase.core.declarations import JobDeclaration, PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.stages import OFFSET, TIME, Kernel, Stage
 from hayase.core.times import BEGINNING
-from hayase.jobs.planning import plan_jobs
-from hayase.jobs.stored import Stored
+from hayase.jobs.job_planner import plan_jobs
+from hayase.jobs.stored_tuples import Stored
 from hayase.streams import event_times
 
 MAPPED = [pa.field(TIME, pa.int64()), pa.field(OFFSET, pa.int64())]

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import hayase as hy
-from hayase.engine import upkeep
-from hayase.engine.inprocess import InProcess
+from hayase.engine.commit import housekeeping
+from hayase.engine.local import InProcess
 
 DAY = 86_400_000_000
 BEGIN = datetime(2018, 1, 1, tzinfo=UTC)
@@ -554,16 +554,16 @@ def _plainly(pipeline: hy.Pipeline, chunks: int) -> None:
             for number in range(chunks):
                 append_chunk(pipeline, number)
                 runner.run_until_idle()
-                upkeep.keep_house(pipeline.home, 0, runner.commits)
+                housekeeping.keep_house(pipeline.home, 0, runner.commits)
 
 
 def main(home: Path, chunks: int, spark: bool) -> None:
-    upkeep.PAUSE = 0.05  # so that folding, too, is met
+    housekeeping.PAUSE = 0.05  # so that folding, too, is met
     pipeline = killed_pipeline(home)
     if not spark:
         _plainly(pipeline, chunks)
         return
-    from hayase.engine.running import running
+    from hayase.engine.spark.runner import running
 
     committed = threading.Event()
     with pipeline.home.lock():

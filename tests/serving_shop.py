@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
 from hayase.serving import Limits, Server, Status, serving
 from hayase.serving.service import State
 from hayase.testing import Trial, at, trial

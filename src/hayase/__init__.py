@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Register,
         TwoPhaseSet,
     )
-    from hayase.tables.results import TableResults
+    from hayase.tables.table_results import TableResults
     from hayase.windows.shared import SharedWindows
 
 __all__ = [
@@ -74,7 +74,7 @@ _HOMES = {
     "Results": "hayase.pipeline",
     "Retention": "hayase.core.declarations",
     "SharedWindows": "hayase.windows.shared",
-    "TableResults": "hayase.tables.results",
+    "TableResults": "hayase.tables.table_results",
     "TwoPhaseSet": "hayase.tables",
     "to": "hayase.jobs",
 }

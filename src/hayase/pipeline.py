@@ -60,29 +60,29 @@ from hayase.core.pipeline_file import read_pipeline
 from hayase.core.stages import Stage
 from hayase.core.times import duration
 from hayase.core.yaml_nodes import file_text
-from hayase.engine import checking, definitions
-from hayase.engine.definitions import Definition, Start
+from hayase.engine.commit.ledger import Ledger, progress
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.definition import check, definitions
+from hayase.engine.definition.definitions import Definition, Start
 from hayase.engine.home import Home
-from hayase.engine.inprocess import InProcess
-from hayase.engine.ledger import Ledger, progress
-from hayase.engine.manifests import Manifest
-from hayase.engine.results import Results
-from hayase.engine.views import View, Views, added
+from hayase.engine.local import InProcess
+from hayase.engine.results.query_results import Results
+from hayase.engine.results.subscriptions import View, Views, added
 from hayase.streams import StreamLog
-from hayase.streams.appending import Accepted, append_conformed, append_source
-from hayase.streams.dead import DEAD
-from hayase.streams.formats import format_of
+from hayase.streams.appends import Accepted, append_conformed, append_source
+from hayase.streams.dead_letters import DEAD
+from hayase.streams.file_formats import format_of
 from hayase.streams.records import Records, conform
 
 if TYPE_CHECKING:
     from hayase.engine.condition import Condition
-    from hayase.engine.letter_edits import Edit
-    from hayase.engine.letter_settling import Settlement
-    from hayase.jobs.declaring import Job
-    from hayase.operations.declaring import Extent
+    from hayase.engine.dead_letters.edits import Edit
+    from hayase.engine.dead_letters.settlement import Settlement
+    from hayase.jobs.job_builder import Job
+    from hayase.operations.operation_builder import Extent
     from hayase.serving import Status
-    from hayase.tables.declaring import Column
-    from hayase.tables.results import TableResults
+    from hayase.tables.table_builder import Column
+    from hayase.tables.table_results import TableResults
 
 __all__ = ["Accepted", "Pipeline", "Results"]
 
@@ -116,7 +116,7 @@ class Pipeline:
         called before it is applied."""
         file = read_pipeline(Path(path))
         pipeline = cls(file.declaration.name, home if home is not None else file.home)
-        pipeline.declaration = checking.read_file(file, pipeline.home)
+        pipeline.declaration = check.read_file(file, pipeline.home)
         return pipeline
 
     # -- declaring ----------------------------------------------------------------------------------------------------
@@ -183,9 +183,9 @@ class Pipeline:
         else here, like `key`, stands in `columns`. Updates older than `fold_after` are folded, which is as far back as the
         table can be read; a repeated event is recognised within the `horizon`, and an older one is refused.
         """
-        from hayase.engine.owning import owning
-        from hayase.tables.declaring import declared_table
-        from hayase.tables.results import TableResults
+        from hayase.engine.commit.table_writer import owning
+        from hayase.tables.table_builder import declared_table
+        from hayase.tables.table_results import TableResults
 
         if key is None and columns is None and not more_columns:
             declared = self.declaration.table(name)
@@ -225,7 +225,7 @@ class Pipeline:
 
         It fires at multiples of `every` and takes all that is there. With `rounds`, tuples leave a loop after so many.
         """
-        from hayase.jobs.declaring import Job
+        from hayase.jobs.job_builder import Job
 
         def changed(declared: JobDeclaration) -> None:
             others = tuple(each for each in self.declaration.jobs if each.name != name)
@@ -263,7 +263,7 @@ class Pipeline:
         it may, is tried `attempts` times; then its records go to the dead letters. Data `files` beside the module, paths or
         patterns such as "models/*.json", are shipped with it: the function finds them relative to its `__file__`.
         """
-        from hayase.operations.declaring import operation_of
+        from hayase.operations.operation_builder import operation_of
 
         options = {
             "reads": reads, "window": window, "slide": slide, "key": key, "together": together, "schema": schema,
@@ -297,7 +297,7 @@ class Pipeline:
 
         given = {"policy": policy, "seconds": seconds, "window": window, "threshold": threshold, **options}
         declaration = replace(self.declaration, governor=declared_governor(given))
-        checking.check_governor(declaration)
+        check.check_governor(declaration)
         self.declaration = declaration
 
     def view(self, stream: str, function: Any = None) -> Any:
@@ -336,14 +336,14 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise a DeclarationError with everything that is wrong. Operations are tried on the newest records there are."""
-        checking.check(checking.infer_operations(self.home, self.declaration))
+        check.check(check.infer_operations(self.home, self.declaration))
 
     def _checked(self, declaration: PipelineDeclaration, wanted: str | None = None) -> tuple[Stage, ...]:
         """The stages of a declaration, all of which may have to be known for the one that is wanted."""
-        stages = checking.check(checking.with_known_schemas(self.home, declaration), pending=True)
+        stages = check.check(check.with_known_schemas(self.home, declaration), pending=True)
         if wanted is None or any(each.name == wanted for each in stages):
             return stages
-        return checking.check(checking.infer_operations(self.home, declaration))
+        return check.check(check.infer_operations(self.home, declaration))
 
     def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
         """Make the declaration the newest version in the home; a pipeline that runs takes it up at its next batch."""
@@ -440,16 +440,16 @@ class Pipeline:
         self, *letters: int, edit: Edit | None = None, late: bool = False, limit: int | None = None, **which: Any
     ) -> Settlement:
         """Give dead letters once more to the stages that refused them, and to nobody else: those of these numbers, or those
-        that fit, as in `stage="scores"` or `reason="timeout"` (see `hayase.engine.letters.Filter`). `edit` changes the
+        that fit, as in `stage="scores"` or `reason="timeout"` (see `hayase.engine.dead_letters.letters.Filter`). `edit` changes the
         records; those that were late are left, unless `late` says otherwise."""
-        from hayase.engine.letters import Filter, Letters
+        from hayase.engine.dead_letters.letters import Filter, Letters
 
         found = Letters(self.home, self.declaration, self._clock)
         return found.replay(Filter.of(*letters, **which), edit, late=late, limit=limit)
 
     def drop_letters(self, *letters: int, **which: Any) -> Settlement:
         """Settle dead letters without doing anything with them."""
-        from hayase.engine.letters import Filter, Letters
+        from hayase.engine.dead_letters.letters import Filter, Letters
 
         return Letters(self.home, self.declaration, self._clock).drop(Filter.of(*letters, **which))
 
@@ -472,7 +472,7 @@ class Pipeline:
                     while runner.step():
                         views.committed()
                     return runner.manifest
-            from hayase.engine.running import run_until_idle
+            from hayase.engine.spark.runner import run_until_idle
 
             with self._viewing():
                 return run_until_idle(self.home, master=master)
@@ -490,7 +490,7 @@ class Pipeline:
         `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are answered over HTTP meanwhile.
         One that other machines can reach needs a `token`, and then every request does.
         """
-        from hayase.engine.running import opened, run
+        from hayase.engine.spark.runner import opened, run
 
         with self.home.lock():
             self.apply()

@@ -3,9 +3,9 @@
     hayase.spark.register(session)
     session.read.format("hayase").load("./shop/streams/orders").show()
 
-The options, and what reading and writing guarantee, stand in `hayase.engine.datasource` and `hayase.engine.sink`.
+`hayase.engine.spark.stream_source` and `stream_sink` describe the options and what reading and writing guarantee.
 """
 
-from hayase.engine.datasource import register
+from hayase.engine.spark.stream_source import register
 
 __all__ = ["register"]

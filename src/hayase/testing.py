@@ -24,10 +24,10 @@ from typing import Any
 
 from hayase.core.stages import MAIN
 from hayase.core.times import duration, instant
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.manifests import Manifest
-from hayase.engine.reducing import Figures, forget_kernels
-from hayase.engine.results import Time
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.batch.reduce_side import Figures, forget_kernels
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.results.query_results import Time
 from hayase.pipeline import Pipeline
 
 __all__ = ["START", "ManualClock", "Trial", "at", "trial"]

@@ -204,8 +204,16 @@ def _names(error: str, path: Path, home: Path) -> bool:
 
 def _load() -> None:
     """Import and compile once what every attempt needs."""
-    for name in ("hayase.engine.planning", "hayase.jobs.planning", "hayase.tables.planning", "hayase.tables.lookups",
-                 "hayase.tables.rocks", "hayase.operations.planning", "hayase.engine.letters", "every_file"):  # fmt: skip
+    for name in (
+        "hayase.engine.definition.stage_graph",
+        "hayase.engine.dead_letters.letters",
+        "hayase.jobs.job_planner",
+        "hayase.tables.table_planner",
+        "hayase.tables.lookups",
+        "hayase.tables.rocksdb",
+        "hayase.operations.operation_planner",
+        "every_file",
+    ):
         import_module(name)
     import_module("hayase.lifetimes.kernel").compile_ahead()
 

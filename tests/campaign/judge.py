@@ -16,15 +16,15 @@ import pyarrow as pa
 
 import hayase as hy
 from campaign.traffic import STREAMS, WATCHED, Chunk
-from hayase.engine.definitions import latest
-from hayase.engine.gate import Grants
+from hayase.engine.batch.gate import Grants
+from hayase.engine.batch.offsets import advance
+from hayase.engine.batch.reduce_side import forget_kernels
+from hayase.engine.commit.ledger import progress
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition.definitions import latest
 from hayase.engine.home import Home
-from hayase.engine.ledger import progress
 from hayase.engine.logs import Logs, settled_end
-from hayase.engine.manifests import Commits
-from hayase.engine.positions import advance
-from hayase.engine.reducing import forget_kernels
-from hayase.streams.dead import APPEND
+from hayase.streams.dead_letters import APPEND
 from hayase.streams.log import StreamLog
 
 __all__ = [

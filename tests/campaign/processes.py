@@ -67,9 +67,9 @@ def _kind(process: psutil.Process, root: int, parent: str) -> str:
         return "launcher"
     if name == "hayase-planner" or "python_streaming_source_runner" in command:
         return "planner"
-    if name == "hayase-workers" or "hayase.engine.daemon" in command:
+    if name == "hayase-workers" or "hayase.engine.spark.worker_daemon" in command:
         return "worker" if parent in ("daemon", "worker") else "daemon"
-    if "hayase.engine.fork_server" in command and parent == "driver":
+    if "hayase.engine.spark.fork_server" in command and parent == "driver":
         return "fork server"
     return "other"
 

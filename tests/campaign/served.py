@@ -15,7 +15,7 @@ from pathlib import Path
 
 import hayase as hy
 from hayase.core.clock import now_us
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
 from hayase.serving import Status, serving
 
 

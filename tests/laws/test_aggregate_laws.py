@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.interval_relations import Driver, Interval, Told, clock_lists, cut, instants, intervals, told_relations
 
 from hayase.core.times import BEGINNING
-from hayase.lifetimes import aggregates, groups
+from hayase.lifetimes import aggregate_groups, aggregates
 from hayase.lifetimes.accumulators import result_type
 from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.plans import Aggregate, Call, Unbounded, Windowed
@@ -52,7 +52,7 @@ CASES += [Call("count", argument, distinct=True) for argument in DISTINCT]
 def _tidy_at_once() -> Iterator[None]:
     """Memory of what is alive no more is given back as soon as it is the greater part, not only when it is much."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "_SPARE", 0)
+        patch.setattr(aggregate_groups, "_SPARE", 0)
         patch.setattr(aggregates, "_SPARE", 0)
         yield
 

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shop
-from hayase.engine import inprocess, positions, reducing
-from hayase.engine.gate import Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.upkeep import keep_house
+from hayase.engine import local
+from hayase.engine.batch import offsets, reduce_side
+from hayase.engine.batch.gate import Grants
+from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
 from interruptions import Granting, room_for_homes
 from shop import Event, check, expected
@@ -59,7 +60,7 @@ moments = st.lists(
 def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Moment], tasks: int, finish: bool) -> None:
     """Append and run by a script, then to the end."""
     gate = Granting()
-    with mock.patch.object(inprocess, "ranges", partial(positions.ranges, least=1)):
+    with mock.patch.object(local, "ranges", partial(offsets.ranges, least=1)):
         runner = InProcess(pipeline.home, lambda: 0, gate=gate, tasks=tasks)
         at = 0
         for moment in script:
@@ -70,7 +71,7 @@ def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Momen
             for _ in range(moment.steps):
                 runner.step()
                 if moment.forget:
-                    reducing.forget_kernels()
+                    reduce_side.forget_kernels()
             if moment.compact:
                 for log in (StreamLog.open(pipeline.home.path, each.name) for each in pipeline.declaration.streams):
                     log.compact(at_least=2)
@@ -193,7 +194,7 @@ def test_a_silent_stream_follows_the_wall_clock_and_the_decision_stands(times: l
             if pause >= idle_after:
                 clock = max(clock, now - idle_after - slack)
             if offset % 3 == 1:
-                reducing.forget_kernels()
+                reduce_side.forget_kernels()
                 runner = InProcess(pipeline.home, wall_clock)
             runner.run_until_idle()
             assert sum(shop.rows_of(pipeline, "spend").values()) == len({at for at in waits if at < clock})

@@ -24,7 +24,7 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.numbers import exact_loads, fits_arrow
 from hayase.serving.bodies import ARROW, JSON, NDJSON, records_in
-from hayase.streams.formats import Format, read_records
+from hayase.streams.file_formats import Format, read_records
 from hayase.streams.inference import schema_of
 from hayase.streams.records import Conformed, conform
 

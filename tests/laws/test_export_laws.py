@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
-from hayase.cli.exporting import write_table
+from hayase.cli.exports import write_table
 from hayase.core.declarations import TableDeclaration
 from hayase.tables import TYPES
 

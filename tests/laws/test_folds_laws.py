@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow, user_aggregate
 from hayase.windows.folds import Folds
-from hayase.windows.lifting import Lifting, Partials
+from hayase.windows.partials import Lifting, Partials
 
 CONCAT = user_aggregate("joined", lift=str, combine=lambda older, newer: older + newer, result=pa.string())
 

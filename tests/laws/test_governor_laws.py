@@ -7,6 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from benchmarks.governor_scenarios import Poisson, Scenario, constant, exponential
+from benchmarks.governor_simulator import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +18,6 @@ from hayase.governor.governor import Governor
 from hayase.governor.informed import fair_records
 from hayase.governor.loads import PANES
 from hayase.governor.policy import waiting_since
-from hayase.governor.scenarios import Poisson, Scenario, constant, exponential
-from hayase.governor.simulator import simulate
 
 policies = st.sampled_from(sorted(POLICIES)).flatmap(
     lambda name: (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import hayase.jobs as hy
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
-from hayase.jobs.declaring import Job
+from hayase.jobs.job_builder import Job
 from job_runner import Runner, Shelf
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hayase.lifetimes import multisets
 from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.plans import Multiset, ToStream, Unbounded, Windowed
+from hayase.lifetimes.relation_to_stream import ToStreamOperator
 from hayase.lifetimes.relations import OPEN, Delta, Span
-from hayase.lifetimes.tostream import ToStreamOperator
 from interval_relations import Interval, Told, clock_lists, cut, drive, instants, intervals, snapshot, told_relations
 
 SCHEMA = pa.schema([("a", pa.int32()), ("s", pa.string()), ("x", pa.float64())])

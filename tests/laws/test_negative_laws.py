@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from benchmarks.negative_tuples.kernel import NegativeKernel
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from hayase.core.stages import OFFSET, TIME, Kernel
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
-from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     ADDED,
     ROW_ID,

@@ -16,10 +16,10 @@ from hayase.core.function_sources import FunctionSource
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
 from hayase.operations.attempts import Attempts, Pace, Tried, most_calls, try_windows
-from hayase.operations.functions import OperationFunction
-from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes
-from hayase.operations.windows import QUEUE, Complete, Windows, WindowSpec, windows_of
+from hayase.operations.record_windows import QUEUE, Complete, Windows, WindowSpec, windows_of
+from hayase.operations.user_functions import OperationFunction
 
 VALUE = pa.schema([("value", pa.int64())])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hayase.core.stages import OFFSET, TIME
-from hayase.streams.ordering import WaitingRoom
+from hayase.streams.reorder_buffer import WaitingRoom
 
 SCHEMA = pa.schema({"x": pa.string(), TIME: pa.int64(), OFFSET: pa.int64()})
 Row = tuple[int, int]

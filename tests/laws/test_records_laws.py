@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import instant
-from hayase.streams import delimited, formats
-from hayase.streams.columns import fit_arrow, fit_text, fit_values
-from hayase.streams.formats import Format, read_records
+from hayase.streams import csv_blocks, file_formats
+from hayase.streams.file_formats import Format, read_records
 from hayase.streams.record_text import record_text
 from hayase.streams.records import conform
-from hayase.streams.values import Unfit, converter
+from hayase.streams.typed_columns import fit_arrow, fit_text, fit_values
+from hayase.streams.typed_values import Unfit, converter
 
 NOW = instant("2026-02-01T00:00:00Z")
 STREAM = StreamDeclaration(
@@ -181,8 +181,8 @@ def test_text_is_judged_as_its_values_are(name: str, texts: list[str | None], pa
 )
 def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> None:
     block = text.encode()
-    quick = delimited.split(block, [pa.string()] * width, last=True, limit=0)
-    careful = delimited._careful_split(block, width, last=True, limit=0)
+    quick = csv_blocks.split(block, [pa.string()] * width, last=True, limit=0)
+    careful = csv_blocks._careful_split(block, width, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
     everything = list(range(quick.count))
     assert quick.texts(everything) == careful.texts(everything)
@@ -201,8 +201,8 @@ def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> N
 def test_numbers_in_csv_are_judged_as_their_texts_are(rows: list[tuple[str, str]], whole: str, real: str) -> None:
     block = "".join(f"{one},{other}\n" for one, other in rows).encode()
     kinds = [KINDS[whole], KINDS[real]]
-    found = delimited.split(block, kinds, last=True, limit=0)
-    texts = delimited.split(block, [pa.string()] * 2, last=True, limit=0)
+    found = csv_blocks.split(block, kinds, last=True, limit=0)
+    texts = csv_blocks.split(block, [pa.string()] * 2, last=True, limit=0)
     for name, kind, column, text in zip((whole, real), kinds, found.columns, texts.columns):
         fitted = fit_arrow(column, pa.field(name, kind), parse=True)
         assert repr(_plain(fitted.column)) == repr(_one_by_one(text.to_pylist(), kind, parse=True))
@@ -228,7 +228,7 @@ def test_where_a_file_is_cut_into_blocks_makes_no_difference(text: str, size: in
         ]
 
     whole = records()
-    with mock.patch.object(formats, "_BLOCK", size):
+    with mock.patch.object(file_formats, "_BLOCK", size):
         assert records() == whole
 
 

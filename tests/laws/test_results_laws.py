@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import HayaseError
-from hayase.engine import snapshots
-from hayase.engine.results import Results
+from hayase.engine.results import snapshots
+from hayase.engine.results.query_results import Results
 from hayase.streams import StreamLog
 
 DECLARATION = StreamDeclaration(

@@ -22,10 +22,10 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from hayase.core.times import END
-from hayase.engine import snapshots
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
+from hayase.engine.results import snapshots
 from hayase.serving import Status, serving
-from hayase.serving.live import Changes, Cursor, Live
+from hayase.serving.live_results import Changes, Cursor, Live
 from hayase.serving.parameters import cursor_bytes, cursor_text, key_in
 from hayase.tables.payloads import json_bytes
 from hayase.testing import Trial, at, trial

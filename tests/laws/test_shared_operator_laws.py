@@ -17,10 +17,10 @@ from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.aggregates import AggregateOperator
+from hayase.lifetimes.leaves import leaf
 from hayase.lifetimes.plans import Aggregate, Call, Partition, Range, Rows, Shared, SharedWindow, Windowed
 from hayase.lifetimes.relations import Delta, Span, Step
-from hayase.lifetimes.shared import SharedOperator, SharedState
-from hayase.lifetimes.windows import leaf
+from hayase.lifetimes.shared_windows import SharedOperator, SharedState
 from interval_relations import Driver, Interval, instants, intervals, snapshot, spans
 
 FIELDS = pa.schema(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks import window_baselines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.test_folds_laws import CASES, SKETCHED, column, judged, largest_of, same, tuples
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
-from hayase.windows import baselines
 from hayase.windows.shared import SharedWindows, Window
 
 LENGTHS = (
@@ -86,7 +86,7 @@ def test_baselines_agree(windows: list[Window], length: int, seed: int, name: st
     pieces = [shared.push(part) for part in np.split(values, cuts)]
     for window in windows:
         answers = np.concatenate([each[window.length, window.slide][name].to_numpy() for each in pieces])
-        for baseline in baselines.BASELINES.values():
+        for baseline in window_baselines.BASELINES.values():
             assert baseline([window], name, values)[0].tolist() == answers.tolist()
 
 
@@ -94,7 +94,7 @@ def test_baselines_agree(windows: list[Window], length: int, seed: int, name: st
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 4), st.text("abc", max_size=40))
 def test_the_papers_arrays(lengths: list[int], slide: int, text: str) -> None:
     """The paper's own algorithm, for a function that does not commute."""
-    paper = baselines.PaperWindows(lengths, lambda older, newer: older + newer)
+    paper = window_baselines.PaperWindows(lengths, lambda older, newer: older + newer)
     for count, value in enumerate(text, 1):
         paper.push(value)
         for length in lengths:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hayase.core.declarations import TableDeclaration
-from hayase.tables import TYPES, entries, folding, stores, versions
+from hayase.tables import TYPES, entries, fold, stores, versions
 from hayase.tables.entries import key_bytes, key_from
 from hayase.tables.table import OwnTable, Table, TooOld, open_own, open_reader
 
@@ -386,9 +386,9 @@ def judged_end(scenario: Scenario) -> None:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "_STEP_FOLDED", 2)
-    monkeypatch.setattr(folding, "_STEP_READ", 4)
-    monkeypatch.setattr(folding, "_WRITTEN_FOLDED", 3)
+    monkeypatch.setattr(fold, "_STEP_FOLDED", 2)
+    monkeypatch.setattr(fold, "_STEP_READ", 4)
+    monkeypatch.setattr(fold, "_WRITTEN_FOLDED", 3)
 
 
 @contextmanager

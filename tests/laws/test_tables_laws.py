@@ -18,12 +18,13 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
-from hayase.engine import inprocess, positions
-from hayase.engine.definitions import latest
-from hayase.engine.gate import Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits, Manifest
-from hayase.engine.upkeep import fold_tables, keep_house
+from hayase.engine import local
+from hayase.engine.batch import offsets
+from hayase.engine.batch.gate import Grants
+from hayase.engine.commit.housekeeping import fold_tables, keep_house
+from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.definition.definitions import latest
+from hayase.engine.local import InProcess
 from hayase.tables.stores import open_secondary
 from hayase.tables.table import TooOld
 from interruptions import Granting, passing_home
@@ -124,7 +125,7 @@ def disturbed(pipeline: hy.Pipeline, log: Log, script: list[Moment], tasks: int 
     gate = Granting()
     pipeline.apply()
     at = dict.fromkeys(log, 0)
-    with mock.patch.object(inprocess, "ranges", partial(positions.ranges, least=1)):
+    with mock.patch.object(local, "ranges", partial(offsets.ranges, least=1)):
         runner = InProcess(pipeline.home, lambda: 0, gate=gate, tasks=tasks)
         runner.step()  # begins the tables
         for moment in script:

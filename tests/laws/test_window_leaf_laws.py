@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hayase.core.stages import OFFSET, TIME
+from hayase.lifetimes.leaves import leaf
 from hayase.lifetimes.plans import (
     ADDED,
     ROW_ID,
@@ -26,7 +27,6 @@ from hayase.lifetimes.plans import (
     Windowed,
 )
 from hayase.lifetimes.relations import Delta, Span
-from hayase.lifetimes.windows import leaf
 from interval_relations import Driver, Interval, Told, assert_same, clock_lists, intervals, spans, told_relations
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])

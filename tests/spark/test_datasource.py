@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 import hayase.spark
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import HayaseError, StreamFinished
-from hayase.engine.datasource import StreamFollower, sliced
-from hayase.engine.sink import StreamWriter
+from hayase.engine.spark.stream_sink import StreamWriter
+from hayase.engine.spark.stream_source import StreamFollower, sliced
 from hayase.streams import StreamLog
-from hayase.streams.dead import DEAD
+from hayase.streams.dead_letters import DEAD
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 import hayase as hy
 import shop
 from hayase.core.stages import MAIN
-from hayase.engine import definitions
-from hayase.engine.lanes import Lanes
-from hayase.engine.running import run_until_idle, running
+from hayase.engine.definition import definitions
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import run_until_idle, running
 from shop import Event, check, expected
 
 pytestmark = pytest.mark.spark

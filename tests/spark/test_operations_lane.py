@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 import hayase as hy
 import marking
-from hayase.engine.changing import add_operation, remove_operation, update_operation
-from hayase.engine.lanes import Lanes
-from hayase.engine.running import running
+from hayase.engine.definition.operation_changes import add_operation, remove_operation, update_operation
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import running
 
 pytestmark = pytest.mark.spark
 HERE = str(Path(marking.__file__).parent)
@@ -141,8 +141,8 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 import hayase as hy
-from hayase.engine.running import running
-from hayase.engine.session import open_session, task_slots
+from hayase.engine.spark.runner import running
+from hayase.engine.spark.session import open_session, task_slots
 
 home, master = Path(sys.argv[1]), sys.argv[2]
 p = hy.Pipeline("pool", home=home, buckets=4)

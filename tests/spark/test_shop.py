@@ -18,11 +18,11 @@ import pytest
 from campaign.processes import kill_tree
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.demo import judge, mended
-from hayase.demo.books import Sent, books_of
-from hayase.demo.declaring import shop_pipeline
-from hayase.engine.definitions import latest_version
+from hayase.demo.reconciliation import Sent, books_of
+from hayase.demo.shop_pipeline import shop_pipeline
+from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.definition.definitions import latest_version
 from hayase.engine.home import Home
-from hayase.engine.manifests import Commits, Manifest
 
 pytestmark = pytest.mark.spark
 PATIENCE = 1200.0
@@ -30,7 +30,7 @@ HAYASE = str(Path(sys.executable).with_name("hayase"))
 DEMO = """
 import sys
 from pathlib import Path
-from hayase.demo.running import Options, run_demo
+from hayase.demo.runner import Options, run_demo
 options = Options(home=Path(sys.argv[1]), plain=True, fast=True, ticks=int(sys.argv[2]), keep=sys.argv[3] == "keep")
 sys.exit(not run_demo(options))
 """

@@ -18,10 +18,10 @@ import pytest
 
 import purchases
 from hayase.core.stages import MAIN
-from hayase.engine import upkeep
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.manifests import Manifest
-from hayase.engine.running import running
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.commit import housekeeping
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.spark.runner import running
 from purchases import DAY, FIGURE_6, MERGEMAP, Answers, Purchase, answers_of, purchase_table
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def same(answers: Answers) -> Answers:
 def test_figure_8_fed_late_and_repeated_gives_the_table_of_figure_6(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE", 0.1)
+    monkeypatch.setattr(housekeeping, "PAUSE", 0.1)
     events = purchases.purchases(seed=6, count=1_500, cents=number == DECIMAL)
     arrivals = purchases.delivered(events, seed=8)
     assert len(arrivals) > len(events)

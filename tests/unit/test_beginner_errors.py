@@ -471,7 +471,7 @@ def java_that_is_too_old(you: Beginner) -> None:
 
 def _with_java(you: Beginner) -> None:
     """What is said of the Java that is found; the doctor looks at nothing else of this machine."""
-    from hayase.engine.session import java_version
+    from hayase.engine.spark.session import java_version
 
     facts = Facts(
         system="Linux", python=(3, 11, 7), java=java_version(), cores=2, memory=8 * 10**9, memory_free=4 * 10**9,

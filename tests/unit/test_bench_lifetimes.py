@@ -12,12 +12,12 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from benchmarks import lifetimes
+from benchmarks.insertion_queue import InsertionQueue
 from benchmarks.lifetimes import KINDS, MS, QUERIES, Kind
+from benchmarks.negative_tuples.kernel import NegativeKernel
 
 from hayase.core.stages import Kernel, Outcome
-from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
-from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.tuples import TupleStore
 
 BATCH, STEPS = 32, 4

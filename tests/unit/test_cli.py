@@ -24,15 +24,15 @@ from rich.console import Console
 import hayase.cli
 import hayase.cli.append
 from command_line import Command
-from hayase.cli.following import Following, look
-from hayase.console.stopping import Stopping
-from hayase.console.tables import findings, ratios
+from hayase.cli.followed_directory import Following, look
+from hayase.console.listings import findings, ratios
+from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
+from hayase.engine.commit.ledger import Ledger
+from hayase.engine.commit.manifests import Manifest
 from hayase.engine.doctor import Facts, diagnose
 from hayase.engine.home import Home
-from hayase.engine.inprocess import InProcess
-from hayase.engine.ledger import Ledger
-from hayase.engine.manifests import Manifest
+from hayase.engine.local import InProcess
 from hayase.pipeline import Pipeline
 
 PIPELINE = """\
@@ -170,7 +170,7 @@ class TestAppend:
     def test_a_producer_goes_on_where_it_was_killed(
         self, hayase_: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hayase.streams.formats._RECORDS", 2)
+        monkeypatch.setattr("hayase.streams.file_formats._RECORDS", 2)
         (shop / "a.ndjson").write_text(lines(*range(1, 8)))
         appended = hayase.cli.append._chunks
 
@@ -355,7 +355,7 @@ class TestServe:
             yield lane
             runner.close()
 
-        monkeypatch.setattr("hayase.engine.running.running", running)
+        monkeypatch.setattr("hayase.engine.spark.runner.running", running)
         return answers
 
     def test_the_address_is_printed_and_answers(

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hayase.core.times import BEGINNING
+from hayase.engine.batch.map_side import map_ranges
+from hayase.engine.batch.offsets import Range
 from hayase.engine.logs import Logs
-from hayase.engine.mapping import map_ranges
-from hayase.engine.positions import Range
 from hayase.testing import Trial, at, trial
 
 SCHEMA = "time timestamp, k string, a int, x double"

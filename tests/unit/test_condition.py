@@ -11,11 +11,12 @@ import pytest
 
 import shop
 from hayase.core.errors import LaneFailed
-from hayase.engine import condition, lanes
+from hayase.engine import condition
+from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import Condition
-from hayase.engine.lanes import Lanes
-from hayase.engine.manifests import Manifest
-from hayase.engine.running import running
+from hayase.engine.spark import lanes
+from hayase.engine.spark.lanes import Lanes
+from hayase.engine.spark.runner import running
 
 
 @dataclass

@@ -15,10 +15,10 @@ from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
-from hayase.engine.governing import QueueSeen, Seen
-from hayase.engine.manifests import Manifest
-from hayase.engine.positions import Firing, Offset, Position
-from hayase.engine.reducing import Figures
+from hayase.engine.batch.lane_governor import QueueSeen, Seen
+from hayase.engine.batch.offsets import Firing, Offset, Position
+from hayase.engine.batch.reduce_side import Figures
+from hayase.engine.commit.manifests import Manifest
 
 CLOCK = 1_767_603_770_000_000  # 2026-01-05 09:02:50
 

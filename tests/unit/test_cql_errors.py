@@ -9,7 +9,7 @@ import pytest
 from cql_streams import planned
 from hayase.core import algebra
 from hayase.core.errors import DeclarationError
-from hayase.cql.sharing import check_windows
+from hayase.cql.shared_windows import check_windows
 
 ALONE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
 DIRECTLY = (

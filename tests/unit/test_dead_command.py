@@ -16,11 +16,11 @@ from rich.console import Console
 from command_line import Command
 from hayase.console.letters_view import group_table, letter_details, letter_list, report_lines
 from hayase.core.clock import now_us
-from hayase.engine.letter_settling import Settlement
-from hayase.engine.letters import Letters
+from hayase.engine.dead_letters.letters import Letters
+from hayase.engine.dead_letters.settlement import Settlement
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
-from hayase.streams.dead import DEAD, dead_table
+from hayase.streams.dead_letters import DEAD, dead_table
 from hayase.testing import at
 from serving_shop import Shop
 from serving_shop import shop as served_shop

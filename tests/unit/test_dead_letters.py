@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from hayase.core.declarations import DAY, Retention
 from hayase.core.errors import DamagedState, DeclarationError, HayaseError, HomeInUse, UnknownName
-from hayase.engine import letter_settling, letters
-from hayase.engine.letter_edits import by_jq, in_turn, one_by_one, setting_texts
-from hayase.engine.letters import Filter, Group, Letters, spent
-from hayase.engine.upkeep import keep_house
+from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.dead_letters import letters, settlement
+from hayase.engine.dead_letters.edits import by_jq, in_turn, one_by_one, setting_texts
+from hayase.engine.dead_letters.letters import Filter, Group, Letters, spent
 from hayase.streams import StreamLog, durable
-from hayase.streams.dead import DEAD, SETTLED, dead_table
+from hayase.streams.dead_letters import DEAD, SETTLED, dead_table
 from hayase.streams.sealed import seal
 from hayase.testing import Trial, at, trial
 
@@ -229,7 +229,7 @@ def test_jq_and_values_edit_in_turn(shop: Trial) -> None:
     write(shop.home.path, "large", "orders", [1, 2, 3])
     with by_jq("if .amount == 2 then empty elif .amount == 3 then .user else .amount += 10 end") as jq:
         editing = in_turn(jq, setting_texts({"user": "5"}))
-        report = letter_settling.replay(of(shop), Filter(), editing)
+        report = settlement.replay(of(shop), Filter(), editing)
     assert orjson.loads(rows_of(shop.home.path)[0]["record"]) | {"time": 0} == {"time": 0, "user": "5", "amount": 11.0}
     assert [reason for _, reason in report.refusals] == [
         "the jq program gave 0 results; one record must come of one",
@@ -238,7 +238,7 @@ def test_jq_and_values_edit_in_turn(shop: Trial) -> None:
     with pytest.raises(DeclarationError, match="jq"), by_jq(".amount +"):
         pass
     with by_jq(".", expired=lambda: True) as jq:
-        assert "no time left" in letter_settling.replay(of(shop), Filter(), jq).refusals[0][1]
+        assert "no time left" in settlement.replay(of(shop), Filter(), jq).refusals[0][1]
 
 
 def test_letters_that_cannot_be_replayed_say_what_to_do(shop: Trial) -> None:
@@ -273,12 +273,12 @@ def test_a_stage_that_has_not_changed_is_told(shop: Trial) -> None:
 
 
 def test_letters_are_replayed_in_lots_up_to_a_limit(shop: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letter_settling, "_LOT", 3)
+    monkeypatch.setattr(settlement, "_LOT", 3)
     write(shop.home.path, "large", "orders", [number % 6 for number in range(10)])
     report = of(shop).replay(limit=7)
     assert (report.settled, report.next) == (7, 7)
     assert [each["letter"] for each in rows_of(shop.home.path)] == list(range(7))
-    report = letter_settling.replay(of(shop), Filter(), expired=lambda: True)
+    report = settlement.replay(of(shop), Filter(), expired=lambda: True)
     assert (report.settled, report.next) == (0, 7)
 
 
@@ -339,7 +339,7 @@ def test_a_text_that_is_no_record_can_be_made_one(shop: Trial) -> None:
     write(shop.home.path, "append", "orders", [None], records=["2026-01-01T00:00:07Z,taro,5"])
     assert "is an object" in of(shop).replay().refusals[0][1]
     with by_jq('split(",") | {time: .[0], user: .[1], amount: (.[2] | tonumber)}') as jq:
-        assert letter_settling.replay(of(shop), Filter(), jq).appended == 1
+        assert settlement.replay(of(shop), Filter(), jq).appended == 1
     assert shop.rows("orders")[-1]["amount"] == 5.0
 
 
@@ -425,7 +425,7 @@ def test_what_was_begun_is_not_done_twice_nor_against_the_stream(shop: Trial) ->
 def test_two_at_once_replay_each_letter_once(shop: Trial) -> None:
     write(shop.home.path, "large", "orders", [number % 6 for number in range(300)])
     begin = threading.Barrier(4)
-    reports: list[letter_settling.Settlement] = []
+    reports: list[settlement.Settlement] = []
 
     def work() -> None:
         begin.wait()
@@ -445,10 +445,10 @@ def test_somebody_else_is_not_waited_for_for_ever(shop: Trial) -> None:
 
     def edit(record: dict[str, Any]) -> dict[str, Any]:
         with pytest.raises(HomeInUse, match="wait for them"):
-            letter_settling.drop(of(shop), Filter(), patience=0)
+            settlement.drop(of(shop), Filter(), patience=0)
         return record
 
-    report = letter_settling.replay(of(shop), Filter(), one_by_one(edit))
+    report = settlement.replay(of(shop), Filter(), one_by_one(edit))
     assert (report.settled, report.refusals) == (1, [])
 
 

@@ -10,7 +10,7 @@ import pytest
 import hayase as hy
 import shop
 from hayase.core.errors import DamagedState, DeclarationError, SchemaMismatch, StageChanged, UnknownName
-from hayase.engine import definitions
+from hayase.engine.definition import definitions
 from hayase.engine.home import Home
 from hayase.testing import trial
 

@@ -17,14 +17,14 @@ from command_line import answer
 from hayase.console.figures import stage_views
 from hayase.core.errors import HayaseError
 from hayase.demo import judge, mended, scoring
-from hayase.demo.books import Books, Entry, Sent, books_of
-from hayase.demo.declaring import fill_blocklist, shop_pipeline
+from hayase.demo.events import BLOCKED, SLACK, Shop
 from hayase.demo.hints import hints
-from hayase.demo.running import _opened_shop
+from hayase.demo.observer import Move, Watch
+from hayase.demo.reconciliation import Books, Entry, Sent, books_of
+from hayase.demo.runner import _opened_shop
 from hayase.demo.screen import Scene, plain_lines
-from hayase.demo.shop import BLOCKED, SLACK, Shop
-from hayase.demo.watching import Move, Watch
-from hayase.engine.governing import QueueSeen, Seen
+from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
+from hayase.engine.batch.lane_governor import QueueSeen, Seen
 from hayase.pipeline import Pipeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

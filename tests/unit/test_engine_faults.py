@@ -20,10 +20,10 @@ import shop
 from hayase.core.declarations import PipelineDeclaration, Retention
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
-from hayase.engine.gate import Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits
-from hayase.engine.upkeep import keep_house
+from hayase.engine.batch.gate import Grants
+from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.local import InProcess
 from hayase.streams import StreamLog, durable
 from interruptions import Act, Deaths, Granting, check_deaths, check_full_disk, room_for_homes
 from shop import Event, check, expected

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DamagedState
-from hayase.engine import exchange
-from hayase.engine.mapping import BLOBS, blob_rows
+from hayase.engine.batch import exchange
+from hayase.engine.batch.map_side import BLOBS, blob_rows
 
 ROWS = [
     (0, "header", "", 0, 0, b"h" * exchange.LARGE),

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hayase.engine.warm_interpreters import WarmInterpreters
+from hayase.engine.spark.warm_interpreters import WarmInterpreters
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 
@@ -109,7 +109,7 @@ def test_only_this_user_can_ask(warm: WarmInterpreters) -> None:
 
 def test_the_server_ends_with_its_parent_and_the_children_with_it(tmp_path: Path, modules: Path) -> None:
     program = (
-        "import sys, time\nfrom pathlib import Path\nfrom hayase.engine.warm_interpreters import WarmInterpreters\n"
+        "import sys, time\nfrom pathlib import Path\nfrom hayase.engine.spark.warm_interpreters import WarmInterpreters\n"
         "warm = WarmInterpreters(Path(sys.argv[1]))\nwarm.start()\nprint(warm.wait(), flush=True)\ntime.sleep(10**6)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hayase.core.errors import DamagedState
-from hayase.engine.gate import BATCH_ROWS, FileGate, Grants, Told
+from hayase.engine.batch.gate import BATCH_ROWS, FileGate, Grants, Told
 
 
 def test_without_a_file_everything_is_granted(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hayase.core.declarations import GovernorDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.engine.definitions import Definition, StageRecord
-from hayase.engine.gate import BATCH_ROWS, Grants, Told
-from hayase.engine.governing import LEAST_ROWS, LaneGovernor, Queue, policy_of, queues_of, seen, seen_of
+from hayase.engine.batch.gate import BATCH_ROWS, Grants, Told
+from hayase.engine.batch.lane_governor import LEAST_ROWS, LaneGovernor, Queue, policy_of, queues_of, seen, seen_of
+from hayase.engine.batch.offsets import Firing, Offset, Position
+from hayase.engine.definition.definitions import Definition, StageRecord
 from hayase.engine.home import Home
-from hayase.engine.positions import Firing, Offset, Position
 from hayase.governor import POLICIES, Informed
 
 SECOND = 1_000_000

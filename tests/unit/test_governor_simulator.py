@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from benchmarks.governor_scenarios import Factors, Outcome, Poisson, Scenario, Trace, constant, exponential
+from benchmarks.governor_simulator import simulate
 
 from hayase.governor import Adaptive, Asker, Informed, Policy, Round, RoundRobin, Sight
-from hayase.governor.scenarios import Factors, Outcome, Poisson, Scenario, Trace, constant, exponential
-from hayase.governor.simulator import simulate
 
 AT_ONCE = Informed(u=0.0, seconds=1e-9, shortest=1e-7, longest=1e-7)
 """Whoever is free takes the next record the moment it is there: the servers of a textbook."""

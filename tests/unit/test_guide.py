@@ -22,12 +22,12 @@ from guide_pages import LANGUAGES, ROOT, Block, Page, pages
 from hayase.cli import app
 from hayase.core.clock import now_us
 from hayase.core.pipeline_file import read_pipeline
-from hayase.engine.checking import check_file
+from hayase.engine.definition.check import check_file
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
 from hayase.serving import Service, Status, create_app
-from hayase.serving.figures import HttpFigures
 from hayase.serving.metrics import exposition
+from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import Moment
 
 PAGES = {each.name: each for each in pages()}

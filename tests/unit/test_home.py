@@ -23,12 +23,13 @@ import hayase as hy
 from campaign.damage import DAMAGES, kind_of
 from hayase.core.errors import DamagedState, FormatMismatch, HayaseError, StreamError
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.engine import definitions, reducing
-from hayase.engine.heads import DEFINITIONS, Head, head_of
+from hayase.engine.batch import reduce_side
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition import definitions
 from hayase.engine.home import Home
-from hayase.engine.manifests import Commits
-from hayase.engine.migrations import MIGRATIONS, upgrade
-from hayase.engine.verification import verify
+from hayase.engine.integrity.heads import DEFINITIONS, Head, head_of
+from hayase.engine.integrity.migrations import MIGRATIONS, upgrade
+from hayase.engine.integrity.verification import verify
 from hayase.streams import StreamLog, durable
 from hayase.streams.home_format import FORMAT, FORMAT_FILE, format_of, write_format
 from interruptions import room_for_homes
@@ -55,7 +56,7 @@ def laid_out() -> Iterator[Path]:
 
 @pytest.fixture
 def shop(laid_out: Path, room: Path) -> hy.Pipeline:
-    reducing.forget_kernels()
+    reduce_side.forget_kernels()
     shutil.copytree(laid_out, room / "shop")
     return every_file.opened(room / "shop")
 
@@ -305,7 +306,7 @@ def test_a_missing_file_is_named_and_the_remedy_works(
     copy = directory / "copy"
     shutil.copytree(shop.home.path, copy)
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    reducing.forget_kernels()
+    reduce_side.forget_kernels()
     with pytest.raises(HayaseError) as caught:  # also after more was appended
         every_file.later(shop)
     told = str(caught.value)
@@ -332,7 +333,7 @@ def test_a_missing_file_is_named_and_the_remedy_works(
     monkeypatch.chdir(directory)
     assert hayase_(*command.split(" ")).code == 0
     for _ in range(10):  # a state file holds pieces of several stages
-        reducing.forget_kernels()
+        reduce_side.forget_kernels()
         try:
             every_file.later(shop)
         except DamagedState as error:

@@ -14,8 +14,9 @@ import pytest
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DeclarationError, StageChanged, UnknownName
 from hayase.core.operation_data import declared_operation
-from hayase.engine import changing, definitions
-from hayase.engine.changing import (
+from hayase.engine.definition import definitions, operation_changes
+from hayase.engine.definition.definitions import Definition
+from hayase.engine.definition.operation_changes import (
     add_operation,
     history,
     operations_of,
@@ -23,7 +24,6 @@ from hayase.engine.changing import (
     rollback_operation,
     update_operation,
 )
-from hayase.engine.definitions import Definition
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
 from hayase.streams.durable import thrown_away
@@ -402,7 +402,7 @@ def test_changes_from_several_sides_follow_each_other(shop: Shop) -> None:
         try:
             shop.add(name, function="scoring:score")
             for attempts in (4, 5):
-                changing.update_operation(shop.home, name, {"attempts": attempts})
+                operation_changes.update_operation(shop.home, name, {"attempts": attempts})
         except BaseException as error:
             failures.append(error)
 

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hayase.engine import inprocess, positions
-from hayase.engine.gate import FileGate, Grants
+from hayase.engine import local
+from hayase.engine.batch import offsets
+from hayase.engine.batch.gate import FileGate, Grants
 from hayase.pipeline import Pipeline
 
 QUERIES = {
@@ -37,10 +38,10 @@ def run(home: Path) -> dict[str, pa.Table]:
 
 
 def test_threads_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = positions.ranges
-    monkeypatch.setattr(inprocess, "ranges", lambda start, end, slots: cut(start, end, 4, least=100))
+    cut = offsets.ranges
+    monkeypatch.setattr(local, "ranges", lambda start, end, slots: cut(start, end, 4, least=100))
     alone = run(tmp_path / "alone")
-    monkeypatch.setattr(inprocess, "THREADED", 1)
+    monkeypatch.setattr(local, "THREADED", 1)
     together = run(tmp_path / "together")
     assert alone["pairs"].num_rows > 0
     for name in QUERIES:
@@ -53,8 +54,8 @@ def test_an_error_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pytest.Monk
     def fails(*given: object) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(inprocess, "THREADED", 1)
-    monkeypatch.setattr(inprocess, "reduce_bucket", fails)
+    monkeypatch.setattr(local, "THREADED", 1)
+    monkeypatch.setattr(local, "reduce_bucket", fails)
     with pytest.raises(MemoryError, match="no more"):
         run(tmp_path)
 

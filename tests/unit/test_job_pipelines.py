@@ -35,11 +35,11 @@ from access_log import (
 from effort import LONG, sample
 from examples import access_monitor
 from hayase.core.errors import HayaseError
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Manifest
-from hayase.engine.positions import Firing
+from hayase.engine.batch.offsets import Firing
+from hayase.engine.commit.manifests import Manifest
+from hayase.engine.local import InProcess
 from hayase.streams import durable
-from hayase.tables import rocks
+from hayase.tables import rocksdb
 from hayase.testing import START, Trial, at, trial
 
 SECOND = 1_000_000
@@ -157,7 +157,7 @@ def test_a_death_at_any_durable_step_changes_nothing(begun: Path, monkeypatch: p
         if steps % 47 == 1:
             copied(step)
 
-    ingest = rocks.RocksStore.ingest
+    ingest = rocksdb.RocksStore.ingest
 
     def ingesting(self: Any, files: Sequence[Path]) -> None:
         copied("before a table takes in a batch")
@@ -166,7 +166,7 @@ def test_a_death_at_any_durable_step_changes_nothing(begun: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(durable, "reached", reached)
-        patch.setattr(rocks.RocksStore, "ingest", ingesting)
+        patch.setattr(rocksdb.RocksStore, "ingest", ingesting)
         _run(begun, limit=40)
     assert {"before a table takes in a batch"} < {step for step, _ in copies}
     _complete(begun)

@@ -11,7 +11,7 @@ import pytest
 import hayase as hy
 from hayase.core.errors import StageChanged
 from hayase.core.times import END
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
 
 
 def pair(record: dict[str, Any]) -> tuple[str, int]:

@@ -25,8 +25,8 @@ from hayase.core.declarations import (
     StreamDeclaration,
     TableDeclaration,
 )
-from hayase.jobs.declaring import Job
-from hayase.jobs.planning import plan_jobs
+from hayase.jobs.job_builder import Job
+from hayase.jobs.job_planner import plan_jobs
 from hayase.jobs.tuples import key_column, key_text, loads_all, value_column
 from job_runner import Runner, Shelf
 

@@ -12,7 +12,7 @@ import pytest
 from hayase.core.declarations import JobDeclaration, PipelineDeclaration, StepDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.job_data import declared_job
-from hayase.jobs.declaring import Job
+from hayase.jobs.job_builder import Job
 
 LOGS = StreamDeclaration("logs", "t timestamp", "t")
 

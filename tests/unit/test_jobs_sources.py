@@ -15,7 +15,7 @@ SCRIPT = """
 from __future__ import annotations
 import re
 import hayase as hy
-from hayase.jobs.declaring import Job
+from hayase.jobs.job_builder import Job
 
 PATTERN = re.compile(r"(\\d+)")
 SEEN = {}

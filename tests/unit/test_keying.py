@@ -7,9 +7,9 @@ import pytest
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.cql.columns import column
-from hayase.cql.keying import ANYWHERE, LeafKey, check_keys, cut, differs
+from hayase.cql.distribution import ANYWHERE, LeafKey, check_keys, cut, differs
 from hayase.cql.logical import Distinct, Join, Node, SetOperation, ToStream, Window, describe
-from hayase.cql.rewriting import rewrite
+from hayase.cql.rewrites import rewrite
 from hayase.lifetimes.plans import JoinKind
 from logical_plans import ORDERS, STOCK, USERS, below, col, counted, cross, doubled, equals, over, select, source, where
 

@@ -25,12 +25,12 @@ from effort import sample
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import EnvironmentUnfit, HayaseError, HomeInUse, StageChanged, StreamError
 from hayase.core.stages import MAIN
-from hayase.engine.definitions import latest
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits
-from hayase.engine.upkeep import fold_tables
+from hayase.engine.commit.housekeeping import fold_tables
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition.definitions import latest
+from hayase.engine.local import InProcess
 from hayase.streams import durable
-from hayase.tables import TYPES, UnfitParameter, entries, loading, rocks, versions
+from hayase.tables import TYPES, UnfitParameter, bulk_load, entries, rocksdb, versions
 from hayase.tables.load_rows import first_snapshots
 from hayase.tables.load_sources import _ROWS
 from hayase.tables.load_values import deltas_of, keys_of, plain_bytes
@@ -123,8 +123,8 @@ def test_loads_are_what_a_dict_makes_of_them(
 ) -> None:
     wanted: dict[Any, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as room, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "_IN_MEMORY", memory)
-        patch.setattr(loading, "_SAMPLED", sampled)
+        patch.setattr(bulk_load, "_IN_MEMORY", memory)
+        patch.setattr(bulk_load, "_SAMPLED", sampled)
         patch.setattr("hayase.tables.load_sources._ROWS", 3)
         pipeline = shop(Path(room))
         for rows in loads:
@@ -185,7 +185,7 @@ def test_snapshots_at_once_are_what_folding_gives(rows: list[tuple[Any, ...]]) -
     declaration = TableDeclaration("t", ("k",), tuple((f"c{at}", kind) for at, kind in enumerate(kinds)))
     columns = Columns(declaration)
     keys = [entries.key_bytes((key,)) for key, *_ in rows]
-    when = [versions.to_bytes(0, at, loading.SOURCE) for at in range(len(rows))]
+    when = [versions.to_bytes(0, at, bulk_load.SOURCE) for at in range(len(rows))]
     deltas = [
         [columns.types[place].payload(None, at - 3) if row[place + 1] else None for at, row in enumerate(rows)]
         for place in range(len(kinds))
@@ -329,12 +329,12 @@ def test_events_loads_and_folds_in_any_order(script: list[tuple[str, Any]]) -> N
             else:
                 time = "at" if act == "timed load" else None
                 rows = [{"k": key, "at": at, "total": value, "last": value} for key, at, value in given]
-                done = loading.load(table, Path(room), rows, time=time, ignore_others=True)
+                done = bulk_load.load(table, Path(room), rows, time=time, ignore_others=True)
                 number += bool(rows)
                 assert (done.number, done.rows) == (number, len(rows))
                 for row, (key, at, value) in enumerate(given):
                     moment = at if time else 0
-                    version = versions.to_bytes(moment, number << 40 | row, loading.SOURCE)
+                    version = versions.to_bytes(moment, number << 40 | row, bulk_load.SOURCE)
                     updates.setdefault(key, {})[version] = (moment, value)
             folded = table.folded_before()
             for as_of in (None, *range(-4 if folded is None else folded - 1, 13)):
@@ -608,8 +608,8 @@ def _copied(home: Path, target: Path) -> None:
 
 
 def test_a_death_at_any_step_leaves_all_or_nothing(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_IN_MEMORY", 3)
-    monkeypatch.setattr(loading, "_SAMPLED", 1)
+    monkeypatch.setattr(bulk_load, "_IN_MEMORY", 3)
+    monkeypatch.setattr(bulk_load, "_SAMPLED", 1)
     monkeypatch.setattr("hayase.tables.load_sources._ROWS", 2)
     home = room / "home"
     pipeline = shop(home)
@@ -624,14 +624,14 @@ def test_a_death_at_any_step_leaves_all_or_nothing(room: Path, monkeypatch: pyte
         copies.append(room / f"{len(copies):03d}")
         _copied(home, copies[-1])
 
-    plain = rocks.RocksStore.ingest
+    plain = rocksdb.RocksStore.ingest
 
     def announced(self: Any, files: Any) -> None:
         reached("before ingest")
         plain(self, files)
         reached("after ingest")
 
-    monkeypatch.setattr(rocks.RocksStore, "ingest", announced)
+    monkeypatch.setattr(rocksdb.RocksStore, "ingest", announced)
     monkeypatch.setattr(durable, "reached", reached)
     pipeline.table("users").load(rows)
     monkeypatch.undo()

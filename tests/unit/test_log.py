@@ -23,9 +23,9 @@ from hayase.core.errors import (
 )
 from hayase.core.times import BEGINNING, END
 from hayase.streams import UNKNOWN, Appended, StreamLog, durable
-from hayase.streams.appending import append_conformed
-from hayase.streams.directory import LogDirectory
-from hayase.streams.index import segment_name
+from hayase.streams.appends import append_conformed
+from hayase.streams.log_directory import LogDirectory
+from hayase.streams.log_index import segment_name
 from hayase.streams.records import Conformed
 
 STREAM = StreamDeclaration("s", "at bigint, text string", time="at", time_unit="us")
@@ -139,14 +139,14 @@ def test_an_index_sees_what_another_writer_does(log: StreamLog, tmp_path: Path) 
 
 
 def test_an_index_is_reused_while_the_directory_rests(log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hayase.streams import directory
+    from hayase.streams import log_directory
 
     log.append(table(1), now=0)
     changed = log.path.stat().st_mtime_ns
-    monkeypatch.setattr(directory.time, "time_ns", lambda: changed + 10**9)
-    monkeypatch.setattr(directory.time, "monotonic_ns", lambda: 0)
+    monkeypatch.setattr(log_directory.time, "time_ns", lambda: changed + 10**9)
+    monkeypatch.setattr(log_directory.time, "monotonic_ns", lambda: 0)
     index = log.index()
-    monkeypatch.setattr(directory.os, "listdir", lambda path: pytest.fail("listed again"))
+    monkeypatch.setattr(log_directory.os, "listdir", lambda path: pytest.fail("listed again"))
     assert log.index() is index
 
 

@@ -11,12 +11,12 @@ import shop
 from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
 from hayase.core.times import END
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import KEPT, Commits, Manifest
-from hayase.engine.mapping import Batch
-from hayase.engine.positions import Offset, Position
-from hayase.engine.reducing import Figures, Part, Report
-from hayase.engine.state import SegmentRef
+from hayase.engine.batch.map_side import Batch
+from hayase.engine.batch.offsets import Offset, Position
+from hayase.engine.batch.reduce_side import Figures, Part, Report
+from hayase.engine.batch.state import SegmentRef
+from hayase.engine.commit.manifests import KEPT, Commits, Manifest
+from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
 from shop import Event
 

@@ -13,11 +13,11 @@ import hayase as hy
 import shop
 from hayase.core.stages import OFFSET, TIME, Input
 from hayase.core.times import BEGINNING
-from hayase.engine import mapping
-from hayase.engine.definitions import stages_of
+from hayase.engine.batch import map_side
+from hayase.engine.batch.map_side import Batch, from_blob, header_rows, map_ranges
+from hayase.engine.batch.offsets import Offset, Position, Range
+from hayase.engine.definition.definitions import stages_of
 from hayase.engine.logs import Logs
-from hayase.engine.mapping import Batch, from_blob, header_rows, map_ranges
-from hayase.engine.positions import Offset, Position, Range
 from hayase.streams import StreamLog
 
 
@@ -88,15 +88,15 @@ def test_a_stage_without_a_kernel_keeps_the_order_of_the_log(pipeline: hy.Pipeli
 
 
 def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "CHUNK_ROWS", 16)
-    monkeypatch.setattr(mapping, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(map_side, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(map_side, "CHUNK_BYTES", 4_000)
     pipeline.apply()
     sizes = [1] * 50 + [3_000] * 5 + [50_000] + [1] * 40
     pipeline.append("events", [{"at": at, "user": "x" * size, "amount": 1} for at, size in enumerate(sizes)])
     for at in range(30):
         pipeline.append("events", [{"at": len(sizes) + at, "user": "y", "amount": 1}])
     log = StreamLog.open(pipeline.home.path, "events")
-    chunks = list(mapping._chunks(log.read(0, len(sizes) + 30), log))
+    chunks = list(map_side._chunks(log.read(0, len(sizes) + 30), log))
     assert [each.first for each in chunks[1:]] == [each.first + len(each) for each in chunks[:-1]]
     assert sum(map(len, chunks)) == len(sizes) + 30
     assert all(len(each) <= 32 for each in chunks)

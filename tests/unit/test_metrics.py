@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hayase.engine.governing import QueueSeen, Seen
-from hayase.serving.figures import HttpFigures
+from hayase.engine.batch.lane_governor import QueueSeen, Seen
 from hayase.serving.metrics import exposition
+from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import Moment
 
 GOVERNORS = (

@@ -10,8 +10,8 @@ from hayase.core.errors import DamagedState, DeclarationError
 from hayase.lifetimes import multisets
 from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.plans import Multiset, Rule, ToStream, Unbounded, Windowed
+from hayase.lifetimes.relation_to_stream import ToStreamOperator
 from hayase.lifetimes.relations import OPEN, Delta, Span
-from hayase.lifetimes.tostream import ToStreamOperator
 from interval_relations import Told, cut, drive, intervals
 
 SCHEMA = pa.schema([("a", pa.int64())])

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.insertion_queue import InsertionQueue
+from benchmarks.negative_tuples.kernel import NegativeKernel
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hayase.core.stages import OFFSET, TIME
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.expiry import ExpiryQueue
-from hayase.lifetimes.insertion import InsertionQueue
 from hayase.lifetimes.kernel import KernelConfig
-from hayase.lifetimes.negative.kernel import NegativeKernel
 from hayase.lifetimes.plans import (
     Aggregate,
     Call,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.negative_tuples import joins
+from benchmarks.negative_tuples.joins import SignedJoin
+from benchmarks.negative_tuples.signed import Signed
 
 from hayase.core.keys import EncodedKeys
-from hayase.lifetimes.negative import joins
-from hayase.lifetimes.negative.joins import SignedJoin
-from hayase.lifetimes.negative.signed import Signed
 from hayase.lifetimes.plans import Join, Unbounded, Windowed
 from hayase.lifetimes.relations import Span
 

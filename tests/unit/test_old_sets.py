@@ -12,8 +12,8 @@ import pytest
 import hayase as hy
 from hayase.core.errors import StageChanged
 from hayase.engine.home import Home
-from hayase.engine.inprocess import InProcess
-from hayase.engine.migrations import upgrade
+from hayase.engine.integrity.migrations import upgrade
+from hayase.engine.local import InProcess
 from hayase.tables import DamagedPayload
 
 HOME = Path(__file__).parents[1] / "homes" / "carts_before_lwwset.tar.gz"

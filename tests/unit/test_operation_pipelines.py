@@ -29,11 +29,11 @@ from hayase.core.errors import DamagedState, DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation
 from hayase.core.pipeline_file import read_pipeline
 from hayase.core.stages import OFFSET, OPERATIONS, TIME, Stage
-from hayase.engine import checking, definitions
+from hayase.engine.definition import check, definitions
+from hayase.engine.definition.stage_graph import Planned, plan
 from hayase.engine.home import Home
-from hayase.engine.planning import Planned, plan
-from hayase.engine.views import View, Views, added
-from hayase.operations.planning import AllColumns
+from hayase.engine.results.subscriptions import View, Views, added
+from hayase.operations.operation_planner import AllColumns
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
 
@@ -519,7 +519,7 @@ def orders(*amounts: float) -> list[dict[str, Any]]:
 def test_mistakes_of_functions_and_of_the_governor_have_their_place(place: Path) -> None:
     (place / "shop.yaml").write_text(FILE.replace("u: 0.5", "v: 1, u: 2"))
     with pytest.raises(DeclarationError) as caught:
-        checking.check_file(read_pipeline(Path("shop.yaml")))
+        check.check_file(read_pipeline(Path("shop.yaml")))
     told = [str(each) for each in caught.value.mistakes]
     assert [each.partition(": ")[0] for each in told] == ["shop.yaml:5:38", "shop.yaml:7:31", "shop.yaml:7:25"]
     assert "the schema of what functions:double gives is not known without a sample" in told[0]
@@ -527,7 +527,7 @@ def test_mistakes_of_functions_and_of_the_governor_have_their_place(place: Path)
     assert 'unknown option "v" of policy "als"' in told[2]
     (place / "shop.yaml").write_text(FILE.replace("functions:double", "nowhere:double"))
     with pytest.raises(DeclarationError, match=r"shop\.yaml:5:38: .*there is no module nowhere"):
-        checking.check_file(read_pipeline(Path("shop.yaml")))
+        check.check_file(read_pipeline(Path("shop.yaml")))
 
 
 def test_a_pipeline_whose_schemas_are_not_known_yet_takes_records(place: Path) -> None:
@@ -565,10 +565,10 @@ def test_schemas_of_a_chain_are_found_one_after_the_other(place: Path) -> None:
     p.declaration = declared
     p.append("orders", orders(1, 2))
     with pytest.raises(DeclarationError, match="totals"):  # there are no doubles yet
-        checking.infer_operations(home, declared)
+        check.infer_operations(home, declared)
     p.declaration = replace(declared, operations=declared.operations[1:])
     p.run_until_idle(spark=False)
-    found = checking.infer_operations(home, declared)
+    found = check.infer_operations(home, declared)
     assert [each.schema for each in found.operations] == ["`user` string, total double", "`user` string, amount double"]
 
 

@@ -23,15 +23,15 @@ from hayase.core.errors import DeclarationError
 from hayase.core.function_sources import FunctionSource
 from hayase.core.stages import OFFSET, TIME, Outcome
 from hayase.operations.attempts import Attempts
-from hayase.operations.checking import check_function
 from hayase.operations.children import Children, Limits, shared_children
 from hayase.operations.frames import Garbled, pack_answer, unpack_answer
-from hayase.operations.functions import OperationFunction, Unfit, failure_of
-from hayase.operations.kernel import OperationConfig, OperationKernel
+from hayase.operations.function_check import check_function
+from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes, Request
-from hayase.operations.results import fit_results, schema_of_results
-from hayase.operations.running import run
-from hayase.operations.windows import WindowSpec
+from hayase.operations.record_windows import WindowSpec
+from hayase.operations.result_rows import fit_results, schema_of_results
+from hayase.operations.user_functions import OperationFunction, Unfit, failure_of
+from hayase.operations.window_runner import run
 
 MODULE = Path(__file__).with_name("test_operations_functions.py")
 READS = pa.schema([("x", pa.int64()), ("way", pa.string())])

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from command_line import Command
-from hayase.engine import definitions
+from hayase.engine.definition import definitions
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving

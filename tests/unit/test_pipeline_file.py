@@ -21,7 +21,7 @@ from hayase.core.declarations import (
 )
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.pipeline_file import Place, pipeline_text, read_pipeline
-from hayase.engine.checking import check_file
+from hayase.engine.definition.check import check_file
 from hayase.tables.jq import Jq
 from hayase.tables.rule_text import rules_in
 

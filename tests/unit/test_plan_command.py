@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from command_line import Answer, answer
-from hayase.engine import definitions
+from hayase.engine.definition import definitions
 from hayase.engine.home import Home
 from hayase.streams.durable import thrown_away
 

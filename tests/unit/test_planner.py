@@ -17,8 +17,8 @@ from hayase.core.declarations import (
     StreamDeclaration,
 )
 from hayase.core.stages import Input, Mapped, Stage
-from hayase.cql.joining import Making
 from hayase.cql.planner import Planned, plan
+from hayase.cql.shared_scans import Making
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO

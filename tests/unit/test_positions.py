@@ -15,11 +15,11 @@ import shop
 from hayase.core.errors import StageChanged
 from hayase.core.stages import MAIN
 from hayase.core.times import BEGINNING, END
-from hayase.engine.definitions import Definition, propose
-from hayase.engine.gate import Grants
+from hayase.engine.batch.gate import Grants
+from hayase.engine.batch.offsets import Firing, Offset, Position, advance, horizon, ranges
+from hayase.engine.definition.definitions import Definition, propose
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
-from hayase.engine.positions import Firing, Offset, Position, advance, horizon, ranges
 from hayase.streams import StreamLog
 
 

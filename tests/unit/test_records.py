@@ -15,7 +15,7 @@ import pytest
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch
 from hayase.core.times import instant
-from hayase.streams.dead import APPEND, DEAD, dead_table
+from hayase.streams.dead_letters import APPEND, DEAD, dead_table
 from hayase.streams.record_text import record_text, shown
 from hayase.streams.records import Conformed, conform
 

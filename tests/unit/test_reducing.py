@@ -13,14 +13,14 @@ import hayase as hy
 import shop
 from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
-from hayase.engine import reducing
-from hayase.engine.inprocess import InProcess
-from hayase.engine.manifests import Commits
-from hayase.engine.mapping import Batch
-from hayase.engine.positions import Offset
-from hayase.engine.reducing import Figures, Part, Report, Task, reduce_bucket
-from hayase.engine.state import SegmentRef
-from hayase.streams.ordering import rows_at, rows_between
+from hayase.engine.batch import reduce_side
+from hayase.engine.batch.map_side import Batch
+from hayase.engine.batch.offsets import Offset
+from hayase.engine.batch.reduce_side import Figures, Part, Report, Task, reduce_bucket
+from hayase.engine.batch.state import SegmentRef
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.local import InProcess
+from hayase.streams.reorder_buffer import rows_at, rows_between
 from hayase.testing import trial
 from shop import Event, check, expected
 
@@ -62,10 +62,10 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
     pipeline.apply()
     runner = InProcess(pipeline.home, lambda: 0)
     run(pipeline, runner, 0, 5)
-    kept = dict(reducing._held)
-    reducing.forget_kernels()  # as if another worker had the bucket for a while
+    kept = dict(reduce_side._held)
+    reduce_side.forget_kernels()  # as if another worker had the bucket for a while
     run(pipeline, runner, 5, 15)
-    reducing._held.update(kept)  # now behind by many versions
+    reduce_side._held.update(kept)  # now behind by many versions
     run(pipeline, runner, 15, 20)
     with monkeypatch.context() as patch:
         patch.setattr(Commits, "commit", _no_commit)
@@ -79,13 +79,13 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
 
 def test_kernels_of_stages_that_are_gone_are_let_go(pipeline: hy.Pipeline) -> None:
     pipeline.apply()
-    reducing.forget_kernels()
+    reduce_side.forget_kernels()
     runner = InProcess(pipeline.home, lambda: 0)
     run(pipeline, runner, 0, 5)
     for _ in range(3):
         pipeline.reset("spend")
         runner.run_until_idle()
-    assert {key[3] for key in reducing._held} == {"spend.4"}
+    assert {key[3] for key in reduce_side._held} == {"spend.4"}
 
 
 def test_a_bucket_without_a_header_is_refused(pipeline: hy.Pipeline) -> None:
@@ -101,7 +101,7 @@ def test_damaged_state_stops_the_run_and_nothing_is_lost_when_it_is_restored(pip
     assert sound
     for path, data in sound.items():
         path.write_bytes(data[:-1] if len(data) % 2 else bytes([data[0] ^ 1]) + data[1:])
-    reducing.forget_kernels()
+    reduce_side.forget_kernels()
     pipeline.append("events", [each.row() for each in EVENTS[20:]])
     with pytest.raises(DamagedState, match=r"restore it from a copy, or .*hayase reset \w+ --from earliest"):
         pipeline.run_until_idle(spark=False)
@@ -117,7 +117,7 @@ def test_damaged_state_can_be_left_behind_by_a_reset(pipeline: hy.Pipeline) -> N
     pipeline.run_until_idle(spark=False)
     for path in pipeline.home.state(MAIN).iterdir():
         path.write_bytes(b"")
-    reducing.forget_kernels()
+    reduce_side.forget_kernels()
     pipeline.reset("spend")
     pipeline.finish("events")
     pipeline.run_until_idle(spark=False)
@@ -158,9 +158,9 @@ def test_records_that_wait_may_have_more_text_than_one_batch_can_hold(monkeypatc
             return p.intervals("longest"), letters
 
     whole = answers()
-    for place in ("hayase.streams.ordering.MOST_BYTES", "hayase.engine.state.MOST_BYTES"):
+    for place in ("hayase.streams.reorder_buffer.MOST_BYTES", "hayase.engine.batch.state.MOST_BYTES"):
         monkeypatch.setattr(place, 3_000)
-    monkeypatch.setattr("hayase.engine.reducing.STEP_BYTES", 1_500)
+    monkeypatch.setattr("hayase.engine.batch.reduce_side.STEP_BYTES", 1_500)
     assert answers() == whole
     assert whole[0]
 

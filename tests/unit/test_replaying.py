@@ -14,14 +14,14 @@ import pytest
 import hayase as hy
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.operation_data import declared_operation
-from hayase.engine.definitions import Definition, StageRecord
+from hayase.engine.dead_letters.destinations import Ways
+from hayase.engine.dead_letters.letters import Filter, Letters
+from hayase.engine.dead_letters.settlement import replay
+from hayase.engine.definition.definitions import Definition, StageRecord
 from hayase.engine.home import Home
-from hayase.engine.inprocess import InProcess
-from hayase.engine.letter_settling import replay
-from hayase.engine.letter_ways import Ways
-from hayase.engine.letters import Filter, Letters
+from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
-from hayase.streams.dead import SETTLED
+from hayase.streams.dead_letters import SETTLED
 from hayase.testing import trial
 
 
@@ -145,7 +145,9 @@ def test_a_replay_is_not_lost_when_a_batch_fails(tmp_path: Path, monkeypatch: py
     p.run_until_idle(spark=False)
     _settle(p, 0, "numbers", "orders", 1, GOOD)
     with closing(InProcess(p.home, lambda: 0)) as runner:
-        monkeypatch.setattr("hayase.engine.manifests.write_atomic", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        monkeypatch.setattr(
+            "hayase.engine.commit.manifests.write_atomic", lambda *_: (_ for _ in ()).throw(OSError("full"))
+        )
         with pytest.raises(hy.HayaseError):
             runner.run_until_idle()
         monkeypatch.undo()

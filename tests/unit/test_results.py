@@ -12,9 +12,9 @@ import pytest
 
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import DamagedSegment, HayaseError
-from hayase.engine import snapshots
-from hayase.engine.results import Results
-from hayase.engine.upkeep import keep_house
+from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.results import snapshots
+from hayase.engine.results.query_results import Results
 from hayase.streams import StreamLog
 from hayase.testing import at as moment
 from hayase.testing import trial

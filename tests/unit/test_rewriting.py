@@ -8,7 +8,7 @@ import pytest
 from hayase.core.expressions import cast
 from hayase.cql.columns import column, plain, renamed
 from hayase.cql.logical import Distinct, Expression, Join, SetOperation, Source, ToStream, Window
-from hayase.cql.rewriting import name_keys, prune, push_down, rewrite
+from hayase.cql.rewrites import name_keys, prune, push_down, rewrite
 from hayase.lifetimes.plans import JoinKind
 from logical_plans import (
     ORDERS,

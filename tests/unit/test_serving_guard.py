@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from hayase.core.clock import now_us
 from hayase.engine.home import Home
-from hayase.serving import Limits, Service, Status, connections, create_app, incoming
-from hayase.serving.desk import Abandoned
+from hayase.serving import Limits, Service, Status, body_admission, connections, create_app
+from hayase.serving.route_support import Abandoned
 from hayase.serving.server import Address
 from serving_shop import Shop, shop
 
@@ -218,7 +218,7 @@ def slow_body(made: Shop) -> socket.socket:
 
 
 def test_slow_bodies_are_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming, "_FRESH", 0.0)
+    monkeypatch.setattr(body_admission, "_FRESH", 0.0)
     with shop(tmp_path, limits=Limits(requests=3, bodies=4)) as made, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(slow_body(made)) for _ in range(8)]
         for each in slow[:4]:

@@ -14,10 +14,10 @@ from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.plans import Call, Shared, SharedWindow
 from hayase.lifetimes.relations import Span, Step
-from hayase.lifetimes.shared import SharedOperator, SharedState
-from hayase.windows.counted import Counted
-from hayase.windows.lifting import Lifting
+from hayase.lifetimes.shared_windows import SharedOperator, SharedState
 from hayase.windows.panes import Panes, epoch_end
+from hayase.windows.partials import Lifting
+from hayase.windows.row_windows import Counted
 
 SECOND = 1_000_000
 YEAR = 365 * 86400 * SECOND

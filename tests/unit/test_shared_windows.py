@@ -7,16 +7,16 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks import window_baselines
 
 import hayase
 from hayase.core.algebra import AGGREGATES, user_aggregate
 from hayase.core.errors import DeclarationError
-from hayase.windows import baselines
 from hayase.windows.shared import SharedWindows, Window
 
 
 def test_figure_2_of_the_paper() -> None:
-    paper = baselines.PaperWindows([5, 7, 8], lambda older, newer: older + newer)
+    paper = window_baselines.PaperWindows([5, 7, 8], lambda older, newer: older + newer)
     before = [8, 5, 3, 5, 3, 2, 4, 7]
     for value in before:
         paper.push(value)

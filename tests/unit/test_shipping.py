@@ -12,8 +12,8 @@ from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.function_sources import FunctionSource
 from hayase.core.operation_data import declared_operation, operation_data
-from hayase.operations import shipping
-from hayase.operations.shipping import ship
+from hayase.operations import shipped_code
+from hayase.operations.shipped_code import ship
 from hayase.streams import durable
 
 
@@ -142,7 +142,7 @@ class TestModules:
         assert not code.exists()
 
     def test_too_much(self, tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shipping, "MOST_BYTES", 2 << 20)
+        monkeypatch.setattr(shipped_code, "MOST_BYTES", 2 << 20)
         written(tmp_path, {"m.py": "import n", "n.py": f"X = '{'x' * (2 << 20)}'"})
         with pytest.raises(DeclarationError, match="more than 2 MB together; install what is large"):
             ship(operation("m:f", tmp_path), code)

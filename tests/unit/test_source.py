@@ -13,13 +13,13 @@ import pytest
 import shop
 from hayase.core.stages import MAIN
 from hayase.core.times import END
-from hayase.engine import source
-from hayase.engine.gate import FileGate, Grants
-from hayase.engine.governing import LaneGovernor, Look, seen
-from hayase.engine.positions import Offset, Position
-from hayase.engine.source import CALM, FLOOD, GLANCE, LOOK, PATIENCE, POLL, LaneReader, after_flood
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.batch.lane_governor import LaneGovernor, Look, seen
+from hayase.engine.batch.offsets import Offset, Position
+from hayase.engine.spark import lane_source
+from hayase.engine.spark.lane_source import CALM, FLOOD, GLANCE, LOOK, PATIENCE, POLL, LaneReader, after_flood
 from hayase.streams import StreamLog
-from hayase.streams.dead import SETTLED
+from hayase.streams.dead_letters import SETTLED
 
 STILL = round(CALM / GLANCE)
 
@@ -81,8 +81,8 @@ class Planned:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, awake: bool = False):
         self.time = FakeTime()
-        monkeypatch.setattr(source, "time", self.time)
-        monkeypatch.setattr(source, "now_us", lambda: round(self.time.now * 1e6))
+        monkeypatch.setattr(lane_source, "time", self.time)
+        monkeypatch.setattr(lane_source, "now_us", lambda: round(self.time.now * 1e6))
         self.pipeline = shop.shop(path, queries=["big", "spend"])
         self.pipeline.apply()
         self.home = self.pipeline.home

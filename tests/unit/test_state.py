@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hayase.core.errors import DamagedState
 from hayase.core.stages import Outcome, Tuples
-from hayase.engine import state
-from hayase.engine.state import (
+from hayase.engine.batch import state
+from hayase.engine.batch.state import (
     Bundle,
     SegmentRef,
     Upkeep,

@@ -12,9 +12,9 @@ import pytest
 import hayase as hy
 from command_line import Command
 from hayase.core.errors import EnvironmentUnfit, LaneFailed
-from hayase.engine import session
 from hayase.engine.doctor import diagnose, examine
-from hayase.engine.spark_failures import failure_of, translated
+from hayase.engine.spark import session
+from hayase.engine.spark.failures import failure_of, translated
 
 LOG = Path("home/logs/spark.log")
 PIPELINE = """

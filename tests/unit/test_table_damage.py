@@ -19,8 +19,8 @@ from test_table_store import TABLE, ingest
 
 import hayase as hy
 from hayase.core.errors import DamagedState, HayaseError
-from hayase.engine.inprocess import InProcess
-from hayase.tables import rocks, seals, stores
+from hayase.engine.local import InProcess
+from hayase.tables import rocksdb, seals, stores
 from hayase.tables.lookups import reader_of
 from hayase.tables.stores import verify
 from hayase.tables.table import open_own, open_reader
@@ -248,7 +248,7 @@ def test_a_store_of_before_seals_goes_on_and_gets_one(tmp_path: Path) -> None:
 def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
     _run(tmp_path, range(5))
     path = _pipeline(tmp_path).home.table("accounts")
-    error = rocks._error(
+    error = rocksdb._error(
         Exception("IO error: While open a file for random read: 000008.sst: Too many open files"), path
     )
     assert isinstance(error, HayaseError)

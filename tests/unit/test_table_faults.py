@@ -28,14 +28,14 @@ import purchases
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
-from hayase.engine.definitions import latest
-from hayase.engine.gate import Grants
-from hayase.engine.inprocess import InProcess
-from hayase.engine.ledger import Ledger
-from hayase.engine.manifests import Commits
-from hayase.engine.upkeep import fold_tables
+from hayase.engine.batch.gate import Grants
+from hayase.engine.commit.housekeeping import fold_tables
+from hayase.engine.commit.ledger import Ledger
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition.definitions import latest
+from hayase.engine.local import InProcess
 from hayase.streams import durable
-from hayase.tables import rocks
+from hayase.tables import rocksdb
 from interruptions import Act, Deaths, Granting, check_deaths, check_full_disk, room_for_homes
 from purchases import HORIZON, TABLES, answers_of, append_chunk, check, log_of
 
@@ -136,7 +136,7 @@ def _copied(home: Path, target: Path) -> Path:
 def _announced(patch: pytest.MonkeyPatch) -> None:
     """Let what changes a store announce itself, like the steps of `durable`."""
     for name in ("write", "ingest"):
-        plain = getattr(rocks.RocksStore, name)
+        plain = getattr(rocksdb.RocksStore, name)
 
         def announced(self: Any, *given: Any, plain: Any = plain, name: str = name, **more: Any) -> Any:
             durable.reached(f"before {name} of a store")
@@ -144,7 +144,7 @@ def _announced(patch: pytest.MonkeyPatch) -> None:
             durable.reached(f"after {name} of a store")
             return found
 
-        patch.setattr(rocks.RocksStore, name, announced)
+        patch.setattr(rocksdb.RocksStore, name, announced)
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +201,13 @@ def _at_work(home: Path, chunks: int = 2) -> hy.Pipeline:
 def kept_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[Path, bytes]:
     """The runs that were taken in, by the place from which they were."""
     kept: dict[Path, bytes] = {}
-    plain = rocks.RocksStore.ingest
+    plain = rocksdb.RocksStore.ingest
 
     def keeping(self: Any, files: Sequence[Path]) -> None:
         kept.update((Path(file), Path(file).read_bytes()) for file in files)
         plain(self, files)
 
-    monkeypatch.setattr(rocks.RocksStore, "ingest", keeping)
+    monkeypatch.setattr(rocksdb.RocksStore, "ingest", keeping)
     return kept
 
 
@@ -262,7 +262,7 @@ def test_an_error_between_the_manifest_and_the_table_is_made_good_by_the_same_ru
         raise OSError(errno.EIO, "Input/output error")
 
     with closing(InProcess(pipeline.home, lambda: 100)) as runner:
-        monkeypatch.setattr(rocks.RocksStore, "ingest", refuse)
+        monkeypatch.setattr(rocksdb.RocksStore, "ingest", refuse)
         with pytest.raises(HayaseError, match="Input/output error"):
             runner.run_until_idle()
         monkeypatch.undo()
@@ -276,7 +276,7 @@ def test_a_fold_that_is_stopped_or_fails_anywhere_changes_no_answer(
     before = tmp_path / "before"
     pipeline = _at_work(before)
     wanted = {name: answers_of(pipeline, name) for name in TABLES}
-    plain = rocks.RocksStore.write
+    plain = rocksdb.RocksStore.write
     for fails in (False, True):
         allowed, met = 0, True
         while met:
@@ -298,10 +298,10 @@ def test_a_fold_that_is_stopped_or_fails_anywhere_changes_no_answer(
             pipeline = _pipeline(home)
             with closing(InProcess(pipeline.home, lambda: 100)) as runner:
                 if fails:
-                    monkeypatch.setattr(rocks.RocksStore, "write", failing)
+                    monkeypatch.setattr(rocksdb.RocksStore, "write", failing)
                     with suppress(OSError, HayaseError):
                         _fold_by(pipeline, runner)
-                    monkeypatch.setattr(rocks.RocksStore, "write", plain)
+                    monkeypatch.setattr(rocksdb.RocksStore, "write", plain)
                 else:
                     _fold_by(pipeline, runner, spent)
                 for name in TABLES:

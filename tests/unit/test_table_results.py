@@ -13,7 +13,7 @@ import pytest
 import hayase as hy
 from hayase.core.errors import HayaseError, UnknownName
 from hayase.core.times import instant
-from hayase.tables import results as results_module
+from hayase.tables import table_results as results_module
 
 RULES = """
 source: events

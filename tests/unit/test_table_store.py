@@ -23,7 +23,7 @@ import pytest
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState, HayaseError, HomeInUse, UnknownName
 from hayase.streams import durable
-from hayase.tables import TYPES, DamagedPayload, UnfitParameter, entries, folding, reading, stores, versions
+from hayase.tables import TYPES, DamagedPayload, UnfitParameter, entries, fold, store_reader, stores, versions
 from hayase.tables.entries import key_bytes
 from hayase.tables.lookups import TableLookup, arrow_rows, arrow_schema
 from hayase.tables.stores import write_run
@@ -103,7 +103,7 @@ def test_marks_are_kept_for_repetitions_that_are_not_recognised_yet(table: OwnTa
 def test_marks_are_kept_while_keys_behind_a_stopped_pass_may_need_them(
     table: OwnTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "_STEP_READ", 1)
+    monkeypatch.setattr(fold, "_STEP_READ", 1)
     ingest(table, tmp_path, b"01", [("a", 15, "a", 5), ("b", 15, "a", 5)])
     table.fold(20, 0)
     ingest(table, tmp_path, b"02", [("a", 30, "b", 1), ("b", 30, "b", 1)])
@@ -264,7 +264,7 @@ def test_a_column_that_was_added_is_empty_at_first(tmp_path: Path) -> None:
 
 
 def test_estimates_of_many_keys(table: OwnTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_SAMPLE", 1_000)
+    monkeypatch.setattr(store_reader, "_SAMPLE", 1_000)
     ingest(table, tmp_path, b"01", [(f"{at:06}", 1, 1, 1) for at in range(1_500)])
     info = table.info()
     assert (info.keys, info.payloads) == (1_500, 1_500)

@@ -22,7 +22,7 @@ import hayase.cli.tables
 from command_line import Answer, Command
 from hayase.console.table_view import row_grid, table_details, table_list
 from hayase.core.clock import now_us
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
 from hayase.pipeline import Pipeline
 from hayase.tables.table import open_own
 
@@ -338,7 +338,7 @@ class TestExport:
     def test_numbers_that_do_not_fit_are_told(self, hayase_: Command, shop: Path, tmp_path: Path) -> None:
         rows = [{"user": "a", "total": 2**60 + 1, "by_country": {"jp": Decimal("0.12345678901234567890123")}},
                 {"user": "b", "total": 0.5, "by_country": {}}]  # fmt: skip
-        from hayase.cli.exporting import write_table
+        from hayase.cli.exports import write_table
 
         table = Pipeline.from_file(shop / "pipeline.yaml").declaration.table("spending")
         done = write_table(table, ["total", "by_country"], [rows], tmp_path / "n.parquet")
@@ -348,7 +348,7 @@ class TestExport:
         assert "0.12345678901234567890123" in (tmp_path / "n.ndjson").read_text()
 
     def test_a_number_beyond_all_doubles_is_an_error(self, shop: Path, tmp_path: Path) -> None:
-        from hayase.cli.exporting import write_table
+        from hayase.cli.exports import write_table
         from hayase.core.errors import HayaseError
 
         table = Pipeline.from_file(shop / "pipeline.yaml").declaration.table("spending")

@@ -9,7 +9,7 @@ import pytest
 
 import hayase as hy
 from command_line import answer
-from hayase.engine.inprocess import InProcess
+from hayase.engine.local import InProcess
 
 PIPELINE = """
 pipeline: shop

@@ -8,8 +8,8 @@ import pytest
 
 from hayase.core.errors import DamagedState
 from hayase.lifetimes.expiry import ExpiryQueue
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN
+from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import TupleStore
 
 SCHEMA = pa.schema([("name", pa.string())])

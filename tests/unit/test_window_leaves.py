@@ -11,9 +11,9 @@ import pytest
 
 from hayase.core.errors import DeclarationError
 from hayase.core.stages import OFFSET, TIME
+from hayase.lifetimes.leaves import leaf
 from hayase.lifetimes.plans import ADDED, Changes, Partition, Range, Rows, Unbounded, Window, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span
-from hayase.lifetimes.windows import leaf
 
 SCHEMA = pa.schema([("value", pa.string())])
 

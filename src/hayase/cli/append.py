@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from hayase.cli import completion
-from hayase.cli.following import Following, look, producer_of
-from hayase.cli.places import locate
+from hayase.cli.followed_directory import Following, look, producer_of
+from hayase.cli.pipeline_location import locate
 from hayase.cli.terminal import HomeOption, PipelineOption, errors
-from hayase.console.stopping import Stopping
+from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from hayase.core.declarations import StreamDeclaration
     from hayase.pipeline import Pipeline
-    from hayase.streams.formats import Format
+    from hayase.streams.file_formats import Format
 
 __all__ = ["append"]
 
@@ -133,7 +133,7 @@ def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
 def _append_files(
     pipeline: Pipeline, declaration: StreamDeclaration, files: list[str], kind: str | None, producer: str | None
 ) -> None:
-    from hayase.streams.formats import format_of
+    from hayase.streams.file_formats import format_of
 
     sources = []
     for name in files:
@@ -187,7 +187,7 @@ def _chunks(
     pipeline: Pipeline, declaration: StreamDeclaration, source: Path | BinaryIO, form: Format, producer: str | None
 ) -> Iterator[tuple[int, Tally]]:
     """Append a source chunk by chunk; gives the bytes of it that are behind, and what became of each chunk."""
-    from hayase.streams.appending import append_source
+    from hayase.streams.appends import append_source
 
     for behind, done in append_source(pipeline.home.path, declaration, source, form, now_us, producer):
         yield behind, Tally(there=done.accepted) if done.repeated else Tally(done.accepted, done.refused)
@@ -201,7 +201,7 @@ def _follow(
     producer: str | None,
     poll: float,
 ) -> None:
-    from hayase.streams.formats import format_of
+    from hayase.streams.file_formats import format_of
 
     if not directory.is_dir():
         raise HayaseError(f'there is no directory "{directory}"; make it, then rename files into it')

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from hayase.cli.places import DEFAULT
+from hayase.cli.pipeline_location import DEFAULT
 
 __all__ = ["declared_streams", "groups", "operations", "queries", "stages", "streams", "tables", "templates"]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hayase.cli import completion
-from hayase.cli.places import locate
+from hayase.cli.pipeline_location import locate
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
-    from hayase.engine.letter_edits import Editing
-    from hayase.engine.letter_settling import Settlement
-    from hayase.engine.letters import Filter, Letter, Letters
+    from hayase.engine.dead_letters.edits import Editing
+    from hayase.engine.dead_letters.letters import Filter, Letter, Letters
+    from hayase.engine.dead_letters.settlement import Settlement
     from hayase.pipeline import Pipeline
 
 __all__ = ["app"]
@@ -120,7 +120,7 @@ def show(
 
     Example: [cyan]hayase dead show 17[/]
     """
-    from hayase.engine.letter_ways import Ways
+    from hayase.engine.dead_letters.destinations import Ways
 
     letters = _letters(locate(pipeline, home))
     letter = letters.get(number)
@@ -176,7 +176,7 @@ def replay(
     found = locate(pipeline, home)
     letters = _letters(found)
     wanted = _filter(numbers, stage, stream, reason, since, until, version, offsets, everything)
-    from hayase.engine.letter_settling import replay
+    from hayase.engine.dead_letters.settlement import replay
 
     with _editing(edit, set_ or []) as editing:
 
@@ -230,7 +230,7 @@ def drop(
 
 
 def _letters(pipeline: Pipeline) -> Letters:
-    from hayase.engine.letters import Letters
+    from hayase.engine.dead_letters.letters import Letters
 
     return Letters(pipeline.home, pipeline.declaration)
 
@@ -250,7 +250,7 @@ def _filter(
     everything: bool | None = None,
 ) -> Filter:
     """The letters that are meant; `everything` must be said, if nothing else is, and is None for who only looks."""
-    from hayase.engine.letters import Filter
+    from hayase.engine.dead_letters.letters import Filter
 
     said = [numbers or None, stage, stream, reason, since, until, version, offsets]
     if everything is False and all(each is None for each in said):
@@ -297,7 +297,7 @@ def _range(text: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _editing(program: str | None, settings: list[str]) -> Iterator[Editing | None]:
-    from hayase.engine.letter_edits import by_jq, in_turn, setting_texts
+    from hayase.engine.dead_letters.edits import by_jq, in_turn, setting_texts
 
     given = {}
     for each in settings:

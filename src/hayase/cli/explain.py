@@ -61,8 +61,8 @@ def _explain_file(file: Path, name: str | None) -> None:
     from hayase.core.declarations import StreamDeclaration
     from hayase.core.pipeline_file import read_pipeline
     from hayase.cql.explain import explain as explained
-    from hayase.engine.checking import check_file
-    from hayase.engine.planning import lookups_of
+    from hayase.engine.definition.check import check_file
+    from hayase.engine.definition.stage_graph import lookups_of
 
     read = read_pipeline(file)
     stages = check_file(read)
@@ -87,7 +87,7 @@ def _explain_text(
 ) -> None:
     from hayase.core.declarations import PipelineDeclaration, QueryDeclaration
     from hayase.cql.explain import explain as explained
-    from hayase.engine.checking import check
+    from hayase.engine.definition.check import check
 
     with tempfile.TemporaryDirectory(prefix="hayase-explain-") as directory:
         streams = given(stream, time, time_unit, slack, schema)

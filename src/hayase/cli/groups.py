@@ -12,7 +12,7 @@ import typer
 
 from hayase.cli import completion, streams, tables
 from hayase.cli.append import FileFormat
-from hayase.cli.places import index_of, locate, log_of, names_of, reading, table_of, tables_of
+from hayase.cli.pipeline_location import index_of, locate, log_of, names_of, reading, table_of, tables_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output, row_progress
 from hayase.core.errors import HayaseError, UnknownName
 
@@ -110,9 +110,9 @@ def load(
     found = locate(pipeline, home)
     table = table_of(found, name)
     rows: Rows = file if file is not None else _valid(found, query or "")
-    from hayase.engine.owning import owning
+    from hayase.engine.commit.table_writer import owning
     from hayase.tables.load_sources import count_of
-    from hayase.tables.results import TableResults
+    from hayase.tables.table_results import TableResults
 
     with row_progress() as progress:
         total = count_of(rows)
@@ -266,7 +266,7 @@ def _part(given: str) -> tuple[str, str]:
 
 def _valid(pipeline: Pipeline, query: str) -> Rows:
     """The rows that are valid now in the results of a query."""
-    from hayase.engine.results import Results
+    from hayase.engine.results.query_results import Results
 
     known = [each.name for each in pipeline.declaration.queries]
     if query not in known:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayase.cli.places import DEFAULT
+from hayase.cli.pipeline_location import DEFAULT
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def verify(home: Place = None, json: Json = False) -> None:
 
     Example: [cyan]hayase home verify[/]
     """
-    from hayase.engine.verification import verify as findings_of
+    from hayase.engine.integrity.verification import verify as findings_of
 
     found = _home(home)
     findings = list(findings_of(found))
@@ -95,8 +95,8 @@ def repair(
 
     When files of a stream are lost for good: [cyan]hayase home repair --accept-loss orders[/]
     """
-    from hayase.engine.repairs import accept_loss as accepted
-    from hayase.engine.repairs import rewrite
+    from hayase.engine.integrity.repairs import accept_loss as accepted
+    from hayase.engine.integrity.repairs import rewrite
 
     found = _home(home)
     with found.lock():
@@ -116,7 +116,7 @@ def upgrade(home: Place = None) -> None:
 
     Example: [cyan]hayase home upgrade[/]
     """
-    from hayase.engine.migrations import upgrade as upgraded
+    from hayase.engine.integrity.migrations import upgrade as upgraded
 
     found = _home(home)
     done = upgraded(found)

@@ -24,7 +24,7 @@ def doctor(home: HomeOption = None) -> None:
 
     Example: [cyan]hayase doctor[/]
     """
-    from hayase.console.tables import findings
+    from hayase.console.listings import findings
     from hayase.engine.doctor import diagnose, examine
 
     found = diagnose(examine(home))
@@ -66,7 +66,7 @@ def bench(
         raise UnknownName("benchmark", name, known)
     import orjson
 
-    from hayase.console.tables import ratios
+    from hayase.console.listings import ratios
 
     target = json or RESULTS / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hayase.cli import completion
-from hayase.cli.places import locate
+from hayase.cli.pipeline_location import locate
 from hayase.cli.project import Begin
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
-    from hayase.engine.changing import OperationVersion
-    from hayase.engine.definitions import Definition
+    from hayase.engine.definition.definitions import Definition
+    from hayase.engine.definition.operation_changes import OperationVersion
     from hayase.engine.home import Home
 
 __all__ = ["app"]
@@ -132,7 +132,7 @@ def add(
 
     Ten orders of a user at a time: [cyan]hayase ops add habits --reads orders --from-file habits.py --key user --window 10[/]
     """
-    from hayase.engine.changing import add_operation
+    from hayase.engine.definition.operation_changes import add_operation
 
     found = locate(pipeline, home).home
     data = _given(locals())
@@ -172,7 +172,7 @@ def update(
 
     Only an option: [cyan]hayase ops update scores --time-limit "5 s" --attempts 1[/]
     """
-    from hayase.engine.changing import history, update_operation
+    from hayase.engine.definition.operation_changes import history, update_operation
 
     found = locate(pipeline, home).home
     data = _given(locals())
@@ -191,7 +191,7 @@ def remove(name: Name, pipeline: PipelineOption = None, home: HomeOption = None)
 
     Example: [cyan]hayase ops remove scores[/]
     """
-    from hayase.engine.changing import remove_operation
+    from hayase.engine.definition.operation_changes import remove_operation
 
     found = locate(pipeline, home).home
     _tell(found, remove_operation(found, name), name, "is removed")
@@ -218,7 +218,7 @@ def rollback(
 
     To a version that history tells: [cyan]hayase ops rollback scores --to 3[/]
     """  # fmt: skip
-    from hayase.engine.changing import rollback_operation
+    from hayase.engine.definition.operation_changes import rollback_operation
 
     found = locate(pipeline, home).home
     made = rollback_operation(found, name, to, None if reset is None else reset.value)
@@ -231,15 +231,15 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     Example: [cyan]hayase ops list[/]
     """
-    from hayase.engine.changing import operations_of
-    from hayase.engine.definitions import latest
+    from hayase.engine.definition.definitions import latest
+    from hayase.engine.definition.operation_changes import operations_of
 
     found = locate(pipeline, home).home
     known = operations_of(found)
     if as_json(json):
         _write({"name": name, **versions[-1].as_json()} for name, versions in known.items())
         return
-    from hayase.console.tables import plain_table
+    from hayase.console.listings import plain_table
 
     table = plain_table("operation", "version", "reads", "gives", "window", "since", "as")
     for name, versions in known.items():
@@ -263,7 +263,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 
     Example: [cyan]hayase ops show scores[/]
     """
-    from hayase.engine.changing import history
+    from hayase.engine.definition.operation_changes import history
 
     found = locate(pipeline, home).home
     now = history(found, name)[-1]
@@ -272,7 +272,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
     if as_json(json):
         _write([about])
         return
-    from hayase.console.tables import facts_grid
+    from hayase.console.listings import facts_grid
 
     grid = facts_grid()
     for key, value in {**(about.pop("operation") or {"operation": "removed"}), **about}.items():
@@ -288,13 +288,13 @@ def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None
 
     Example: [cyan]hayase ops history scores[/]
     """
-    from hayase.engine.changing import history
+    from hayase.engine.definition.operation_changes import history
 
     versions = history(locate(pipeline, home).home, name)
     if as_json(json):
         _write({"name": name, **each.as_json()} for each in versions)
         return
-    from hayase.console.tables import plain_table
+    from hayase.console.listings import plain_table
 
     table = plain_table("version", "since", "fingerprint", "function", "by", "what changed")
     for each in versions:

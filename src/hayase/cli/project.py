@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayase.cli.places import DEFAULT, locate
+from hayase.cli.pipeline_location import DEFAULT, locate
 from hayase.cli.terminal import HomeOption, PipelineFile, PipelineOption, output
 
 if TYPE_CHECKING:
-    from hayase.engine.previewing import Preview
+    from hayase.engine.definition.diff import Preview
 
 __all__ = ["Begin", "apply", "check", "plan", "reset"]
 
@@ -29,9 +29,9 @@ def check(file: PipelineFile = DEFAULT) -> None:
 
     Example: [cyan]hayase check pipeline.yaml[/]
     """
-    from hayase.console.tables import declared
+    from hayase.console.listings import declared
     from hayase.core.pipeline_file import read_pipeline
-    from hayase.engine.checking import check_file
+    from hayase.engine.definition.check import check_file
 
     read = read_pipeline(file)
     stages = check_file(read)
@@ -53,7 +53,7 @@ def plan(
 
     Example: [cyan]hayase plan pipeline.yaml[/]
     """
-    from hayase.engine.previewing import preview
+    from hayase.engine.definition.diff import preview
 
     pipeline = locate(file, home, whole=True)
     found = preview(pipeline.home, pipeline.declaration)
@@ -78,8 +78,8 @@ def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
 
     What it would do: [cyan]hayase plan pipeline.yaml[/]
     """
-    from hayase.engine.definitions import latest
-    from hayase.engine.previewing import done
+    from hayase.engine.definition.definitions import latest
+    from hayase.engine.definition.diff import done
 
     pipeline = locate(file, home, whole=True)
     before = latest(pipeline.home)
@@ -129,7 +129,7 @@ def _show(found: Preview) -> None:
     """What becomes of everything, a line each."""
     from rich.text import Text
 
-    from hayase.console.tables import plain_table
+    from hayase.console.listings import plain_table
 
     table = plain_table("name", "what", "becomes", "")
     for each in found.differences:

@@ -197,7 +197,7 @@ def showing_mistakes(text: str) -> Iterator[None]:
 
 
 def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[Path]) -> None:
-    from hayase.streams.appending import append_source
+    from hayase.streams.appends import append_source
     from hayase.streams.inference import format_in
 
     for path in paths:
@@ -283,7 +283,7 @@ def _width() -> int | None:
 
 def _tell_dead(pipeline: Pipeline) -> None:
     """Say on stderr what could not be taken."""
-    from hayase.streams.dead import DEAD
+    from hayase.streams.dead_letters import DEAD
 
     letters: Any = pipeline.results(DEAD.name).table()
     if not letters.num_rows:

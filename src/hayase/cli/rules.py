@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from hayase.cli import completion
-from hayase.cli.places import DEFAULT
+from hayase.cli.pipeline_location import DEFAULT
 from hayase.cli.terminal import AsJson, as_json, output
 from hayase.core.errors import HayaseError, UnknownName
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from hayase.core.declarations import StreamDeclaration
     from hayase.tables.jq import Jq
-    from hayase.tables.map_side import RulesMapSide
     from hayase.tables.rule_payloads import Outcome
     from hayase.tables.rules import RuleSet
+    from hayase.tables.rules_map_side import RulesMapSide
 
 __all__ = ["app"]
 
@@ -196,8 +196,8 @@ def _refusal(rule: str, program: str | None, reason: str) -> Trial:
 
 def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
     from hayase.core.pipeline_file import read_pipeline
-    from hayase.engine.checking import check_file
-    from hayase.tables.map_side import RulesMapSide
+    from hayase.engine.definition.check import check_file
+    from hayase.tables.rules_map_side import RulesMapSide
 
     inputs = [each for stage in check_file(read_pipeline(file)) for each in stage.inputs]
     sides = [each.map_side for each in inputs if isinstance(each.map_side, RulesMapSide)]
@@ -222,7 +222,7 @@ def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
     import io
 
     from hayase.core.clock import now_us
-    from hayase.streams.formats import format_of, read_records
+    from hayase.streams.file_formats import format_of, read_records
 
     line = b" ".join(text.splitlines()) + b"\n"
     for chunk in read_records(io.BytesIO(line), format_of(STDIN, "ndjson"), stream, now_us):

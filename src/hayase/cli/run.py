@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayase.cli.places import DEFAULT
+from hayase.cli.pipeline_location import DEFAULT
 from hayase.cli.terminal import HomeOption, Master, PipelineFile, Verbose, errors, is_verbose, output
-from hayase.console.stopping import Stopping
+from hayase.console.stop_signals import Stopping
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from hayase.console.display import Display
+    from hayase.engine.commit.ledger import Ledger
+    from hayase.engine.commit.manifests import Manifest
     from hayase.engine.condition import Condition
     from hayase.engine.home import Home
-    from hayase.engine.ledger import Ledger
-    from hayase.engine.manifests import Manifest
     from hayase.serving import Status
 
 __all__ = ["demo", "run"]
@@ -88,9 +88,9 @@ def run(
         start = pipeline.progress()
         quiet = plain or is_verbose()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
-        from hayase.engine.governing import seen_of
+        from hayase.engine.batch.lane_governor import seen_of
         from hayase.engine.home import log_file
-        from hayase.engine.running import opened, running
+        from hayase.engine.spark.runner import opened, running
 
         ledger = stack.enter_context(opened(pipeline.home))
         status = None if place is None else stack.enter_context(_served(console, ledger, place, token))
@@ -166,7 +166,7 @@ def _tell(display: Display, status: Status | None, condition: Condition) -> None
 
 def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
     """Where the logs end now that stages read; under the definition that runs, as a newer one's may not be there yet."""
-    from hayase.engine.definitions import load
+    from hayase.engine.definition.definitions import load
     from hayase.engine.logs import Logs
 
     offset = manifest.offset
@@ -196,7 +196,7 @@ def demo(
 
     As long as you like: [cyan]hayase demo --keep[/]
     """
-    from hayase.demo.running import Options, run_demo
+    from hayase.demo.runner import Options, run_demo
 
     if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep)):
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hayase.cli import completion
-from hayase.cli.places import index_of, kind_of, locate, log_of, names_of
+from hayase.cli.pipeline_location import index_of, kind_of, locate, log_of, names_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
 from hayase.core.errors import HayaseError
 
@@ -47,7 +47,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     Example: [cyan]hayase streams list[/]
     """
-    from hayase.console.tables import stream_list
+    from hayase.console.listings import stream_list
 
     found = locate(pipeline, home)
     about = [_about(found, log_of(found, name), kind_of(found, name)) for name in names_of(found)]
@@ -64,7 +64,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 
     Example: [cyan]hayase streams show events[/]
     """
-    from hayase.console.tables import stream_details
+    from hayase.console.listings import stream_details
 
     found = locate(pipeline, home)
     log = log_of(found, name)
@@ -122,7 +122,7 @@ def export(
 
     Example: [cyan]hayase streams export totals totals.parquet[/]
     """
-    from hayase.cli.exporting import write_file
+    from hayase.cli.exports import write_file
 
     log = log_of(locate(pipeline, home), name)
     count = write_file(log, file)
@@ -254,7 +254,7 @@ class _Printer:
 
     def _show(self, first: int, records: list[dict[str, Any]]) -> None:
         from hayase.console.records import Columns, dead_letters, record_table
-        from hayase.streams.dead import DEAD
+        from hayase.streams.dead_letters import DEAD
 
         console = output()
         if self._log.declaration.name == DEAD.name:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hayase.cli import completion
-from hayase.cli.places import locate, reading, table_of, tables_of
+from hayase.cli.pipeline_location import locate, reading, table_of, tables_of
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output, row_progress
 from hayase.core.errors import HayaseError, UnknownName, nearest
 
@@ -179,7 +179,7 @@ def export(
 
     Example: [cyan]hayase tables export purchases purchases.parquet[/]
     """
-    from hayase.cli.exporting import write_table
+    from hayase.cli.exports import write_table
 
     found = locate(pipeline, home)
     table = table_of(found, name)
@@ -233,7 +233,7 @@ def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
 def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
     """The operations of all rules that write to the table, in their order."""
     from hayase.tables import TYPES
-    from hayase.tables.planning import read_declared
+    from hayase.tables.table_planner import read_declared
 
     kinds = dict(table.columns)
     return [

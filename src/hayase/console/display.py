@@ -14,8 +14,8 @@ from hayase.console.figures import History
 from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
 
 if TYPE_CHECKING:
-    from hayase.engine.governing import Seen
-    from hayase.engine.manifests import Manifest
+    from hayase.engine.batch.lane_governor import Seen
+    from hayase.engine.commit.manifests import Manifest
 
 __all__ = ["Display", "open_display"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hayase.core.times import BEGINNING, END, instant_text
 
 if TYPE_CHECKING:
-    from hayase.engine.governing import QueueSeen, Seen
-    from hayase.engine.manifests import Manifest
+    from hayase.engine.batch.lane_governor import QueueSeen, Seen
+    from hayase.engine.commit.manifests import Manifest
 
 __all__ = [
     "History",

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from hayase.console.figures import bytes_text
-from hayase.console.tables import plain_table
+from hayase.console.listings import plain_table
 
 __all__ = ["group_list"]
 

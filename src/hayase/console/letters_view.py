@@ -9,13 +9,13 @@ from rich.console import Group as Together
 from rich.console import RenderableType
 from rich.text import Text
 
+from hayase.console.listings import facts_grid, plain_table
 from hayase.console.records import cell_text
-from hayase.console.tables import facts_grid, plain_table
 from hayase.core.times import instant_text
 
 if TYPE_CHECKING:
-    from hayase.engine.letter_settling import Settlement
-    from hayase.engine.letters import Fate, Group, Letter
+    from hayase.engine.dead_letters.letters import Fate, Group, Letter
+    from hayase.engine.dead_letters.settlement import Settlement
 
 __all__ = ["group_table", "letter_details", "letter_list", "report_lines"]
 

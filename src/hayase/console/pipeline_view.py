@@ -24,8 +24,8 @@ from hayase.console.figures import (
 )
 
 if TYPE_CHECKING:
-    from hayase.engine.governing import Seen
-    from hayase.engine.manifests import Manifest
+    from hayase.engine.batch.lane_governor import Seen
+    from hayase.engine.commit.manifests import Manifest
 
 __all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hayase.console.listings import plain_table
 from hayase.console.records import cell_text
-from hayase.console.tables import plain_table
 from hayase.core.times import instant_text
 from hayase.streams.record_text import record_text
 from hayase.tables.payloads import json_bytes

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hayase.console.figures import bytes_text, clock_text, compact
+from hayase.console.listings import facts_grid, plain_table
 from hayase.console.records import cell_text
-from hayase.console.tables import facts_grid, plain_table
 from hayase.core.times import BEGINNING, duration_text
 from hayase.tables.payloads import json_bytes
 

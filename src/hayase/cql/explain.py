@@ -10,9 +10,9 @@ from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import plain, quoted
-from hayase.cql.drafts import Draft, Meeting, Reading, Step
 from hayase.cql.logical import describe
 from hayase.cql.planner import Planned, PlannedQuery, plan
+from hayase.cql.stage_drafts import Draft, Meeting, Reading, Step
 from hayase.lifetimes import plans
 
 __all__ = ["explain"]

@@ -16,17 +16,17 @@ from hayase.core.declarations import EVENT_TIME, PipelineDeclaration, StreamDecl
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
-from hayase.cql.drafts import Draft
-from hayase.cql.keying import check_keys, cut, leaves, source_of
-from hayase.cql.moves import Moves
+from hayase.cql.distribution import check_keys, cut, leaves, source_of
 from hayase.cql.outputs import between, output_of, written
-from hayase.cql.projecting import chooses_time, is_stateless, projected
+from hayase.cql.projection import chooses_time, is_stateless, projected
 from hayase.cql.resolution import resolve
-from hayase.cql.rewriting import rewrite
-from hayase.cql.sharing import check_windows, one_by_one
-from hayase.cql.staging import QueryFacts, staged
+from hayase.cql.rewrites import rewrite
+from hayase.cql.shared_windows import check_windows, one_by_one
+from hayase.cql.snapshot_triggers import Moves
+from hayase.cql.stage_builder import QueryFacts, staged
+from hayase.cql.stage_drafts import Draft
+from hayase.cql.stateless_views import through
 from hayase.cql.statement import Statement, parse
-from hayase.cql.views import through
 
 __all__ = ["Planned", "PlannedQuery", "plan"]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hayase.core.declarations import LIFETIME_COLUMNS
-from hayase.cql.grouping import FUNCTIONS, argument_of
-from hayase.cql.phrases import Phrases, canonical
+from hayase.cql.aggregation import FUNCTIONS, argument_of
+from hayase.cql.query_expressions import Phrases, canonical
 from hayase.cql.scopes import Found, Scope, quoted
 from hayase.cql.syntax import Item, Part
 

@@ -17,8 +17,8 @@ from sqlglot import ParseError, Token, TokenError, exp, tokenize
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import check_syntax
 from hayase.cql.dialect import StreamOperator, around, trees
-from hayase.cql.reading import Reader, position
 from hayase.cql.syntax import Part, Query, named, plain
+from hayase.cql.syntax_reader import Reader, position
 
 __all__ = ["Part", "Statement", "parse"]
 

@@ -12,10 +12,10 @@ from hayase.core.declarations import EVENT_TIME
 from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
 from hayase.cql.columns import both, column, plain, plain_columns, renamed
-from hayase.cql.drafts import Meeting, Step
 from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
 from hayase.cql.map_sides import Chosen, Composed, Computed, Counted, Met
 from hayase.cql.outputs import nullable
+from hayase.cql.stage_drafts import Meeting, Step
 
 __all__ = [
     "chain", "choosing", "chosen_first", "in_steps", "map_side", "only_keeps", "read_by", "same", "scalar_steps",

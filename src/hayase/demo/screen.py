@@ -16,10 +16,10 @@ from rich.text import Text
 
 from hayase.console.figures import StageView, compact, seconds_text, uptime_text
 from hayase.console.pipeline_view import RUNNING
-from hayase.demo.watching import Move, Sight
+from hayase.demo.observer import Move, Sight
 
 if TYPE_CHECKING:
-    from hayase.engine.governing import Seen
+    from hayase.engine.batch.lane_governor import Seen
 
 __all__ = ["Scene", "plain_lines"]
 

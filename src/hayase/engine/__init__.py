@@ -1,1 +1,1 @@
-"""Runs stages: plans batches, maps ranges, reduces buckets, commits manifests; on Spark (`lane`) or without (`inprocess`)."""
+"""Runs stages: plans batches, maps ranges, reduces buckets and commits manifests, on Spark (`spark`) or without (`local`)."""

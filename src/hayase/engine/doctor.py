@@ -65,7 +65,7 @@ def examine(home: Path | None = None) -> Facts:
     packages = {name: _installed(name) for name in required}
     java = None
     if packages.get("pyspark") is not None:
-        from hayase.engine.session import java_version
+        from hayase.engine.spark.session import java_version
 
         java = java_version()
     total, free = _memory() if packages.get("psutil") is not None else (None, 0)
@@ -111,7 +111,7 @@ def _python(facts: Facts) -> Finding:
 def _java(facts: Facts) -> Finding:
     if facts.packages.get("pyspark") is None:
         return Finding("Java", "not looked at: pyspark is not installed", "advice")
-    from hayase.engine.session import JAVA_HINT, LEAST_JAVA
+    from hayase.engine.spark.session import JAVA_HINT, LEAST_JAVA
 
     if facts.java is None or facts.java < LEAST_JAVA:
         return Finding("Java", "none" if facts.java is None else f"{facts.java}", "missing", JAVA_HINT)

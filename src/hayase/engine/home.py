@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
 from hayase.core.system_errors import explaining, remedy_of
-from hayase.engine.held_files import is_held, show_held
+from hayase.engine.file_lock import is_held, show_held
 from hayase.streams import durable
 from hayase.streams.home_format import begin_home
 

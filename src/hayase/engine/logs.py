@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import UnknownName
-from hayase.engine.definitions import Definition
+from hayase.engine.definition.definitions import Definition
 from hayase.engine.home import Home
 from hayase.streams import Index, StreamLog
-from hayase.streams.dead import SETTLED
+from hayase.streams.dead_letters import SETTLED
 
 __all__ = ["Logs", "declared_streams", "end_of", "index_of", "settled_end"]
 

@@ -3,6 +3,6 @@
 A step's function emits tuples, plain (key, value) or typed by a schema; `to` sends one to a group by its name.
 """
 
-from hayase.jobs.emitting import Emitted, to
+from hayase.jobs.emitted_tuples import Emitted, to
 
 __all__ = ["Emitted", "to"]

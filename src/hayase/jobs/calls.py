@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import nearest
-from hayase.jobs.emitting import Emission, Emitted, is_pair, kind_of, no_tuple, unfit_for_table
-from hayase.jobs.failures import EXPLAINED, failure
+from hayase.jobs.emitted_tuples import Emission, Emitted, is_pair, kind_of, no_tuple, unfit_for_table
+from hayase.jobs.function_errors import EXPLAINED, failure
 from hayase.jobs.tuples import Unfit, key_column, typed_columns, value_column
 from hayase.streams.record_text import shown
 
 if TYPE_CHECKING:
-    from hayase.jobs.functions import Step
+    from hayase.jobs.step_functions import Step
 
 __all__ = ["Calls"]
 

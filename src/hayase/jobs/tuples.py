@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import HayaseError, nearest
-from hayase.streams.columns import fit_values, python_values
 from hayase.streams.record_text import shown
+from hayase.streams.typed_columns import fit_values, python_values
 
 __all__ = [
     "KEY", "MOST_KEY", "MOST_VALUE", "PLAIN", "VALUE", "Shape", "Unfit", "as_key", "key_column", "key_text", "loads_all",

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
-from hayase.jobs.aggregates import Aggregates
-from hayase.jobs.emitting import Emission
-from hayase.jobs.grouping import Groups, grouped
-from hayase.jobs.kernels import Reducing, aggregate_outcome
-from hayase.jobs.outlets import Outlet
+from hayase.jobs.emitted_tuples import Emission
+from hayase.jobs.job_outputs import Outlet
+from hayase.jobs.key_groups import Groups, grouped
+from hayase.jobs.reduce_aggregates import Aggregates
+from hayase.jobs.reduce_kernels import Reducing, aggregate_outcome
 from hayase.jobs.tuples import KEY, Shape
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 from hayase.lifetimes.plans import Call, Shared, SharedWindow, ToStream
@@ -83,7 +83,9 @@ class AggregateWindowKernel:
         schema = pa.schema([*(pa.field(name, shape.schema.field(name).type) for name in shape.key), *results])
         calls = []
         for each in aggregates.calls:
-            function = f"hayase.jobs.plain:{each.function}" if shape.plain and each.columns else each.function
+            function = (
+                f"hayase.jobs.plain_aggregates:{each.function}" if shape.plain and each.columns else each.function
+            )
             argument, second = (*each.columns, None, None)[:2]
             constant = None if shape.plain else each.constant
             calls.append(Call(function, argument, text=each.text, second=second, constant=constant))

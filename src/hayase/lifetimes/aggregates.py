@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, flags, hashes, text_column, values
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.core.stages import Spoiled, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.accumulators import (
@@ -49,10 +49,10 @@ from hayase.lifetimes.accumulators import (
     Output,
     layout,
 )  # fmt: skip
-from hayase.lifetimes.groups import Groups
+from hayase.lifetimes.aggregate_groups import Groups
 from hayase.lifetimes.plans import Aggregate
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["AggregateOperator"]

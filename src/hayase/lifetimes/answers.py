@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import flags, values
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.core.stages import Tuples
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN
-from hayase.lifetimes.slotted import grown, slotted_column
+from hayase.lifetimes.slot_columns import grown, slotted_column
+from hayase.lifetimes.state_registers import Registers
 
 __all__ = ["Answers", "Followed", "taken_rows"]
 

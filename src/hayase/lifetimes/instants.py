@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from hayase.core.keys import values
 from hayase.core.stages import TIME, Stateless, Tuples
+from hayase.lifetimes.leaves import LeafOperator, up
 from hayase.lifetimes.partitions import PartitionWindow
 from hayase.lifetimes.plans import Instants, Partition, Range, Rows, Windowed
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.windows import LeafOperator, up
+from hayase.lifetimes.state_registers import Registers
 
 __all__ = ["instants"]
 

@@ -27,9 +27,9 @@ from hayase.core.keys import KeyIndex, encode, hashes, values
 from hayase.core.stages import Spoiled, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.plans import Join
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.slotted import grown
+from hayase.lifetimes.slot_columns import grown
+from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import IdMap, TupleStore
 
 __all__ = ["JoinOperator"]

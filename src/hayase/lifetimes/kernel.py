@@ -15,6 +15,7 @@ from hayase.core.times import BEGINNING
 from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.instants import instants
 from hayase.lifetimes.joins import JoinOperator
+from hayase.lifetimes.leaves import LeafOperator, RowWindow, leaf
 from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.plans import (
     Aggregate,
@@ -33,15 +34,14 @@ from hayase.lifetimes.plans import (
     Windowed,
     children,
 )
-from hayase.lifetimes.registers import Registers
+from hayase.lifetimes.relation_to_stream import ToStreamOperator
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
 from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
-from hayase.lifetimes.tostream import ToStreamOperator
+from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import TupleStore
-from hayase.lifetimes.windows import LeafOperator, RowWindow, leaf
 
 if TYPE_CHECKING:
-    from hayase.lifetimes.shared import SharedState
+    from hayase.lifetimes.shared_windows import SharedState
 
 __all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order", "lifetime_rows", "operator"]
 
@@ -186,7 +186,9 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
     """The operator of a node, without any state yet; its windows may be `shared` with those of other kernels."""
     match node:
         case Shared():
-            from hayase.lifetimes.shared import SharedOperator  # brings its own loops, which other plans do without
+            from hayase.lifetimes.shared_windows import (
+                SharedOperator,  # brings its own loops, which other plans do without
+            )
 
             return SharedOperator(node, shared)
         case Windowed() | Lifetimes() | Changes():

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.core.stages import Tuples
+from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Multiset, Rule
-from hayase.lifetimes.registers import Registers
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import END, ID, START, Passage, TupleStore
-from hayase.lifetimes.windows import chosen
 
 __all__ = ["Alive", "MultisetOperator", "Swept"]
 

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, values
 from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Partition, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.slotted import grown
+from hayase.lifetimes.slot_columns import grown
 from hayase.lifetimes.tuples import ID, TupleStore
-from hayase.lifetimes.windows import chosen
 
 __all__ = ["PartitionWindow"]
 
@@ -47,7 +47,7 @@ class PartitionWindow:
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Every tuple of the step joins its partition and lets the oldest go."""
-        from hayase.lifetimes import windows_loops
+        from hayase.lifetimes import leaves_loops
 
         self._take_up()
         self._waiting.release(self._waiting.settle(span.since)[1])
@@ -60,7 +60,7 @@ class PartitionWindow:
         most = min(self._held + count, count * window.slide)
         numbers, settled = np.empty(count, np.int64), np.zeros(count, np.uint8)
         appeared, closed, withdrawn = (np.empty((most, width), np.int64) for width in (4, 2, 1))
-        appearing, closing, withdrawing, self._free, self._held = windows_loops.move_partitions(
+        appearing, closing, withdrawing, self._free, self._held = leaves_loops.move_partitions(
             self._keys, self._members, self._free, self._held, self._rows_before, self._places_before,
             window.count, window.slide, slots, time, ids, numbers, appeared, closed, withdrawn[:, 0], settled,
         )  # fmt: skip
@@ -128,7 +128,7 @@ class PartitionWindow:
         """Put restored tuples into their partitions, in order, those that are not there."""
         if not self._restored:
             return
-        from hayase.lifetimes import windows_loops
+        from hayase.lifetimes import leaves_loops
 
         rows = pa.Table.from_batches(self._restored).combine_chunks().to_batches()[0]
         self._restored = []
@@ -136,7 +136,7 @@ class PartitionWindow:
         ids, numbers = (values(rows.column(name), np.int64) for name in (ID, _NUMBER))
         order = np.lexsort((numbers, slots))
         self._make_room(len(order))
-        self._free, self._held = windows_loops.put_back(
+        self._free, self._held = leaves_loops.put_back(
             self._keys, self._members, self._free, self._held, self._window.count, self._window.slide,
             slots[order], ids[order], numbers[order],
         )  # fmt: skip

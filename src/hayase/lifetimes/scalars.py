@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import Projection
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.core.stages import Spoiled, Stateless
+from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Scalar, UnionAll
 from hayase.lifetimes.relations import Delta, Span, Step
-from hayase.lifetimes.windows import chosen
 
 __all__ = ["ScalarOperator", "UnionOperator"]
 

@@ -31,12 +31,12 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.core.stages import Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.expiry import ExpiryQueue, end_order
 from hayase.lifetimes.relations import OPEN, Delta
-from hayase.lifetimes.slotted import grown, slotted_column
+from hayase.lifetimes.slot_columns import grown, slotted_column
 
 __all__ = ["END", "ID", "START", "IdMap", "Passage", "TupleStore"]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from hayase.core.keys import KeyIndex, encode, hashes, values
 from hayase.core.stages import OFFSET, TIME
-from hayase.operations.shelves import nothing
-from hayase.operations.windows import QUEUE, WindowSpec
+from hayase.operations.record_windows import QUEUE, WindowSpec
+from hayase.operations.row_buffer import nothing
 
 __all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "told_once"]
 

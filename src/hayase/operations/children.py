@@ -31,11 +31,11 @@ import pyarrow as pa
 from hayase.core.errors import DeclarationError, EnvironmentUnfit
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.operations.frames import Garbled, pack_request, unpack_answer, unpack_failure
-from hayase.operations.functions import OperationFunction
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.processes import MOST_STARTS, NURSERY, STANDING_STILL, Child, Gone, Template, ending, place
-from hayase.operations.running import GROUP, IDLE
-from hayase.operations.shelves import ranges
+from hayase.operations.row_buffer import ranges
+from hayase.operations.user_functions import OperationFunction
+from hayase.operations.window_runner import GROUP, IDLE
 
 __all__ = ["Children", "Limits", "shared_children"]
 

@@ -23,8 +23,8 @@ import orjson
 
 from hayase.core.errors import EnvironmentUnfit
 from hayase.operations.frames import Inbox, Stalled, readable, send, send_within
-from hayase.operations.running import IDLE
 from hayase.operations.template import CHANNEL_LOST, FAULTY, MEMORY_SHORT, TRACE
+from hayase.operations.window_runner import IDLE
 
 __all__ = ["MOST_STARTS", "NURSERY", "STANDING_STILL", "Child", "Gone", "Template", "ending", "place"]
 

@@ -49,10 +49,10 @@ import pyarrow as pa
 from hayase.core.errors import DeclarationError
 from hayase.core.schemas import arrow_schema
 from hayase.operations.frames import pack_answer, pack_request, readable, receive, send, send_within, unpack_request
-from hayase.operations.functions import Function, OperationFunction, failure_of
 from hayase.operations.outcomes import Failure, Request
-from hayase.operations.results import schema_of_results
-from hayase.operations.running import IDLE, answers, given_for
+from hayase.operations.result_rows import schema_of_results
+from hayase.operations.user_functions import Function, OperationFunction, failure_of
+from hayase.operations.window_runner import IDLE, answers, given_for
 
 __all__ = ["CHANNEL_LOST", "FAULTY", "MEMORY_SHORT", "TRACE", "main"]
 

@@ -16,14 +16,14 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from hayase.serving import models
 from hayase.serving.bodies import ARROW, JSON, NDJSON
 from hayase.serving.dead_routes import DeadRoutes
-from hayase.serving.describing import describe, problems
-from hayase.serving.desk import Desk
 from hayase.serving.guard import Guard, Limits
+from hayase.serving.openapi import describe, problems
 from hayase.serving.operation_routes import FORBIDDEN, OperationRoutes
 from hayase.serving.parameters import only
 from hayase.serving.pipeline_routes import PipelineRoutes
 from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
 from hayase.serving.query_routes import QueryRoutes
+from hayase.serving.route_support import Desk
 from hayase.serving.service import Service
 from hayase.serving.stream_routes import StreamRoutes
 from hayase.serving.table_routes import TableRoutes

@@ -17,7 +17,7 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
 from hayase.serving.arrow_bodies import Most, read_arrow
 from hayase.serving.problems import Problem
-from hayase.streams.formats import Format, read_records
+from hayase.streams.file_formats import Format, read_records
 from hayase.streams.record_text import record_text
 from hayase.streams.records import Conformed, Origin, conform, conform_rows
 from hayase.tables.payloads import json_bytes

@@ -14,16 +14,16 @@ from starlette.responses import Response
 
 from hayase.core.errors import DeclarationError, HayaseError, HomeInUse
 from hayase.core.times import instant_text
-from hayase.engine import letter_settling
-from hayase.engine.letter_edits import Editing, by_jq, in_turn, setting
-from hayase.engine.letter_settling import Settlement
-from hayase.engine.letters import Filter, Letter, Letters
+from hayase.engine.dead_letters import settlement
+from hayase.engine.dead_letters.edits import Editing, by_jq, in_turn, setting
+from hayase.engine.dead_letters.letters import Filter, Letter, Letters
+from hayase.engine.dead_letters.settlement import Settlement
 from hayase.serving.bodies import JSON, content_type, read_as
-from hayase.serving.desk import Desk, answer
+from hayase.serving.json_rows import json_text
 from hayase.serving.models import DropAsked, ReplayAsked
 from hayase.serving.parameters import Limit, instant_of
 from hayase.serving.problems import Problem
-from hayase.serving.rows import json_text
+from hayase.serving.route_support import Desk, answer
 from hayase.serving.service import Moment, Service
 from hayase.tables.jq import Limits as JqLimits
 
@@ -126,14 +126,14 @@ class DeadRoutes:
                 edits.append(setting(asked.set))
             editing = in_turn(*edits) if edits else None
             with _one_at_a_time():
-                return letter_settling.replay(
+                return settlement.replay(
                     self.letters, _filter(asked), editing, late=asked.late, limit=asked.limit, dry=asked.dry_run,
                     expired=expired, patience=_PATIENCE,
                 )  # fmt: skip
 
     def _drop(self, asked: DropAsked) -> Settlement:
         with _one_at_a_time():
-            return letter_settling.drop(
+            return settlement.drop(
                 self.letters, _filter(asked), limit=asked.limit, dry=asked.dry_run, expired=_deadline(),
                 patience=_PATIENCE,
             )  # fmt: skip

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from hayase.serving.figures import HttpFigures
-from hayase.serving.incoming import Body, Incoming, too_long
+from hayase.serving.body_admission import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
+from hayase.serving.server_figures import HttpFigures
 
 __all__ = ["Guard", "Limits", "host_name"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from hayase.core.times import BEGINNING, END
+from hayase.engine.batch.lane_governor import Seen
+from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import State
-from hayase.engine.governing import Seen
-from hayase.engine.manifests import Manifest
-from hayase.serving.figures import HttpFigures
+from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import Moment
 
 __all__ = ["CONTENT_TYPE", "exposition"]

@@ -14,15 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hayase.core.errors import DeclarationError, StageChanged
-from hayase.engine import changing
-from hayase.engine.definitions import Definition
-from hayase.operations.checking import trials_within
+from hayase.engine.definition import operation_changes
+from hayase.engine.definition.definitions import Definition
+from hayase.operations.function_check import trials_within
 from hayase.serving.bodies import JSON, content_type, read_as
-from hayase.serving.desk import Desk, answer
+from hayase.serving.json_rows import json_text
 from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
 from hayase.serving.parameters import Name
 from hayase.serving.problems import Problem
-from hayase.serving.rows import json_text
+from hayase.serving.route_support import Desk, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
@@ -46,7 +46,7 @@ class OperationRoutes:
         return answer(request, await self.desk.run(self._operations, now), now)
 
     def _operations(self, now: Moment) -> bytes:
-        known = changing.operations_of(self.service.home)
+        known = operation_changes.operations_of(self.service.home)
         return json_text({"operations": [_about(name, versions, now) for name, versions in known.items()]})
 
     async def operation(self, request: Request, operation: Name) -> Response:
@@ -55,7 +55,7 @@ class OperationRoutes:
         return answer(request, await self.desk.run(self._operation, operation, now), now)
 
     def _operation(self, name: str, now: Moment) -> bytes:
-        versions = changing.history(self.service.home, name)
+        versions = operation_changes.history(self.service.home, name)
         return json_text({**_about(name, versions, now), "history": [each.as_json() for each in versions]})
 
     async def add_operation(self, request: Request) -> Response:
@@ -67,7 +67,7 @@ class OperationRoutes:
 
         def add(data: dict[str, Any], directory: str | None) -> Definition:
             given = {key: value for key, value in data.items() if value is not None}
-            return changing.add_operation(self.service.home, asked.name, given, directory, asked.start)
+            return operation_changes.add_operation(self.service.home, asked.name, given, directory, asked.start)
 
         return await self._changed(lambda: _with_source(asked.name, asked.function, asked, add), asked.name)
 
@@ -80,10 +80,10 @@ class OperationRoutes:
         asked = await self._body(request, OperationChanged)
 
         def change(data: dict[str, Any], directory: str | None) -> Definition:
-            return changing.update_operation(self.service.home, operation, data, directory, asked.reset)
+            return operation_changes.update_operation(self.service.home, operation, data, directory, asked.reset)
 
         def whole() -> Definition:
-            before = changing.history(self.service.home, operation)[-1].declaration
+            before = operation_changes.history(self.service.home, operation)[-1].declaration
             named = asked.function or ("" if before is None else before.function.rpartition(":")[2])
             return _with_source(operation, named, asked, change)
 
@@ -92,13 +92,13 @@ class OperationRoutes:
     async def remove_operation(self, request: Request, operation: Name) -> Response:
         """Remove an operation; what it has written stays. Refused while others read it."""
         self._check()
-        return await self._changed(lambda: changing.remove_operation(self.service.home, operation), operation)
+        return await self._changed(lambda: operation_changes.remove_operation(self.service.home, operation), operation)
 
     async def rollback_operation(self, request: Request, operation: Name) -> Response:
         """Make an operation what it was in a version of the pipeline; without one, what it was before its last change."""
         asked = await self._body(request, RollbackAsked)
         return await self._changed(
-            lambda: changing.rollback_operation(self.service.home, operation, asked.to, asked.reset), operation
+            lambda: operation_changes.rollback_operation(self.service.home, operation, asked.to, asked.reset), operation
         )
 
     def _check(self) -> None:
@@ -163,6 +163,6 @@ def _with_source(
         return change({**data, "function": f"{module}:{attribute}"}, directory)
 
 
-def _about(name: str, versions: list[changing.OperationVersion], now: Moment) -> dict[str, Any]:
+def _about(name: str, versions: list[operation_changes.OperationVersion], now: Moment) -> dict[str, Any]:
     newest = versions[-1]
     return {"name": name, **newest.as_json(), "in_effect": now.manifest.offset.definition >= newest.version}

@@ -8,12 +8,12 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from hayase.engine.batch.lane_governor import seen_of
 from hayase.engine.condition import WELL
-from hayase.engine.governing import seen_of
 from hayase.serving import metrics
 from hayase.serving.bodies import JSON
-from hayase.serving.describing import docs_page
-from hayase.serving.desk import Desk
+from hayase.serving.openapi import docs_page
+from hayase.serving.route_support import Desk
 from hayase.serving.service import Service
 
 __all__ = ["PipelineRoutes"]

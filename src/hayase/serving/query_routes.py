@@ -14,12 +14,12 @@ from starlette.responses import Response, StreamingResponse
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.schemas import ddl
-from hayase.engine.lifespans import own_columns
-from hayase.serving.desk import Desk, answer
-from hayase.serving.live import Changes, Cursor
+from hayase.engine.results.lifespans import own_columns
+from hayase.serving.json_rows import json_text, plain_rows
+from hayase.serving.live_results import Changes, Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
-from hayase.serving.rows import json_text, plain_rows
+from hayase.serving.route_support import Desk, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["QueryRoutes"]

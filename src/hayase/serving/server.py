@@ -24,8 +24,8 @@ from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.engine.home import Home
 from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
-from hayase.serving.desk import Desk
 from hayase.serving.guard import Limits, host_name
+from hayase.serving.route_support import Desk
 from hayase.serving.service import Service, Status, TablesOfHome
 from hayase.streams.durable import make_directory
 

@@ -15,15 +15,15 @@ from typing import Protocol
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.times import BEGINNING, END, instant_text
+from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import Condition, State
-from hayase.engine.definitions import Definition, latest, load
+from hayase.engine.definition.definitions import Definition, latest, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, declared_streams
-from hayase.engine.manifests import Manifest
-from hayase.serving.live import Live
+from hayase.serving.live_results import Live
 from hayase.serving.problems import RETRY_AFTER, Problem
 from hayase.streams import StreamLog
-from hayase.streams.appending import Accepted, append_conformed
+from hayase.streams.appends import Accepted, append_conformed
 from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Conformed
 from hayase.tables.table import Table

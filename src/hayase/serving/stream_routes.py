@@ -13,9 +13,9 @@ from starlette.responses import Response
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import BEGINNING, instant_text
 from hayase.serving.bodies import ARROW, JSON, NDJSON, content_type, records_in
-from hayase.serving.desk import Desk, answer
+from hayase.serving.json_rows import json_text
 from hayase.serving.parameters import Name, append_key
-from hayase.serving.rows import json_text
+from hayase.serving.route_support import Desk, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["StreamRoutes"]

@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from hayase.core.times import duration_text, instant_text
 from hayase.serving.bodies import JSON, content_type, exact_json
-from hayase.serving.desk import Desk, answer
 from hayase.serving.parameters import (
     Limit,
     Name,
@@ -25,6 +24,7 @@ from hayase.serving.parameters import (
     whole_key,
 )
 from hayase.serving.problems import Problem
+from hayase.serving.route_support import Desk, answer
 from hayase.serving.service import Moment, Service
 from hayase.tables.payloads import json_bytes
 

@@ -1,8 +1,8 @@
 """Streams: durable, append-only logs of records with event times, and how records get in and out."""
 
 from hayase.streams.event_time import event_times
-from hayase.streams.index import Entry, Index
 from hayase.streams.log import UNKNOWN, Appended, Piece, StreamLog
+from hayase.streams.log_index import Entry, Index
 from hayase.streams.segments import stage
 
 __all__ = [

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import HayaseError
 from hayase.core.numbers import BeyondNumber, exact_loads
-from hayase.streams.formats import COMPRESSIONS, FORMATS, Format, format_of
+from hayase.streams.file_formats import COMPRESSIONS, FORMATS, Format, format_of
 from hayase.streams.number_types import exact_type, kept_by_doubles, type_of_texts
 from hayase.streams.record_text import shown
 

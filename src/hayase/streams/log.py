@@ -17,12 +17,12 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, OffsetGone, StreamError, StreamFinished, UnknownName
 from hayase.core.times import BEGINNING, END
-from hayase.streams import durable, upkeep
-from hayase.streams.directory import LogDirectory, Tail
+from hayase.streams import durable, log_compaction
 from hayase.streams.event_time import event_times
-from hayase.streams.evolution import DECLARATION, Kept, kept_in, reconcile, under
 from hayase.streams.home_format import begin_home, check_home
-from hayase.streams.index import Entry, Index, segment_name
+from hayase.streams.log_directory import LogDirectory, Tail
+from hayase.streams.log_index import Entry, Index, segment_name
+from hayase.streams.schema_evolution import DECLARATION, Kept, kept_in, reconcile, under
 from hayase.streams.segments import (
     Produced,
     Segment,
@@ -121,7 +121,7 @@ class StreamLog:
                 except DamagedState:  # it is written anew
                     kept = None
                 if kept is None or mark is None or kept.mark != mark:
-                    upkeep.clear(log._directory)
+                    log_compaction.clear(log._directory)
                     durable.write_atomic(log.path / DECLARATION, Kept(declaration, mark).as_bytes())
         except OSError as error:
             raise unwritten(declaration.name, error) from error
@@ -338,20 +338,24 @@ class StreamLog:
             return read_trailer(self.path / entry.name, self.declaration.name).written_at
 
     def compact(
-        self, *, target_bytes: int = upkeep.TARGET_BYTES, target_rows: int = upkeep.TARGET_ROWS, at_least: int = 8
+        self,
+        *,
+        target_bytes: int = log_compaction.TARGET_BYTES,
+        target_rows: int = log_compaction.TARGET_ROWS,
+        at_least: int = 8,
     ) -> int:
         """Merge one run of small segments, if one is worth it, and return how many it had; call until it returns 0."""
-        return upkeep.compact(self._directory, self.declaration, target_bytes, target_rows, at_least)
+        return log_compaction.compact(self._directory, self.declaration, target_bytes, target_rows, at_least)
 
     def trim(self, keep_from: int, now: int) -> int:
         """Remove what retention lets go, but nothing from offset `keep_from` on; returns how many records went."""
-        return upkeep.trim(self._directory, self.declaration.retention, keep_from, now)
+        return log_compaction.trim(self._directory, self.declaration.retention, keep_from, now)
 
     def clear(self) -> None:
         """Remove all records, with running maximum, clock and producers. Offsets go on. If interrupted, repeat it."""
         try:
             with self._directory.writing():
-                upkeep.clear(self._directory)
+                log_compaction.clear(self._directory)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
 

@@ -13,7 +13,7 @@ import orjson
 
 from hayase.core.errors import StreamError
 from hayase.streams import durable
-from hayase.streams.index import Entry, Listing, is_trimmed
+from hayase.streams.log_index import Entry, Listing, is_trimmed
 from hayase.streams.sealed import read_sealed, seal
 from hayase.streams.segments import Produced, read_trailer
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch, nearest
 from hayase.core.times import BEGINNING, END, duration_text, instant_text
-from hayase.streams.columns import Fitted, fit_arrow, fit_values, python_values
 from hayase.streams.record_text import record_text, shown
+from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values, python_values
 
 if TYPE_CHECKING:
     import pandas as pd

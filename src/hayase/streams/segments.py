@@ -27,7 +27,7 @@ from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedSegment, SchemaMismatch, StreamError
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable
-from hayase.streams.dead import DEAD
+from hayase.streams.dead_letters import DEAD
 from hayase.streams.event_time import event_times
 
 __all__ = ["BATCH_ROWS", "Produced", "Segment", "Trailer", "open_segment", "read_trailer", "stage", "write_segment"]

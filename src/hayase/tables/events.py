@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.times import instant_text
-from hayase.streams.columns import python_values
+from hayase.streams.typed_columns import python_values
 from hayase.tables.jq import Events
 
 __all__ = ["events_of"]

@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 
 from hayase.core.errors import HayaseError, nearest
 from hayase.core.schemas import arrow_schema
-from hayase.streams import delimited
-from hayase.streams.columns import fit_arrow, python_values
-from hayase.streams.formats import Format, format_of
+from hayase.streams import csv_blocks
+from hayase.streams.file_formats import Format, format_of
 from hayase.streams.inference import schema_of
 from hayase.streams.record_text import line_text, record_text, shown
 from hayase.streams.records import row_texts
+from hayase.streams.typed_columns import fit_arrow, python_values
 from hayase.tables import jq_numbers
 
 if TYPE_CHECKING:
@@ -311,13 +311,13 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
             line, _, block = block.partition(b"\n")
             lines += 1
             if line := line.rstrip(b"\r"):
-                names = [line_text(each).strip() for each in delimited.fields(line)]
+                names = [line_text(each).strip() for each in csv_blocks.fields(line)]
                 wanted.check(names)
         if names is None or not block.strip(b"\r\n"):
             carry = block
             continue
         fields = fields or _fields(path, names, schema)
-        found = delimited.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
+        found = csv_blocks.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
         carry = block[found.used :]
         for start in range(0, found.count, _ROWS):
             yield _csv_lot(found, start, min(start + _ROWS, found.count), lines + 1, fields, wanted)
@@ -336,7 +336,9 @@ def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
     return [told.field(name) if name in told.names else pa.field(name, found.field(name).type) for name in names]
 
 
-def _csv_lot(found: delimited.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted) -> Lot:
+def _csv_lot(
+    found: csv_blocks.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted
+) -> Lot:
     columns: dict[str, pa.Array | list[Any]] = {}
     reasons: dict[int, list[str]] = {}
     for target, column in zip(fields, found.columns):

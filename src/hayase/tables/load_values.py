@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.streams.columns import python_values
+from hayase.streams.typed_columns import python_values
 from hayase.tables.entries import LONGEST_KEY, key_bytes
 from hayase.tables.events import events_of
 from hayase.tables.maps import MapSet

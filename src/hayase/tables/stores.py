@@ -97,7 +97,7 @@ class Store(Protocol):
 
 def open_store(path: Path) -> Store:
     """The store in a directory, for the one process that writes it; it is created if need be."""
-    from hayase.tables.rocks import RocksStore
+    from hayase.tables.rocksdb import RocksStore
 
     return RocksStore(path)
 
@@ -105,7 +105,7 @@ def open_store(path: Path) -> Store:
 def open_secondary(path: Path) -> Store:
     """A store that another process may be writing, for reading; one that does not exist yet is empty. DamagedState names the
     file of a store that is not as it was written."""
-    from hayase.tables.rocks import RocksReader
+    from hayase.tables.rocksdb import RocksReader
 
     return RocksReader(path)
 
@@ -116,7 +116,7 @@ def verify(path: Path) -> list[Finding]:
     Every live file is read whole, so it takes as long as that. A pipeline may be running on it. A store that is missing though
     the table was begun is a finding; one that was never begun is none. Each message says what to do.
     """
-    from hayase.tables.rocks import verify_files
+    from hayase.tables.rocksdb import verify_files
 
     return verify_files(path)
 
@@ -142,7 +142,7 @@ def check_begun(path: Path) -> None:
 
 def discard(path: Path) -> None:
     """Throw away the store in a directory. Nobody may have it open for writing."""
-    from hayase.tables.rocks import discard
+    from hayase.tables.rocksdb import discard
 
     discard(path)
 
@@ -152,7 +152,7 @@ def write_run(path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: 
 
     Markers of a table have the same length each, and their order is that of the batches.
     """
-    from hayase.tables.rocks import write_sorted
+    from hayase.tables.rocksdb import write_sorted
 
     head, entries, values = run_of(path.name, batches, marker)
     write_sorted(path, head, PAYLOAD, entries, values)

@@ -17,12 +17,12 @@ from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState, HayaseError
 from hayase.core.times import instant_text
 from hayase.streams import durable
-from hayase.tables import reading
+from hayase.tables import store_reader
 from hayase.tables.entries import Key, behind, key_bytes, key_from
-from hayase.tables.folding import Folding
+from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
-from hayase.tables.reading import behind_all, uncounted
 from hayase.tables.rows import Columns, Entry
+from hayase.tables.store_reader import behind_all, uncounted
 from hayase.tables.stores import PAYLOAD, ROW, Result, Store, View, open_secondary, open_store
 from hayase.tables.versions import since
 
@@ -119,7 +119,7 @@ class Table:
 
         def read(view: View) -> list[tuple[bytes, Row]]:
             self._check(view, as_of)
-            keys = reading.keyed(view, start, stop, limit + 1)
+            keys = store_reader.keyed(view, start, stop, limit + 1)
             return list(islice(self._rows(view, keys, _end(as_of), places), limit + 1))
 
         rows = self._store.read(read)
@@ -128,15 +128,15 @@ class Table:
 
     def folded_before(self) -> int | None:
         """The event time up to which payloads are folded: as of t can be answered if t >= folded_before - 1."""
-        return self._store.read(reading.folded_before)
+        return self._store.read(store_reader.folded_before)
 
     def info(self) -> TableInfo:
         """What the table comes to. Keys without a snapshot are estimated from the first payloads."""
         size = self._store.size()
 
         def read(view: View) -> TableInfo:
-            keys, payloads = reading.about_keys(view), reading.payloads(view)
-            return TableInfo(keys, payloads, size, reading.folded_before(view), reading.generation(view))
+            keys, payloads = store_reader.about_keys(view), store_reader.payloads(view)
+            return TableInfo(keys, payloads, size, store_reader.folded_before(view), store_reader.generation(view))
 
         return self._store.read(read)
 
@@ -166,7 +166,7 @@ class Table:
 
     def _check(self, view: View, as_of: int | None) -> None:
         if as_of is not None:
-            folded = reading.folded_before(view)
+            folded = store_reader.folded_before(view)
             if folded is not None and as_of < folded - 1:
                 raise TooOld(self.declaration.name, as_of, folded - 1)
 
@@ -220,18 +220,18 @@ class OwnTable(Table):
     def begin(self, generation: str) -> None:
         """Empty the table, unless it is of this generation already. What was loaded before it had any stays."""
         with self._fold_lock, self._writing:
-            known = self._store.read(reading.generation)
+            known = self._store.read(store_reader.generation)
             if known == generation:
                 return
             self._folding.restart()
             if known is not None:
                 self._store.clear()
-            self._store.write([(reading.GENERATION, generation.encode())])
+            self._store.write([(store_reader.GENERATION, generation.encode())])
 
     def ingest(self, files: Sequence[Path], marker: bytes) -> None:
         """Take in the runs of a batch, once: if it is in, what is left of the files is removed."""
         with self._writing:
-            markers = {each for _, each, _ in self._store.read(reading.runs)}
+            markers = {each for _, each, _ in self._store.read(store_reader.runs)}
             known, later = marker in markers, any(each > marker for each in markers)
             there = [file for file in files if file.exists()]
             if not known and len(there) == len(files):

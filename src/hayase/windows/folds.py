@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hayase.windows.lifting import Lifting, Partials, as_rows, from_rows, objects, room
+from hayase.windows.partials import Lifting, Partials, as_rows, from_rows, objects, room
 
 __all__ = ["Folds"]
 

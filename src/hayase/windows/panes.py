@@ -29,7 +29,7 @@ from typing import Protocol
 import numpy as np
 
 from hayase.windows.folds import Folds
-from hayase.windows.lifting import Lifting, Partials
+from hayase.windows.partials import Lifting, Partials
 
 __all__ = ["Folding", "PaneSequence", "Panes", "Turns", "epoch_end", "pane_width"]
 

@@ -42,9 +42,9 @@ from hayase.core.algebra import AGGREGATES, Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.numbers import fits_arrow
-from hayase.core.rooms import room
+from hayase.core.scratch import room
 from hayase.windows.folds import Folds
-from hayase.windows.lifting import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
+from hayase.windows.partials import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
 
 __all__ = ["Answers", "SharedWindows", "Window", "WindowAnswers"]
 

@@ -1,0 +1,151 @@
+"""Finds the pipeline that a command speaks of: by its file, or by the home in which it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hayase.core.errors import HayaseError
+
+if TYPE_CHECKING:
+    from hayase.core.declarations import TableDeclaration
+    from hayase.pipeline import Pipeline
+    from hayase.streams import Index, StreamLog
+    from hayase.tables.table import Table
+
+__all__ = ["DEFAULT", "index_of", "kind_of", "locate", "log_of", "names_of", "reading", "table_of", "tables_of"]
+
+DEFAULT = Path("pipeline.yaml")
+
+
+def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipeline:
+    """The pipeline of a file; without one, of a home that holds one; without that, of ./pipeline.yaml.
+
+    Its queries are checked only if the command is about the pipeline as a `whole`: that takes a second.
+    """
+    from hayase.core.pipeline_file import read_pipeline
+    from hayase.pipeline import Pipeline
+
+    if file is None and home is not None and (home / "streams").is_dir():
+        return _at_home(home)
+    if file is None and not DEFAULT.exists():
+        what = "there is no pipeline.yaml here" if home is None else f'"{home}" is not the home of a pipeline'
+        raise HayaseError(f"{what}; name the pipeline's file with -p FILE or its home with --home DIR")
+    if whole:
+        return Pipeline.from_file(file or DEFAULT, home)
+    read = read_pipeline(file or DEFAULT)
+    pipeline = Pipeline(read.declaration.name, home if home is not None else read.home)
+    pipeline.declaration = read.declaration
+    return pipeline
+
+
+def _at_home(home: Path) -> Pipeline:
+    """The newest definition of a home; before the first, the streams that lie there."""
+    from hayase.core.declarations import PipelineDeclaration
+    from hayase.engine.definition.definitions import latest
+    from hayase.engine.home import Home
+    from hayase.pipeline import Pipeline
+
+    definition = latest(Home(home))
+    pipeline = Pipeline("pipeline", home)
+    if definition is not None:
+        pipeline.declaration = definition.declaration
+    else:
+        logs = [_open(home, each.parent.name) for each in sorted((home / "streams").glob("*/stream.json"))]
+        declared = tuple(each.declaration for each in logs if not each.declaration.name.startswith("_"))
+        pipeline.declaration = PipelineDeclaration("pipeline", declared)
+    return pipeline
+
+
+def _open(home: Path, name: str) -> StreamLog:
+    from hayase.streams import StreamLog
+
+    return StreamLog.open(home, name)
+
+
+def names_of(pipeline: Pipeline) -> list[str]:
+    """All streams: declared ones, results of stages, and what else lies in the home, dead letters last."""
+    given = pipeline.declaration
+    kinds = (given.streams, given.queries, given.jobs, given.operations)
+    declared = [each.name for kind in kinds for each in kind]
+    found = sorted(each.parent.name for each in (pipeline.home.path / "streams").glob("*/stream.json"))
+    others = [name for name in found if name not in declared]
+    return [*declared, *sorted(others, key=lambda name: name.startswith("_"))]
+
+
+def kind_of(pipeline: Pipeline, name: str) -> str:
+    """What a stream is in its pipeline."""
+    from hayase.streams.dead_letters import DEAD
+
+    if name == DEAD.name:
+        return "dead letters"
+    given = pipeline.declaration
+    if any(each.name == name for kind in (given.queries, given.jobs, given.operations) for each in kind):
+        return "results"
+    return "stream" if any(each.name == name for each in given.streams) else "not declared any more"
+
+
+def index_of(log: StreamLog) -> Index:
+    """A look at a log; one that nobody has written to is empty."""
+    from hayase.core.times import BEGINNING
+    from hayase.streams import Index
+
+    return log.index() if log.path.exists() else Index((), 0, 0, BEGINNING, BEGINNING)
+
+
+def log_of(pipeline: Pipeline, name: str) -> StreamLog:
+    """The log of a stream for reading, which makes nothing: one that is declared and not yet written to is empty."""
+    from hayase.core.declarations import StreamDeclaration
+    from hayase.core.errors import UnknownName
+    from hayase.engine.definition.check import check
+    from hayase.streams import StreamLog
+    from hayase.streams.dead_letters import DEAD
+
+    home = pipeline.home.path
+    if (home / "streams" / name / "stream.json").exists():
+        return StreamLog.open(home, name)
+    outputs = (each.output for each in check(pipeline.declaration))
+    made = (each for each in outputs if isinstance(each, StreamDeclaration))
+    for declaration in (*pipeline.declaration.streams, *made, DEAD):
+        if declaration.name == name:
+            return StreamLog(home, declaration)
+    raise UnknownName("stream", name, names_of(pipeline))
+
+
+def tables_of(pipeline: Pipeline) -> list[TableDeclaration]:
+    """All tables, each as it lies on disk: as the definition that ran last declares it; before a run, as it is declared."""
+    from hayase.engine.definition.definitions import load
+
+    ran = pipeline.progress().offset.definition
+    there = load(pipeline.home, ran).declaration.tables if ran else ()
+    known = {each.name: each for each in (*pipeline.declaration.tables, *there)}
+    return list(known.values())
+
+
+def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
+    """The table of that name."""
+    from hayase.core.errors import UnknownName
+
+    known = {each.name: each for each in tables_of(pipeline)}
+    if not known:
+        what = f'the pipeline "{pipeline.declaration.name}" has no tables'
+        raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
+    if name not in known:
+        if name in names_of(pipeline):
+            raise HayaseError(f'"{name}" is a stream and no table; `hayase streams tail {name}` shows its records')
+        raise UnknownName("table", name, known)
+    return known[name]
+
+
+@contextmanager
+def reading(pipeline: Pipeline, table: TableDeclaration) -> Iterator[Table]:
+    """A table for reading, whether or not the pipeline runs; as long as it is open, it stays as it is now."""
+    from hayase.tables.table import open_reader
+
+    reader = open_reader(pipeline.home.table(table.name), table)
+    try:
+        yield reader
+    finally:
+        reader.close()

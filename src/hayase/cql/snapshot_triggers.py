@@ -1,0 +1,64 @@
+"""The windows that move a query, each of a stream: by them Rstream knows when to give a snapshot.
+
+Queries by name are looked into. The records of a view are those of the stream behind it, before its WHERE. Only a slide by
+rows is the view's own: its window counts what the view lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.cql.distribution import leaves, source_of
+from hayase.cql.logical import Node, Source
+from hayase.cql.outputs import Times
+from hayase.lifetimes import plans
+
+__all__ = ["Move", "Moves"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A window over the records of a stream. Of a window by rows only the slide matters."""
+
+    stream: StreamDeclaration
+    window: plans.Window
+
+
+class Moves:
+    """The windows of the queries that were planned so far."""
+
+    def __init__(self) -> None:
+        self._moves: dict[str, tuple[Move, ...]] = {}
+        self._behind: dict[str, StreamDeclaration] = {}
+
+    def of(self, query: str) -> Sequence[Move]:
+        """All windows of a query and of those that it reads."""
+        return self._moves[query]
+
+    def add(self, name: str, root: Node, *, is_view: bool) -> None:
+        """Take in a query; a view is one whose readers look through it."""
+        sources = [source_of(each) for each in leaves(root)]
+        grain = Times.of(each.declaration for each in sources).scale
+        found = [move for each in sources for move in self._moves_of(each, grain)]
+        self._moves[name] = tuple({repr(move): move for move in found}.values())
+        if is_view:
+            stream = sources[0].declaration
+            self._behind[name] = self._behind.get(stream.name, stream)
+
+    def _moves_of(self, source: Source, grain: int) -> Iterator[Move]:
+        stream, window = source.declaration, source.window
+        yield from self._moves.get(stream.name, ())
+        if stream.lifetimes:
+            return
+        behind = self._behind.get(stream.name, stream)
+        if window.kind == "range":
+            lengths = [length for length, _ in window.several] or [window.length or grain]
+            yield from (Move(behind, plans.Range(length, window.slide, grain)) for length in lengths)
+        elif window.kind == "rows" and (window.slide or 1) > 1:
+            slide = window.slide or 1
+            keys = window.partition
+            yield Move(stream, plans.Partition(keys, 1, slide) if keys else plans.Rows(1, 0, slide))
+        else:
+            yield Move(behind, plans.Unbounded())

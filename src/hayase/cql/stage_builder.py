@@ -1,0 +1,378 @@
+"""From a fragment of a query to a stage: the map sides of its leaves, their keys, the operators of the kernel, the output.
+
+A leaf's filters and projections run on the map side, where tables are met too, and so do the keys and arguments of what
+stands above it. Above a window by partition, whose tuples must all come to be counted, and above a stream of changes,
+they stay in the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, assert_never
+
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.stages import OFFSET, Input, MapSide, Stage
+from hayase.cql.columns import both, column, plain
+from hayase.cql.distribution import Fragment, LeafKey, differs, is_leaf, leaves, source_of
+from hayase.cql.identity import digest, shape_of, source_facts, table_facts
+from hayase.cql.logical import (
+    Aggregate,
+    Column,
+    Distinct,
+    Expression,
+    Filter,
+    Join,
+    Node,
+    Project,
+    SetOperation,
+    Source,
+    ToStream,
+)
+from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
+from hayase.cql.outputs import Times, nullable
+from hayase.cql.shared_scans import Making, company
+from hayase.cql.shared_windows import is_shared, over_relation
+from hayase.cql.snapshot_triggers import Move
+from hayase.cql.stage_drafts import Draft, Meeting, Reading, Step
+from hayase.cql.steps import (
+    chain,
+    choosing,
+    chosen_first,
+    in_steps,
+    map_side,
+    only_keeps,
+    read_by,
+    same,
+    scalar_steps,
+    stream_columns,
+    told,
+    traced,
+)
+from hayase.lifetimes import plans
+from hayase.lifetimes.kernel import KernelConfig
+from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
+
+__all__ = ["QueryFacts", "staged"]
+
+_LET_THROUGH = "__let_through"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What all stages of a query know of it.
+
+    `times` is the type of the result's times; `moves` are the windows that can move it, each of a stream; `bases` are, for
+    every stream that it reads, the declared streams behind that one, and `streams` all of these.
+    """
+
+    canon: str
+    times: Times
+    moves: Sequence[Move]
+    bases: Mapping[str, Sequence[StreamDeclaration]]
+    streams: Sequence[StreamDeclaration]
+
+    @classmethod
+    def of(
+        cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]], moves: Sequence[Move]
+    ) -> QueryFacts:
+        """The facts of a whole query."""
+        sources = [source_of(each) for each in leaves(root)]
+        times = Times.of(each.declaration for each in sources)
+        streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
+        return cls(canon, times, moves, bases, tuple(streams.values()))
+
+
+def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
+    """The stage of a fragment of a query."""
+    work = _Assembly(facts, iter(fragment.keys))
+    plan = work.node(fragment.root)
+    sources = [source_of(each) for each in leaves(fragment.root)]
+    read = {base.name for each in sources for base in facts.bases[each.declaration.name]}
+    begins = _has_global(plan)
+    # of streams that only other stages of the query read: the query begins with them too, and goes on with them
+    wanted = [base for base in facts.streams if begins or base.name not in read]
+    earliest = [work.earliest(base, "earliest" if begins else "clock") for base in wanted]
+    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if begins else ())
+    known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
+    known += table_facts(node for leaf in leaves(fragment.root) for node in chain(leaf))
+    keys = repr([None if key is None else len(key) for key in fragment.keys])
+    fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
+    stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, Making(config), company(work.inputs, plan))
+    return Draft(stage, tuple(work.readings), plan)
+
+
+@dataclass
+class _Assembly:
+    """A stage on its way: its inputs so far, and the keys of the leaves that are still to come."""
+
+    facts: QueryFacts
+    keys: Iterator[LeafKey]
+    inputs: list[Input] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    read: list[set[str]] = field(default_factory=list)
+    """Of each leaf the columns of its stream that it reads."""
+
+    @property
+    def grain(self) -> int:
+        return self.facts.times.scale
+
+    def add(self, taken: Input, reading: Reading) -> int:
+        self.inputs.append(taken)
+        self.readings.append(reading)
+        return len(self.inputs) - 1
+
+    def ticks(self, stream: str) -> int:
+        """The input that brings the times of all tuples of a stream to every bucket."""
+        for number, each in enumerate(self.inputs):
+            if each.stream == stream and self.readings[number].role == "ticks":
+                return number
+        nothing = pa.schema([])
+        return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), Reading("ticks"))
+
+    def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
+        """The input that tells when the first record of a stream came, and how far the stream is."""
+        taken = Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True)
+        return self.add(taken, Reading(role))
+
+    def instants(self, move: Move) -> plans.Instants:
+        """The instants of a window: its stream is read once more, whole, in the one bucket where Rstream runs."""
+        names = move.window.keys if isinstance(move.window, plans.Partition) else ()
+        schema = nullable(pa.schema([move.stream.arrow_schema.field(name) for name in names]))
+        taken = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
+        known = taken in self.inputs
+        number = self.inputs.index(taken) if known else self.add(taken, Reading("instants", columns=names))
+        return plans.Instants(number, move.window)
+
+    # ------------------------------------------------------------------------------------------------ leaves
+
+    def leaf(self, node: Node) -> plans.Node:
+        key = next(self.keys)
+        nodes = chain(node)
+        source = nodes[0]
+        assert isinstance(source, Source)
+        if source.declaration.lifetimes:
+            return self._lifetimes(source, nodes[1:], key)
+        if source.declaration.changes is not None:
+            return self._changes(source, nodes[1:], key)
+        if source.window.partition:
+            return self._partition(source, nodes[1:], key)
+        read, steps = chosen_first(source, in_steps(nodes[1:], source.schema))
+        first = choosing(source, read)
+        schema = steps[-1].schema if steps else first.schema
+        side = map_side(first, steps, pa.schema([]))
+        hashed = (OFFSET,) if key is None else key
+        number = self._reading(source, side, schema, hashed, read, steps)
+        window: plans.Window
+        if source.window.kind == "range":
+            window = plans.Range(source.window.length or self.grain, source.window.slide, self.grain)
+        elif source.window.kind == "rows":
+            window = plans.Rows(source.window.length, self.ticks(source.declaration.name), source.window.slide or 1)
+        elif source.window.kind == "unbounded":
+            window = plans.Unbounded()
+        else:
+            assert_never(source.window.kind)
+        return plans.Windowed(number, window, schema)
+
+    def _reading(
+        self, source: Source, side: MapSide, schema: pa.Schema, key: tuple[str, ...], read: Mapping[str, str],
+        steps: Sequence[Step | Meeting],
+    ) -> int:  # fmt: skip
+        self.read.append(set(read.values()))
+        taken = Input(source.declaration.name, side, schema, key)
+        if taken in self.inputs:  # several windows of one reading
+            return self.inputs.index(taken)
+        return self.add(taken, Reading("rows", tuple(told(read, steps, source)), tuple(read.values())))
+
+    def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        read, steps = chosen_first(source, scalar_steps(above, source.schema))
+        carried = pa.schema([(ROW_ID, pa.int64()), (VALID_FROM, pa.int64()), (VALID_TO, pa.int64())])
+        chosen = choosing(source, read)
+        first = Lived(chosen.columns, pa.schema([*chosen.schema, *carried]), source.declaration.time_scale)
+        schema = steps[-1].schema if steps else chosen.schema
+        side = map_side(first, steps, carried)
+        hashed = (ROW_ID,) if key is None else key
+        number = self._reading(source, side, pa.schema([*schema, *carried]), hashed, read, steps)
+        return plans.Lifetimes(number, schema)
+
+    def _changes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        own = stream_columns(source)
+        chosen = choosing(source, own)
+        schema = pa.schema([*chosen.schema, pa.field(ADDED, pa.bool_())])
+        sign = source.declaration.changes
+        assert sign is not None
+        side = Changed(chosen.columns, schema, sign)
+        number = self._reading(source, side, schema, key or (), {**own, ADDED: sign}, ())
+        return _scalars(plans.Changes(number, chosen.schema), scalar_steps(above, source.schema))
+
+    def _partition(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
+        """All tuples come, and those that the filters let through are marked."""
+        own = stream_columns(source)
+        rest = list(above)
+        conditions: list[Expression] = []
+        while rest and (isinstance(rest[0], Filter) or only_keeps(rest[0])):
+            lowest = rest.pop(0)
+            if isinstance(lowest, Filter):
+                conditions.append(lowest.predicate)
+        shown = above[len(above) - len(rest) - 1].schema.names if len(rest) < len(above) else source.schema.names
+        steps = scalar_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
+        needed = read_by(steps[0]) if steps else set(shown)
+        keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
+        where = both(conditions)
+        names = [name for name in own if name in needed or name in keys]
+        read = {name: own[name] for name in own if name in names or (where and name in where.columns)}
+        first = choosing(source, read)
+        schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
+        schema = nullable(schema)
+        if not steps and names != list(shown):  # the keys of the window go no further
+            steps = [Step(same(pa.schema([schema.field(name) for name in shown])))]
+        window = plans.Partition(keys, source.window.length, source.window.slide or 1)
+        if where is None:
+            number = self._reading(source, first, schema, key or (), read, ())
+            return _scalars(plans.Windowed(number, window, schema), steps)
+        flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
+        marked = Step((*same(schema), Column(_LET_THROUGH, flag)))
+        side = map_side(first, [marked], pa.schema([]), _LET_THROUGH)
+        number = self._reading(source, side, marked.schema, key or (), read, [marked])
+        return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
+
+    # ------------------------------------------------------------------------------------------------ shared windows
+
+    def _shared(self, node: Aggregate) -> plans.Node:
+        """Many windows of a stream, or one, aggregated in one pass; keys and arguments are columns of the input."""
+        key = next(self.keys)
+        nodes = chain(node.child)
+        source = nodes[0]
+        assert isinstance(source, Source)
+        window = source.window
+        steps = scalar_steps(nodes[1:], source.schema)
+        names = tuple(plain(each.value) or "" for each in node.keys)
+        where = None
+        if window.kind == "rows":
+            steps, where = _marked(steps)
+            hashed = tuple(next(name for name in names if traced(node.child, name) == each) for each in key or ())
+        else:
+            hashed = key or ()
+        read, rest = chosen_first(source, steps)
+        own = (
+            {} if rest else read
+        )  # columns that are only chosen are called as the stream calls them: all readers agree
+        first = choosing(source, read if rest else {name: name for name in read.values()})
+        side = map_side(first, rest, pa.schema([]), where)
+        schema = rest[-1].schema if rest else first.schema
+        hashed, keys = (tuple(own.get(name, name) for name in each) for each in (hashed, names))
+        number = self._reading(source, side, schema, hashed, read, rest)
+        lengths = window.several or ((window.length, None),)
+        kind: Literal["rows", "range"] = "rows" if window.kind == "rows" else "range"
+        windows = tuple(plans.SharedWindow(kind, length, window.slide or 1, tag) for length, tag in lengths)
+        return plans.Shared(number, windows, keys, _calls(node, own), nullable(node.schema), where)
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    def node(self, node: Node) -> plans.Node:
+        """The operators of a node and of all below it."""
+        if is_leaf(node):
+            return self.leaf(node)
+        match node:
+            case Filter() | Project():
+                nodes: list[Node] = []
+                inner: Node = node
+                while isinstance(inner, Filter | Project):
+                    nodes.insert(0, inner)
+                    inner = inner.child
+                return _scalars(self.node(inner), scalar_steps(nodes, inner.schema))
+            case Join():
+                return self._join(node)
+            case Aggregate() if is_shared(node):
+                return self._shared(node)
+            case Aggregate():
+                child = self.node(node.child)
+                keys = tuple(each.name for each in node.keys)
+                calls = tuple(replace(each, function=over_relation(each.function)) for each in _calls(node))
+                return plans.Aggregate(child, keys, calls, nullable(node.schema))
+            case Distinct():
+                child = self.node(node.child)
+                return plans.Multiset("distinct", (child,), child.schema)
+            case SetOperation():
+                return self._set_operation(node)
+            case ToStream():
+                child = self.node(node.child)
+                if node.kind != "rstream" and differs(node.child):
+                    child = plans.Multiset("coalesce", (child,), child.schema)
+                instants = tuple(map(self.instants, self.facts.moves)) if node.kind == "rstream" else ()
+                return plans.ToStream(node.kind, child, child.schema, None, instants)
+            case _:
+                raise AssertionError(f"{type(node).__name__} is a leaf")
+
+    def _join(self, node: Join) -> plans.Node:
+        left, right = self.node(node.left), self.node(node.right)
+        keys = tuple((plain(one) or "", plain(other) or "") for one, other in node.equal)
+        schema = left.schema if node.kind in ("semi", "anti") else pa.schema([*left.schema, *right.schema])
+        return plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
+
+    def _set_operation(self, node: SetOperation) -> plans.Node:
+        sides = self.node(node.left), self.node(node.right)
+        schema = sides[0].schema
+        if node.kind == "union":
+            union = plans.UnionAll(sides, schema)
+            return union if node.all else plans.Multiset("distinct", (union,), schema)
+        if node.kind == "except":
+            return plans.Multiset("except all" if node.all else "except", sides, schema)
+        return plans.Multiset("intersect all" if node.all else "intersect", sides, schema)
+
+
+def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:
+    for step in steps:
+        columns = tuple((each.name, each.value.sql) for each in step.columns)
+        child = plans.Scalar(child, columns, step.where.sql if step.where else None, step.schema)
+    return child
+
+
+def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> tuple[plans.Call, ...]:
+    """The calls of an aggregate over columns, some of which have other names."""
+
+    def name(argument: Expression | None) -> str | None:
+        own = plain(argument) if argument else None
+        return names.get(own, own) if own is not None else None
+
+    return tuple(
+        plans.Call(each.function, name(each.argument), each.distinct, each.text, name(each.second), each.constant)
+        for each in node.calls
+    )
+
+
+def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
+    """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them. So are
+    those of which something cannot be computed, by the map side."""
+    let_through: Expression | None = None
+    made: list[Step] = []
+    for step in steps:
+        flag = let_through
+        if step.where is not None:
+            where = step.where if flag is None else _guarded(step.where, flag)
+            flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
+        if flag is None:
+            if step.only_chooses:
+                made.append(step)
+                continue
+            flag = Expression("true", pa.bool_(), frozenset(), "true")
+        columns = [
+            each if plain(each.value) else Column(each.name, _guarded(each.value, flag)) for each in step.columns
+        ]
+        made.append(Step((*columns, Column(_LET_THROUGH, flag))))
+        let_through = column(_LET_THROUGH, pa.bool_())
+    return made, _LET_THROUGH if let_through is not None else None
+
+
+def _guarded(value: Expression, flag: Expression) -> Expression:
+    sql = f"CASE WHEN (\n{flag.sql}\n) THEN (\n{value.sql}\n) END"
+    return replace(value, sql=sql, columns=value.columns | flag.columns, equality=None)
+
+
+def _has_global(node: plans.Node) -> bool:
+    """Whether some aggregate has a row also over nothing."""
+    own = isinstance(node, plans.Aggregate | plans.Shared) and not node.keys
+    return own or any(_has_global(child) for child in plans.children(node))

@@ -1,0 +1,1 @@
+"""Dead letters of a home: which are open, where they can go, how they are edited, replayed and dropped."""

@@ -1,0 +1,222 @@
+"""Verification: every file that a home trusts is read and checked, and each finding says what to do.
+
+| where | what is checked |
+|---|---|
+| `format` | its checksum, and that this version runs on that format |
+| `definitions/` | checksums, and that the newest one is there; shipped code against its name |
+| `commits/` | checksums, and that the newest manifest of each lane is there |
+| `state/`, `staged/` | the files that the newest manifests name: checksums of every piece |
+| `streams/` | declarations, producers, heads; logs without gaps; every segment and snapshot |
+| `tables/` | each store, by `hayase.tables` |
+| `views/`, `gates/`, `dead/` | checksums |
+
+Not trusted, and so not checked: `checkpoints/` and `exchange/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
+`heads/` (witnesses: one that cannot be read is as good as none), locks, `logs/`. A pipeline may run meanwhile: what it removes is
+not missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import HayaseError
+from hayase.core.stages import MAIN, OPERATIONS, query_of
+from hayase.engine.batch.gate import FileGate
+from hayase.engine.batch.offsets import check_positions
+from hayase.engine.batch.state import read_tuples, segments
+from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.definition.definitions import latest, latest_version, load
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs
+from hayase.engine.results import snapshots
+from hayase.streams import StreamLog
+from hayase.streams.home_format import check_home
+from hayase.streams.log_directory import LogDirectory
+from hayase.streams.producers import folded_in
+from hayase.streams.schema_evolution import kept_in
+from hayase.streams.sealed import read_sealed
+from hayase.streams.segments import open_segment
+
+__all__ = ["Finding", "verify"]
+
+_COPY = "put back a copy from a backup"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written: where, what, and what to do about it."""
+
+    path: str
+    problem: str
+    remedy: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def verify(home: Home, progress: Callable[[Path], None] = lambda path: None) -> Iterator[Finding]:
+    """All findings, one after the other; `progress` is told which place is looked at."""
+    try:
+        check_home(home.path)
+    except HayaseError as error:
+        yield _finding(home.path / "format", error)
+        return
+    for where, check in _CHECKS:
+        progress(home.path / where)
+        yield from check(home)
+
+
+def _finding(path: Path, error: Exception) -> Finding:
+    """What an error says, which ends with what to do."""
+    problem, _, remedy = str(error).partition("; ")
+    return Finding(str(path), problem, remedy or _COPY)
+
+
+def _found(path: Path, work: Callable[..., object], *arguments: Any) -> Iterator[Finding]:
+    """What some work on a file comes upon. A file that is gone by now was removed by those at work."""
+    try:
+        work(*arguments)
+    except FileNotFoundError:
+        return
+    except (HayaseError, OSError, ValueError) as error:
+        yield _finding(path, error)
+
+
+def _names(directory: Path, pattern: str) -> list[Path]:
+    return sorted(directory.glob(pattern))
+
+
+# ---------------------------------------------------------------------------------------------------- what there is
+def _definitions(home: Home) -> Iterator[Finding]:
+    newest = list(_found(home.definitions, latest, home))
+    yield from newest
+    for path in _names(home.definitions, "[0-9]*.json"):
+        version = int(path.stem)
+        if version == latest_version(home) and newest:
+            continue
+        for finding in _found(path, load, home, version):
+            yield Finding(finding.path, finding.problem, f"{_COPY}; only `hayase ops rollback` needs it")
+
+
+def _code(home: Home) -> Iterator[Finding]:
+    from hayase.operations.shipped_code import check_shipped
+
+    for path in _names(home.code(""), "*"):
+        if path.is_dir() and not path.name.endswith(".tmp"):
+            yield from _found(path, check_shipped, path)
+
+
+def _manifests(home: Home) -> Iterator[Finding]:
+    for lane in (MAIN, OPERATIONS):
+        commits = Commits(home, lane)
+        for finding in _found(commits.directory, commits.latest):
+            yield finding
+            break
+        else:
+            yield from _promises(home, commits)
+        newest = max(commits.versions(), default=0)
+        for version in commits.versions():
+            if version != newest:
+                path = commits.path_of(version)
+                for finding in _found(path, commits.load, version):
+                    yield Finding(finding.path, finding.problem, "delete it: only the newest one is needed")
+
+
+def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
+    """What the newest manifest of a lane relies on: state files, and logs that are as long as stages have read them."""
+    manifest = commits.latest()
+    directory = home.state(commits.lane)
+    for identity, buckets in manifest.states.items():
+        stage = query_of(identity.rpartition(".")[0])
+        for refs in buckets.values():
+            for ref in segments(refs):
+                found = _found(directory / ref.file, read_tuples, directory, ref, stage)
+                yield from _unless_gone_on(commits, manifest, found)
+    version = manifest.offset.definition
+    if version:
+        try:
+            definition = load(home, version).of_lane(commits.lane)
+        except HayaseError:  # found among the definitions
+            return
+        found = _found(home.path / "streams", check_positions, manifest.offset, Logs(home, definition))
+        yield from _unless_gone_on(commits, manifest, found)
+
+
+def _unless_gone_on(commits: Commits, manifest: Manifest, found: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings, unless the lane has gone on meanwhile, and removed what its last manifest needed."""
+    for finding in found:
+        if commits.latest().version == manifest.version:
+            yield finding
+
+
+def _streams(home: Home) -> Iterator[Finding]:
+    for path in _names(home.path / "streams", "*"):
+        if path.is_dir():
+            yield from _stream(home, path)
+
+
+def _stream(home: Home, path: Path) -> Iterator[Finding]:
+    name = path.name
+    wrong = list(_found(path / "stream.json", kept_in, path))
+    yield from wrong
+    directory = LogDirectory(path, name)
+    broken = list(_found(path, directory.listing))
+    yield from broken
+    if broken or wrong:
+        return
+    listing = directory.listing()
+    yield from _found(path / "producers.json", folded_in, path, name, listing)
+    for entry in listing.index.entries:
+        yield from _found(path / entry.name, open_segment, path / entry.name, name)
+    kept = kept_in(path)
+    if kept is not None and kept.declaration.lifetimes:
+        log = StreamLog(home.path, kept.declaration)
+        for each in snapshots.snapshots(log, listing.index):
+            file = path / snapshots.DIRECTORY / each.name
+            yield from _found(file, _read_snapshot, log, each)
+        yield from _found(path / snapshots.DIRECTORY, snapshots.check, log, listing.index)
+
+
+def _read_snapshot(log: StreamLog, snapshot: snapshots.Snapshot) -> None:
+    for _ in snapshots.rows_in(log, snapshot):
+        pass
+
+
+def _small_files(home: Home) -> Iterator[Finding]:
+    for path in _names(home.path / "views", "*.json"):
+        yield from _found(
+            path, read_sealed, path, "place of a view", f"{_COPY}, or delete it: then the view gets all records again"
+        )
+    for path in _names(home.path / "gates", "*.json"):
+        if path.stem in (MAIN, OPERATIONS):
+            yield from _found(path, FileGate(path).grants)
+    for path in _names(home.path / "dead", "appending.json"):
+        remedy = f"{_COPY}, or remove it: then records that were being appended may be so twice"
+        yield from _found(path, read_sealed, path, "replay", remedy)
+
+
+def _tables(home: Home) -> Iterator[Finding]:
+    from hayase.tables.stores import verify as verify_store
+
+    with contextlib.suppress(HayaseError):  # a definition that cannot be read is found among the definitions
+        definition = latest(home)
+        outputs = [each.output for each in definition.records] if definition is not None else []
+        for table in outputs:
+            if isinstance(table, TableDeclaration):
+                for found in verify_store(home.table(table.name)):
+                    yield _finding(found.path, HayaseError(found.message))
+
+
+_CHECKS: tuple[tuple[str, Callable[[Home], Iterator[Finding]]], ...] = (
+    ("definitions", _definitions),
+    ("definitions/code", _code),
+    ("commits", _manifests),
+    ("streams", _streams),
+    ("tables", _tables),
+    ("views", _small_files),
+)

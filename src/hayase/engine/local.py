@@ -1,0 +1,164 @@
+"""A lane without Spark: the same plans, map sides, kernels and commits in this process.
+
+For tests, doctests and files. Its results equal the lane's on Spark, record for record. Of a batch that is worth it, the
+map sides go side by side in threads, and then the buckets: what takes time there runs without Python's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from hayase.core.stages import MAIN
+from hayase.engine.batch.gate import FileGate, Gate
+from hayase.engine.batch.map_side import blob_rows, header_rows, map_task
+from hayase.engine.batch.offsets import Batch, Range, advance, ranges
+from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
+from hayase.engine.commit.ledger import Ledger, together
+from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.commit.tables import Tables
+from hayase.engine.definition.definitions import latest, latest_version, load
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs, settled_end
+
+__all__ = ["InProcess"]
+
+THREADED = 20_000
+"""Records of a batch from which on threads are worth it."""
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+
+class InProcess:
+    """Runs a home's newest definition, batch by batch, the lanes in turn. The caller holds the home's lock."""
+
+    def __init__(
+        self,
+        home: Home,
+        now: Callable[[], int],
+        gate: Gate | None = None,
+        tasks: int | None = None,
+        at_once: bool = True,
+    ):
+        self._home, self._ledger = home, Ledger(home)
+        self._lane = partial(_Lane, now=now, gate=gate, tasks=tasks or os.cpu_count() or 1, at_once=at_once)
+        self._lanes: dict[str, _Lane] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have the lanes that the newest definition needs."""
+        definition = latest(self._home)
+        for lane in definition.lanes if definition is not None else (MAIN,):
+            if lane not in self._lanes:
+                self._lanes[lane] = self._lane(self._home, self._ledger.of(lane))
+
+    def step(self) -> bool:
+        """Run one batch of each lane; False when there was nothing to do. After one that failed, go on from what is on
+        disk."""
+        self._begin()
+        moved = [each.step() for each in self._lanes.values()]  # each has its turn
+        return any(moved)
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was committed last, in all lanes."""
+        return together(self._home, {lane: each.manifest for lane, each in self._lanes.items()})
+
+    @property
+    def commits(self) -> Commits:
+        """The commits of the main lane."""
+        return self._ledger.of(MAIN)
+
+    def run_until_idle(self) -> Manifest:
+        """Run batches until there is nothing left to do."""
+        while self.step():
+            pass
+        return self.manifest
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, which this runner has open."""
+        return self._ledger.tables
+
+    def close(self) -> None:
+        """Let go of the tables; the runner can go on all the same."""
+        self._ledger.close()
+
+
+class _Lane:
+    """One lane."""
+
+    def __init__(
+        self, home: Home, commits: Commits, now: Callable[[], int], gate: Gate | None, tasks: int, at_once: bool
+    ):
+        self._home, self._commits, self._now, self._at_once = home, commits, now, at_once
+        self._tasks = tasks
+        self._pool: ThreadPoolExecutor | None = None
+        self._gate = gate or _opened(FileGate(home.gate(commits.lane)))
+        self._epoch = f"inprocess-{uuid.uuid4().hex}"
+        self.manifest = commits.recover()
+        self._failed = False
+
+    def step(self) -> bool:
+        """Run one batch; False when there was nothing to do. After one that failed, go on from what is on disk."""
+        if self._failed:
+            self.manifest = self._commits.recover()
+        self._failed = True
+        moved = self._step(self.manifest)
+        self._failed = False
+        return moved
+
+    def _step(self, base: Manifest) -> bool:
+        definition = load(self._home, latest_version(self._home)).of_lane(self._commits.lane)
+        logs = Logs(self._home, definition)
+        now = self._now()
+        grants = replace(self._gate.grants(), at_once=self._at_once)
+        end = advance(base.offset, definition, logs, grants, now, settled_end=settled_end(self._home))
+        if end == base.offset:
+            return False
+        batch = Batch(base.offset, end)
+        tasks = ranges(base.offset, end, self._tasks)
+        threaded = sum(len(each) for some in tasks for each in some) >= THREADED
+
+        def mapped(numbered: tuple[int, tuple[Range, ...]]) -> list[pa.RecordBatch]:
+            return list(map_task(definition, logs, batch, numbered[1], numbered[0], now))
+
+        made = self._each(mapped, list(enumerate(tasks)), threaded)
+        blobs = [header_rows(batch, definition.buckets), *(blob for some in made for blob in some)]
+        task = Task(self._home, self._commits.lane, base.version + 1, self._epoch, base.states, now)
+
+        def reduced(bucket: tuple[int, list[dict[str, Any]]]) -> Report:
+            return reduce_bucket(task, bucket[0], definition, bucket[1])
+
+        reports = self._each(reduced, list(_by_bucket(blobs, definition.buckets)), threaded)
+        self.manifest = self._commits.commit(base, self._epoch, base.batch + 1, reports, now)
+        return True
+
+    def _each(self, work: Callable[[_T], _U], items: list[_T], threaded: bool) -> list[_U]:
+        """What comes of each item, in their order."""
+        if not threaded or len(items) < 2:
+            return [work(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._tasks, "lane")
+        running = [self._pool.submit(work, item) for item in items]
+        wait(running)  # also for those beside one that failed: nobody writes any more when that is told
+        return [each.result() for each in running]
+
+
+def _opened(gate: FileGate) -> FileGate:
+    """A gate without the orders of a run that has ended."""
+    gate.clear()
+    return gate
+
+
+def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, Any]]]]:
+    rows = [row for batch in blobs for row in blob_rows(batch)]
+    for bucket in range(buckets):
+        yield bucket, [row for row in rows if row["bucket"] == bucket]

@@ -1,0 +1,190 @@
+"""Views: functions in the pipeline's own process that are given results as they are committed.
+
+A view gets the records of a stream in the order of its log, each at least once: how far it is stands in
+`<home>/views/<stream>.<function>.json`, and is written after the call. Records for which it raises go to the dead letters,
+and it goes on behind them. One thread calls all views of a pipeline, so that none of them needs a lock.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, UnknownName
+from hayase.engine.home import Home, writing
+from hayase.streams import StreamLog
+from hayase.streams.dead_letters import DEAD, VIEW, dead_table
+from hayase.streams.durable import make_directory, write_atomic
+from hayase.streams.records import row_texts
+from hayase.streams.sealed import read_sealed, seal
+
+__all__ = ["MOST_RECORDS", "View", "Views", "added"]
+
+_KIND = "place of a view"
+
+MOST_RECORDS = 1000
+"""Records that a view is given at once."""
+LOOK = 1.0
+"""Seconds after which the thread looks for records that nobody told it of, such as those of declared streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A function that is given the records of a stream, as a list of dicts."""
+
+    stream: str
+    function: Callable[[list[dict[str, Any]]], object]
+
+    @property
+    def name(self) -> str:
+        """What tells it from other views of the stream: the name of its function."""
+        name = getattr(self.function, "__name__", None) or type(self.function).__name__
+        return re.sub(r"\W", "_", name)
+
+
+def added(views: Sequence[View], view: View) -> tuple[View, ...]:
+    """The views with one more, whose place must not be another's."""
+    if any((each.stream, each.name) == (view.stream, view.name) for each in views):
+        raise DeclarationError(
+            f'there is a view "{view.name}" of "{view.stream}" already', "give the function another name"
+        )
+    return (*views, view)
+
+
+class Views:
+    """Calls views, in a thread of its own, as long as this is entered. On leaving, all that is committed has been given,
+    unless there was an error; one of the thread itself is raised then."""
+
+    def __init__(self, home: Home, views: Sequence[View], now: Callable[[], int]) -> None:
+        self._home, self._now = home, now
+        self._views = [_Reader(home, each) for each in views]
+        self._wake, self._done, self._stop = threading.Event(), threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def committed(self, *_: object) -> None:
+        """Say that there may be new results."""
+        self._wake.set()
+
+    def __enter__(self) -> Views:
+        if self._views:
+            self._thread = threading.Thread(target=self._rounds, name="views", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            return
+        if error is not None:
+            self._stop.set()
+        self._done.set()
+        self._wake.set()
+        self._thread.join()
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _rounds(self) -> None:
+        try:
+            while not self._stop.is_set():
+                last = self._done.is_set()  # asked first: what was committed before it was said is given
+                self._wake.clear()
+                for each in self._views:
+                    each.catch_up(self._now, self._stop.is_set)
+                if last:
+                    return
+                self._wake.wait(LOOK)
+        except BaseException as error:
+            self._error = error
+
+
+class _Reader:
+    """A view, and how far it is."""
+
+    def __init__(self, home: Home, view: View) -> None:
+        self._home, self._view = home, view
+        self._path = home.path / "views" / f"{view.stream}.{view.name}.json"
+        self._next: int | None = None
+
+    def catch_up(self, now: Callable[[], int], stopped: Callable[[], bool]) -> None:
+        """Give the view what is there behind its place."""
+        try:
+            log = StreamLog.open(self._home.path, self._view.stream)
+        except UnknownName:  # its stage has not begun
+            return
+        for first, rows in self._pieces(log):
+            if stopped():
+                return
+            self._give(rows, first, now)
+            self._keep(first + rows.num_rows)
+
+    def _pieces(self, log: StreamLog) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Records in portions, each with the offset of its first."""
+        index = log.index()
+        at = max(self._place(), index.start)
+        while at < index.next:
+            try:
+                for piece in log.read(at, index.next):
+                    for first in range(0, piece.rows.num_rows, MOST_RECORDS):
+                        yield piece.first + first, log.declaration.shown(piece.rows.slice(first, MOST_RECORDS))
+                    at = piece.first + piece.rows.num_rows
+            except OffsetGone:  # removed by retention, or begun anew
+                at = max(self._place(), log.index().start)
+
+    def _give(self, rows: pa.RecordBatch, first: int, now: Callable[[], int]) -> None:
+        try:
+            self._view.function(rows.to_pylist())
+        except BaseException as error:  # also SystemExit: a view does not end the pipeline
+            name, count = self._view.stream, rows.num_rows
+            letters = dead_table(
+                stage=f"{VIEW}{name}",
+                version=None,
+                stream=name,
+                offsets=list(range(first, first + count)),
+                records=row_texts(pa.Table.from_batches([rows])),
+                reasons=[f'view "{self._view.name}" raised {_told(error)}'] * count,
+                attempts=1,
+                now=now(),
+            )
+            producer = f"view/{name}.{self._view.name}"
+            StreamLog.ensure(self._home.path, DEAD).append(
+                letters, now=now(), producer=producer, sequence=first + count
+            )
+
+    def _place(self) -> int:
+        if self._next is None:
+            self._next = _kept(self._path)
+        return self._next
+
+    def _keep(self, after: int) -> None:
+        with writing(f"the place of a view, {self._path}"):
+            make_directory(self._path.parent)
+            write_atomic(self._path, seal(_KIND, orjson.dumps({"next": after})))
+        self._next = after
+
+
+def _told(error: BaseException) -> str:
+    """An error: what it says, then the traceback from the view on."""
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    lines = traceback.format_exception(type(error), error, trace)
+    return f"{type(error).__name__}: {error}\n{''.join(lines).rstrip()}"
+
+
+def _kept(path: Path) -> int:
+    remedy = "put back a copy, or delete it: then the view gets all records again"
+    try:
+        return int(orjson.loads(read_sealed(path, _KIND, remedy))["next"])
+    except FileNotFoundError:
+        return 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedState(f"the place of a view, {path}, cannot be read: {error}; {remedy}") from error

@@ -1,0 +1,1 @@
+"""Lanes on Spark: the session, its Python processes, the lane's source, `format("hayase")`. Only this package imports pyspark."""

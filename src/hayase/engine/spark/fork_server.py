@@ -1,0 +1,331 @@
+"""The process that serves Python interpreters to Spark: it has imported what they need, and forks a child for each.
+
+    python -P -m hayase.engine.spark.fork_server DESCRIPTOR-OF-A-LISTENING-SOCKET
+
+Spark starts an interpreter for every planning function of a Python data source and gives it ten seconds to import PySpark and
+connect back, which is a constant in Spark. Forking one that has everything imported takes milliseconds instead, also on a
+busy machine. Requests come from `hayase.engine.spark.interpreter_launcher`, over a socket that only this user can open; those that
+come before everything is imported wait.
+
+It lives as long as the process that started it: the end of its standard input, or another parent, is the sign to end its
+children and itself. It runs no threads, so that every fork is whole, and serves nobody if a library has started one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import resource
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from hayase.engine.spark.interpreter_launcher import TAKEN
+
+__all__ = ["READY", "ForkServer", "Request"]
+
+READY = b"ready\n"
+"""What is written to the standard output when requests are taken."""
+PLANNING = (
+    "hayase.engine.spark.stream_source",
+    "hayase.engine.spark.lane_source",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.worker",
+)
+"""Modules that Spark runs, or imports in a process forked from its daemon."""
+NAMES = {
+    "hayase.engine.spark.worker_daemon": "hayase-workers",
+    "pyspark.sql.streaming.python_streaming_source_runner": "hayase-planner",
+}
+"""What `ps` and `top` call a child, by the module that it runs; a forked process keeps the command line of its parent."""
+MOST_BYTES = 16 * 2**20
+"""Length of a request, at most: arguments and environment."""
+LOOK = 1.0
+"""Seconds between two looks at whether the parent is still there."""
+GRACE = 5.0
+"""Seconds that children have to end before they are killed, once the server ends."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an interpreter is to do: a module with its arguments, in a folder, with an environment."""
+
+    folder: bytes
+    module: str
+    arguments: tuple[str, ...]
+    environment: dict[bytes, bytes]
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> Request:
+        """Read what a launcher sends.
+
+        >>> Request.from_bytes(b"2\\0/tmp\\0mod\\0arg\\0A=1=2").environment
+        {b'A': b'1=2'}
+        """
+        count, folder, *words = text.split(b"\0")
+        module, *arguments = (os.fsdecode(word) for word in words[: int(count)])
+        pairs = (word.partition(b"=") for word in words[int(count) :])
+        return cls(folder, module, tuple(arguments), {key: value for key, _, value in pairs})
+
+
+@dataclass(slots=True)
+class _Link:
+    """The connection to a launcher: what it has sent so far, and the child that was forked for it."""
+
+    socket: socket.socket
+    received: bytearray = field(default_factory=bytearray)
+    streams: list[int] = field(default_factory=list)
+    child: int = 0
+
+    def receive(self) -> bool:
+        """Take what has come; False at the end of the connection."""
+        data, passed, _, _ = socket.recv_fds(self.socket, 65_536, 3)
+        self.streams.extend(passed)
+        self.received += data
+        return bool(data)
+
+    def request(self) -> Request | None:
+        """The request, once all of it is there."""
+        length = int.from_bytes(self.received[:8], "big")
+        if len(self.received) >= 8 and length > MOST_BYTES:
+            raise ValueError(f"a request of {length:,} bytes")
+        whole = len(self.received) >= 8 + length and len(self.received) > 8
+        return Request.from_bytes(bytes(self.received[8 : 8 + length])) if whole else None
+
+    def close(self) -> None:
+        for each in self.streams:
+            os.close(each)
+        self.streams.clear()
+        self.socket.close()
+
+
+class ForkServer:
+    """Takes requests at a socket and runs each in a forked child, until its parent is gone."""
+
+    def __init__(self, listener: socket.socket, parent: int):
+        self._listener, self._parent, self._own = listener, parent, os.getpid()
+        self._template = [each for each in sys.path if each not in _from_environment(os.environb)]
+        self._hash_seed = os.environb.get(b"PYTHONHASHSEED")
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._children: dict[int, _Link] = {}
+        self._links: set[int] = set()
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._woken, waking = socket.socketpair()
+        self._woken.setblocking(False)
+        waking.setblocking(False)
+        self._waking = waking
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # so that the wake-up descriptor hears of it
+        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        self._selector.register(0, selectors.EVENT_READ, "parent")
+        self._selector.register(self._woken, selectors.EVENT_READ, "child")
+        self._selector.register(self._listener, selectors.EVENT_READ, "listener")
+
+    def run(self) -> None:
+        """Serve until the parent is gone."""
+        while os.getppid() == self._parent:
+            for key, _ in self._selector.select(LOOK):
+                if key.data == "parent":
+                    if not os.read(0, 1):
+                        return
+                elif key.data == "child":
+                    self._woken.recv(4096)
+                elif key.data == "listener":
+                    self._accept()
+                else:
+                    self._hear(key.data)
+            self._reap()
+
+    def end(self) -> None:
+        """End the children: those that do not follow a request to end are killed."""
+        until = time.monotonic() + GRACE
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self._children:
+                os.kill(child, number)
+            while self._children and (number == signal.SIGKILL or time.monotonic() < until):
+                self._reap()
+                time.sleep(0.01)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # who came is gone, or there are no descriptors left for now
+            return
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, user, _ = struct.unpack("3i", credentials)
+        if user != os.getuid():
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
+
+    def _hear(self, link: _Link) -> None:
+        """A launcher has sent something: a part of its request, a signal for its child, or it is gone."""
+        try:
+            if link.child:
+                self._forward(link)
+            elif not link.receive():
+                self._drop(link)
+            elif (request := link.request()) is not None:
+                self._fork(link, request)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, ValueError):
+            self._drop(link)
+
+    def _forward(self, link: _Link) -> None:
+        """Pass signals on. A launcher that is gone takes its child with it."""
+        try:
+            numbers = link.socket.recv(64)
+        except ConnectionError:
+            numbers = b""
+        for number in numbers or (signal.SIGKILL,):
+            os.kill(link.child, number)
+        if not numbers:
+            self._selector.unregister(link.socket)
+
+    def _drop(self, link: _Link) -> None:
+        self._selector.unregister(link.socket)
+        link.close()
+
+    def _fork(self, link: _Link, request: Request) -> None:
+        """Fork the child of a launcher. The hash seed is fixed when an interpreter starts, so another one is refused."""
+        if len(link.streams) != 3 or request.environment.get(b"PYTHONHASHSEED") != self._hash_seed:
+            self._drop(link)
+            return
+        child = os.fork()
+        if child == 0:
+            self._become(link, request)
+        link.child = child
+        self._children[child] = link
+        for each in link.streams:
+            os.close(each)
+        link.streams.clear()
+        link.socket.send(TAKEN)
+
+    def _reap(self) -> None:
+        """Tell the launchers of children that have ended."""
+        while self._children:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            link = self._children.pop(child)
+            try:
+                link.socket.send(status.to_bytes(4, "big"))
+                self._selector.unregister(link.socket)
+            except (OSError, KeyError):  # the launcher is gone, or was found to be
+                pass
+            link.close()
+
+    def _become(self, link: _Link, request: Request) -> None:
+        """In the child: run the module like an interpreter that was started for it. Never returns."""
+        status = 1
+        try:
+            self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != self._own:
+                os._exit(1)
+            self._libc.prctl(_PR_SET_NAME, NAMES.get(request.module, "hayase-python").encode(), 0, 0, 0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            for number, stream in enumerate(link.streams):
+                os.dup2(stream, number)
+            self._close()
+            link.close()
+            status = self._run_module(request)
+        except SystemExit as exit_:
+            status = _status_of(exit_)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            for each in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    each.flush()
+            os._exit(status)
+
+    def _run_module(self, request: Request) -> int:
+        os.chdir(request.folder)
+        os.environ.clear()
+        os.environb.update(request.environment)
+        folder = os.fsdecode(request.folder)
+        sys.path[:] = [folder, *_from_environment(request.environment), *self._template]
+        sys.argv[:] = [request.module, *request.arguments]
+        sys.modules.pop(request.module, None)  # what runs is `__main__`; imported twice it would be two
+        runpy.run_module(request.module, run_name="__main__", alter_sys=True)
+        return 0
+
+    def _close(self) -> None:
+        """Close what belongs to the server; in a child, without telling the kernel's poll set that the server shares."""
+        for link in self._children.values():
+            link.socket.close()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Link):
+                key.data.socket.close()
+        self._selector.close()
+        for each in (self._listener, self._woken, self._waking):
+            each.close()
+
+
+def _from_environment(environment: os._Environ[bytes] | dict[bytes, bytes]) -> list[str]:
+    """The folders that `PYTHONPATH` names."""
+    return [os.fsdecode(each) for each in environment.get(b"PYTHONPATH", b"").split(b":") if each]
+
+
+def _status_of(exit_: SystemExit) -> int:
+    """The exit status that an interpreter gives for `sys.exit(...)`."""
+    if exit_.code is None:
+        return 0
+    if isinstance(exit_.code, int):
+        return exit_.code & 0xFF
+    sys.stderr.write(f"{exit_.code}\n")
+    return 1
+
+
+def main() -> None:
+    """Import everything, say so, and serve."""
+    parent, listener = os.getppid(), socket.socket(fileno=int(sys.argv[1]))
+    from hayase.engine.spark.worker_daemon import NEEDED
+    from hayase.lifetimes.kernel import compile_ahead
+
+    for name in (*NEEDED, *PLANNING):
+        import_module(name)
+    compile_ahead()
+    threads = [each.joinpath("comm").read_text().strip() for each in Path("/proc/self/task").iterdir()]
+    if len(threads) > 1:
+        sys.exit(f"the fork server does not serve, since libraries have started threads: {', '.join(threads)}")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as a JVM does for itself and its children
+    gc.collect()
+    gc.freeze()  # what all children share is never garbage
+    server = ForkServer(listener, parent)
+    os.write(1, READY)
+    os.dup2(2, 1)
+    try:
+        server.run()
+    finally:
+        server.end()
+        os._exit(0)  # libraries that are taken down in order complain, and nobody waits for that
+
+
+if __name__ == "__main__":
+    main()

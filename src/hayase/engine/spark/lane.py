@@ -1,0 +1,247 @@
+"""A lane on Spark: many stages, one Structured Streaming query whose plan never changes.
+
+    source.read() = map side ──Arrow blobs per bucket──▶ repartitionById ──▶ mapInArrow = reduce side ──reports──▶ commit
+
+The source plans batches in a process of its own, its tasks and the reduce side run in Python workers, the commit in the
+pipeline's process. What they do is in `positions`, `mapping`, `reducing` and `manifests`; here is only the wiring.
+Every start of a lane is an *epoch* with a checkpoint of its own: where to go on is what the newest manifest says, and
+nothing else, so a batch that was planned and never committed leaves no trace.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from hayase.core.clock import now_us
+from hayase.core.errors import LaneFailed
+from hayase.engine.batch import exchange
+from hayase.engine.batch.gate import FileGate, Grants
+from hayase.engine.batch.map_side import blob_rows
+from hayase.engine.batch.offsets import Batch, advance, waits_until
+from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
+from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition.definitions import definition_of, latest_version
+from hayase.engine.home import Home
+from hayase.engine.logs import Logs, settled_end
+from hayase.engine.spark.failures import failure_of
+from hayase.engine.spark.lane_source import POLL
+from hayase.engine.spark.restarts import Restarts
+from hayase.engine.spark.session import is_warm, task_slots
+
+__all__ = ["Lane"]
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """The reduce side as Spark calls it: the blobs of one bucket in, one report out."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shuffled = [row for batch in batches for row in blob_rows(batch)]
+        rows = exchange.taken_in(shuffled, self.task.home.exchange(self.task.lane))
+        if not rows:
+            return
+        header = next(each["blob"] for each in rows if each["kind"] == "header")
+        definition = definition_of(self.task.home, Batch.from_blob(header.as_py()).end.definition)
+        definition = definition.of_lane(self.task.lane)
+        report = reduce_bucket(self.task, rows[0]["bucket"], definition, rows)
+        yield pa.RecordBatch.from_pydict({"report": [report.as_json().decode()]})
+
+
+class Lane:
+    """One running lane. The caller holds the home's lock, and is the only one to commit.
+
+    `on_commit` is called when a batch is committed, `before_change` before one is that takes up another definition; by then
+    the lane has `arrived` there, and no task of it is at work under an older one.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        home: Home,
+        lane: str,
+        *,
+        commits: Commits,
+        awake: bool = False,
+        on_commit: Callable[[], None] = lambda: None,
+        before_change: Callable[[int], None] = lambda version: None,
+    ):
+        self._session, self._home, self._lane = session, home, lane
+        self._gate = FileGate(home.gate(lane))
+        self._at_once = not awake
+        self._gate.set(Grants(at_once=self._at_once))
+        self._commits = commits
+        self._on_commit, self._before_change = on_commit, before_change
+        self._slots, self._awake = task_slots(session), awake
+        self._restarts, self._restart_at = Restarts(), math.inf
+        self._query: StreamingQuery | None = None
+        self.trouble: str | None = None
+        self.has_committed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Go on from the newest manifest; if Spark does not get it started, that is tried again after a pause."""
+        self._restart_at = math.inf
+        self.manifest = self._commits.take_up(self._commits.recover(), now_us())
+        self.arrived = self.manifest.offset.definition
+        exchange.clear(self._home.exchange(self._lane))
+        self._tell_gate()
+        self._epoch = uuid.uuid4().hex
+        self._started = now_us()
+        try:
+            self._query = self._start()
+        except (Py4JJavaError, PySparkException) as error:
+            self._fail(error)
+
+    def _start(self) -> StreamingQuery:
+        checkpoints = self._home.checkpoints(self._lane)
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        session = self._session
+        blobs = (
+            session.readStream.format("hayase_lane")
+            .option("home", str(self._home.path))
+            .option("lane", self._lane)
+            .option("slots", self._slots)
+            .option("awake", str(self._awake).lower())
+            .option("initial", orjson.dumps(self.manifest.offset.as_json()).decode())
+            .load()
+        )
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", self._lane)
+        return (
+            blobs.writeStream.foreachBatch(self._run_batch)
+            .queryName(f"hayase-{self._lane}")
+            .option("checkpointLocation", str(checkpoints / self._epoch))
+            .start()
+        )
+
+    def _run_batch(self, blobs: DataFrame, batch: int) -> None:
+        base = self.manifest
+        if base.epoch == self._epoch and batch <= base.batch:  # committed, though Spark did not get to note it
+            return
+        began = time.perf_counter()
+        task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
+        buckets = definition_of(self._home, latest_version(self._home)).buckets
+        rows = blobs.repartitionById(buckets, "bucket").mapInArrow(Reducer(task), "report string").collect()
+        reports = [Report.from_json(row.report) for row in rows]
+        took = time.perf_counter() - began
+        planned = reports[0].batch.end
+        if planned.definition != base.offset.definition:
+            self.arrived = planned.definition
+            self._before_change(planned.definition)
+        self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
+        self.trouble, self.has_committed = None, True
+        self._restarts.worked()
+        self._tell_gate()
+        exchange.clear(self._home.exchange(self._lane))
+        if self.manifest.version % 64 == 0:
+            self._commits.sweep(self.manifest)
+        self._on_commit()
+
+    def is_idle(self) -> bool:
+        """Whether everything that is in the logs now has been committed."""
+        definition = definition_of(self._home, latest_version(self._home)).of_lane(self._lane)
+        offset, logs = self.manifest.offset, Logs(self._home, definition)
+        # at the time of the start: a silent stream's clock goes on with the wall clock and would never be caught up with
+        end = advance(
+            offset, definition, logs, Grants(at_once=True), self._started, settled_end=settled_end(self._home)
+        )
+        return end == offset
+
+    def waiting(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """By stage and stream, the position and the end of each queue from which records could be taken now."""
+        offset = self.manifest.offset
+        if not offset.definition:
+            return {}
+        definition = definition_of(self._home, offset.definition).of_lane(self._lane)
+        logs = Logs(self._home, definition)
+        halted = waits_until(offset, definition, logs, self._at_once, now_us())
+        ends = logs.ends({stream for inputs in offset.positions.values() for stream in inputs})
+        return {
+            (stage, stream): (each.at, ends[stream])
+            for stage, inputs in offset.positions.items()
+            for stream, each in inputs.items()
+            if stage not in halted and each.at < ends.get(stream, 0)
+        }
+
+    def _tell_gate(self) -> None:
+        """Tell the process that plans what the batches have cost so far, and how many tasks can run at once."""
+        self._gate.tell(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
+
+    def count_slots(self) -> None:
+        """See whether executors have come or gone."""
+        slots = task_slots(self._session)
+        if slots != self._slots:
+            self._slots = slots
+            self._tell_gate()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has not ended."""
+        return self._query is not None and bool(self._query.isActive)
+
+    def check(self) -> None:
+        """Raise what ended the query, if something did. One that ended because a process was lost, or did not start in time as
+        happens on a busy machine, is started again after a pause; `trouble` says why until the next commit."""
+        if time.monotonic() >= self._restart_at:
+            self._begin()
+        if self._restart_at < math.inf or self._query is None or self._query.isActive:
+            return
+        error = self._query.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Have the lane started again, if that can help; else raise the reason."""
+        failure, moment = failure_of(str(error), self._home.spark_log), time.monotonic()
+        slow = failure.again == "slow" and is_warm()  # else it may be that Python cannot start here at all
+        if failure.again == "never" or not self._restarts.allow(moment, free=slow):
+            raise LaneFailed(f"lane {self._lane} failed: {failure}") from error
+        self.trouble = f"lane {self._lane} is started again: {failure.cause}"
+        logging.getLogger(__name__).warning(self.trouble)
+        self._restart_at = moment + self._restarts.pause()
+
+    def drain(self, patience: float = 600.0) -> None:
+        """Let the running batch finish, begin no other, and stop."""
+        if self.is_active:
+            self._gate.set(Grants(open=False, at_once=self._at_once))
+            until = time.monotonic() + patience
+            quiet_since: float | None = None
+            while self.is_active and time.monotonic() < until:
+                if self._in_flight():  # one that was planned just before the gate closed may still show
+                    quiet_since = None
+                elif quiet_since is None:
+                    quiet_since = time.monotonic()
+                elif time.monotonic() >= quiet_since + 2 * POLL:
+                    break
+                time.sleep(0.01)
+        self.stop()
+        self._gate.clear()
+
+    def _in_flight(self) -> bool:
+        """Whether Spark has planned a batch that is not through yet, by its own two logs."""
+        root = self._home.checkpoints(self._lane) / self._epoch
+        planned, through = (
+            max((int(path.name) for path in (root / name).glob("*") if path.name.isdigit()), default=-1)
+            for name in ("offsets", "commits")
+        )
+        return planned > through
+
+    def stop(self) -> None:
+        """Stop now; what was not committed will be done again."""
+        self._restart_at = math.inf
+        if self._query is not None:
+            self._query.stop()

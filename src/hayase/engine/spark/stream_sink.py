@@ -1,0 +1,228 @@
+"""Writing Spark rows into a stream: tasks stage durable segments, one place on the driver publishes them.
+
+A record that does not fit (no time, too far ahead, ...) goes to the dead letters, as in an append. Rows keep the order
+of their partitions. What is guaranteed:
+
+- **Streaming**: exactly once per query. The commit point of a batch is one file, `committed.json`, renamed atomically
+  in the staging folder of (stream, query); publishing what it names follows from it and can be repeated. A batch that
+  Spark runs or commits again, in whatever partitioning, adds nothing. The query is known by its id, which Spark keeps
+  in the checkpoint: with a new checkpoint it is another query, and writes everything it reads.
+- **Batch**: nothing if a task fails. If the driver is killed or the disk fails while segments are being published,
+  those already published stay, whole. A write that is repeated adds its rows again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from hayase.core.clock import now_us
+from hayase.core.errors import HayaseError, StreamError, StreamFinished
+from hayase.streams import StreamLog, durable
+from hayase.streams.dead_letters import APPEND, DEAD, dead_table
+from hayase.streams.records import check_columns, conform
+from hayase.streams.schema_evolution import kept_in
+from hayase.streams.sealed import read_sealed, seal
+
+__all__ = ["BatchWriter", "StreamWriter"]
+
+_SEGMENT_BYTES = 64 * 2**20
+_SEGMENT_ROWS = 1_000_000
+_FORGOTTEN = 7 * 86_400
+"""Seconds after which the folder of a batch write that nobody touched is taken for that of a driver that died."""
+_QUERY = "sql.streaming.queryId"
+"""The local property of tasks in which Spark says which query they work for."""
+_COMMITTED, _LOCK = "committed.json", "lock"
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """The files that a task left in a folder, in order: dead letters and records."""
+
+    folder: Path
+    letters: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The stream that is written; picklable, and opens the log where it is used."""
+
+    home: Path
+    stream: str
+    columns: Sequence[str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        log = self.log()
+        kept = kept_in(log.path)
+        if kept is not None and kept.mark is not None:
+            raise StreamError(
+                self.stream,
+                f'stream "{self.stream}" is the output of a stage and takes no other records; write to another',
+            )
+        check_columns(list(self.columns), log.declaration)
+        if log.index().finished:
+            raise StreamFinished(
+                self.stream, f'stream "{self.stream}" is finished and takes no more records; write to another stream'
+            )
+
+    def log(self) -> StreamLog:
+        return StreamLog.open(self.home, self.stream)
+
+    def folder(self, job: str) -> Path:
+        """Where a query or a batch write stages: in the stream's own staging area, so that publishing is a rename."""
+        return self.home / "streams" / self.stream / "staging" / f"spark-{job}"
+
+    def stage(self, folder: Path, batches: Iterable[pa.RecordBatch], now: int) -> Staged:
+        """Make rows durable as segments of bounded size, those that do not fit as dead letters."""
+        log = self.log()
+        attempt = uuid.uuid4().hex
+        letters: list[str] = []
+        rows: list[str] = []
+        for number, table in enumerate(_chunks(batches)):
+            done = conform(table, log.declaration, now)
+            if done.refused:
+                records, reasons = [each.record for each in done.refused], [each.reason for each in done.refused]
+                dead = dead_table(APPEND, None, self.stream, None, records, reasons, 1, now)
+                letters.append(f"{attempt}-{number:06d}-dead")
+                StreamLog(self.home, DEAD).stage(folder, letters[-1], dead, now=now)
+            if done.rows.num_rows:
+                rows.append(f"{attempt}-{number:06d}")
+                log.stage(folder, rows[-1], done.rows, now=now)
+        return Staged(folder, tuple(letters), tuple(rows))
+
+    def publish(self, staged: Staged, *, again: bool) -> None:
+        """Bring staged files into the logs, dead letters first; if `again`, those that are gone are there already."""
+        for log, names in ((StreamLog.ensure(self.home, DEAD), staged.letters), (self.log(), staged.rows)):
+            for name in names:
+                log.publish(staged.folder / name, again=again)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One `df.write`."""
+
+    def __init__(self, home: Path, stream: str, columns: Sequence[str]):
+        self._target = _Target(home, stream, columns)
+        self._folder = self._target.folder(f"write-{uuid.uuid4().hex}")
+        # Made here and not by tasks: one that outlives an abort must not bring it back.
+        durable.make_directory(self._folder)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._target.stage(self._folder, iterator, now_us())
+
+    def commit(self, messages: Sequence[Staged | None]) -> None:
+        self._target.publish(_together(self._folder, messages), again=False)
+        self._clean_up()
+
+    def abort(self, messages: Sequence[Staged | None]) -> None:
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in self._folder.parent.glob("spark-write-*"):
+            if folder.stat().st_mtime < time.time() - _FORGOTTEN:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The batches of a streaming query. Spark makes a new one for every call, so it holds nothing."""
+
+    def __init__(self, home: Path, stream: str, columns: Sequence[str]):
+        self._target = _Target(home, stream, columns)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY) if context is not None else None
+        if not query:
+            raise HayaseError('format("hayase") writes streams only from a streaming query; start it with .start()')
+        folder = self._target.folder(query)
+        durable.make_directory(folder)
+        return self._target.stage(folder, iterator, now_us())
+
+    def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
+        folders = {each.folder for each in messages if each is not None}
+        for folder in folders:  # none if the batch had no task, else that of this query
+            with _turn(folder):
+                committed = _Committed.of(folder)
+                if committed is None or committed.batch < batchId:
+                    committed = _Committed(batchId, _together(folder, messages))
+                    durable.write_atomic(folder / _COMMITTED, committed.as_bytes())
+                self._target.publish(committed.staged, again=True)
+                _remove_all(folder, set(os.listdir(folder)) - {_COMMITTED, _LOCK})
+
+    def abort(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803
+        for each in messages:
+            if each is not None:
+                with _turn(each.folder):
+                    committed = _Committed.of(each.folder)
+                    kept = {*committed.staged.letters, *committed.staged.rows} if committed else set()
+                    _remove_all(each.folder, {*each.letters, *each.rows} - kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """The last batch of a query that is decided: its files belong to the logs, whether they are there yet or not."""
+
+    batch: int
+    staged: Staged
+
+    def as_bytes(self) -> bytes:
+        told = {"batch": self.batch, "letters": self.staged.letters, "rows": self.staged.rows}
+        return seal("batch", orjson.dumps(told))
+
+    @classmethod
+    def of(cls, folder: Path) -> _Committed | None:
+        try:
+            told = orjson.loads(read_sealed(folder / _COMMITTED, "batch", "put back a copy from a backup"))
+        except FileNotFoundError:
+            return None
+        return cls(told["batch"], Staged(folder, tuple(told["letters"]), tuple(told["rows"])))
+
+
+def _together(folder: Path, messages: Sequence[Staged | None]) -> Staged:
+    """What all tasks left, in the order of their partitions."""
+    done = [each for each in messages if each is not None]
+    letters = tuple(name for each in done for name in each.letters)
+    return Staged(folder, letters, tuple(name for each in done for name in each.rows))
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Keep a driver that was given up for dead, and is not, from committing at the same time."""
+    descriptor = durable.opened(folder / _LOCK, os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_all(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        durable.remove(folder / name)
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in tables of about the size of a segment, so that memory stays bounded however large a task is."""
+    held: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        held.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
+            yield pa.Table.from_batches(held)
+            held, size, rows = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)

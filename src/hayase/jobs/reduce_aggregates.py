@@ -1,0 +1,209 @@
+"""Reduces that are aggregates of the algebra: combined on the map side, folded and lowered on the reduce side.
+
+What travels is a row per key and chunk: the key and the partial aggregates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.algebra import Aggregate
+from hayase.core.declarations import AggregateDeclaration, StepDeclaration
+from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.jobs.key_groups import Groups
+from hayase.jobs.plain_aggregates import of_texts, taken, unfit_values
+from hayase.jobs.tuples import KEY, PLAIN, VALUE, Shape
+from hayase.windows.partials import Lifting
+
+__all__ = ["AggregateCall", "Aggregates", "aggregates_of"]
+
+_CALL = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d]\w*)?)\s*(?:\((.*)\))?\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate of columns. `name` is that of its column, `text` what somebody wrote, `function` by which name others
+    find it."""
+
+    name: str
+    text: str
+    function: str
+    aggregate: Aggregate
+    columns: tuple[str, ...]
+    constant: float | None = None
+
+
+@dataclass(frozen=True)
+class Aggregates:
+    """Aggregates over tuples of a shape. Those of plain tuples are of their values, and give one value: that of the only
+    aggregate, if it has no name, or a dict."""
+
+    shape: Shape
+    calls: tuple[AggregateCall, ...]
+    single: bool = False
+
+    @cached_property
+    def liftings(self) -> list[Lifting]:
+        schema = self.shape.schema
+        return [
+            Lifting(
+                of_texts(call.aggregate) if self.shape.plain and call.columns else call.aggregate,
+                [schema.field(name).type for name in call.columns],
+            )
+            for call in self.calls
+        ]
+
+    @cached_property
+    def partials(self) -> pa.Schema:
+        """The columns of combined rows: the key, then the words of each partial."""
+        fields = [self.shape.schema.field(name) for name in self.shape.key]
+        for at, lifting in enumerate(self.liftings):
+            fields += [pa.field(f"__{at}_{word}", kind) for word, kind in enumerate(lifting.stored_types)]
+        return pa.schema(fields)
+
+    @cached_property
+    def result(self) -> Shape:
+        """The shape of what they give."""
+        if self.shape.plain:
+            return PLAIN
+        fields = [pa.field(name, self.shape.schema.field(name).type) for name in self.shape.key]
+        fields += [pa.field(call.name, lifting.result) for call, lifting in zip(self.calls, self.liftings)]
+        return Shape(pa.schema(fields), self.shape.key)
+
+    def unfit(self, rows: pa.RecordBatch) -> tuple[np.ndarray, list[str]]:
+        """Plain tuples whose values the aggregates do not take, and why."""
+        kinds = {taken(call.aggregate) for call in self.calls if call.columns} if self.shape.plain else set()
+        found = [unfit_values(rows.column(VALUE), kind) for kind in sorted(kinds)]
+        at = np.concatenate([np.empty(0, np.int64), *(each for each, _ in found)])
+        reasons = [reason for _, each in found for reason in each]
+        at, first = np.unique(at, return_index=True)
+        return at, [reasons[each] for each in first]
+
+    def combined(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
+        """A row per group: the key, and the partials of its rows."""
+        columns = [rows.column(name).take(pa.array(groups.firsts)) for name in self.shape.key]
+        for call, lifting in zip(self.calls, self.liftings):
+            lifted = lifting.lift([rows.column(name) for name in call.columns], rows=rows.num_rows)
+            columns += lifting.stored(lifting.runs(lifted.take(groups.order), groups.starts))
+        return pa.RecordBatch.from_arrays(columns, schema=self.partials)
+
+    def lowered(self, rows: pa.RecordBatch, groups: Groups) -> tuple[list[pa.Array], dict[int, str]]:
+        """For groups of combined rows the columns of the result, and the groups of which there is none, with the reason."""
+        results: list[pa.Array] = []
+        lost: dict[int, str] = {}
+        at = len(self.shape.key)
+        for call, lifting in zip(self.calls, self.liftings):
+            width = len(lifting.stored_types)
+            partials = lifting.restored(rows.columns[at : at + width]).take(groups.order)
+            values, overflowed = lifting.lower(lifting.runs(partials, groups.starts))
+            lost |= {int(group): f"{call.text} does not fit its type" for group in overflowed}
+            results.append(values)
+            at += width
+        keys = [rows.column(name).take(pa.array(groups.firsts)) for name in self.shape.key]
+        return [*keys, *self.told(results)], lost
+
+    def told(self, results: Sequence[pa.Array]) -> list[pa.Array]:
+        """Results as columns of the shape that is given: of plain tuples they are one text."""
+        if not self.shape.plain:
+            return list(results)
+        texts = [pc.coalesce(each.cast(pa.string()), "null") for each in results]
+        if self.single:
+            return texts
+        parts: list[pa.Array | str] = []
+        for at, (call, text) in enumerate(zip(self.calls, texts)):
+            opening = "," if at else "{"
+            parts += [f"{opening}{orjson.dumps(call.name).decode()}:", text]
+        return [pc.binary_join_element_wise(*parts, "}", "")]
+
+    def text(self) -> str:
+        """What they compute, for a fingerprint."""
+        return "; ".join(f"{each.name} {each.function} {each.constant} {','.join(each.columns)}" for each in self.calls)
+
+
+def aggregates_of(
+    step: StepDeclaration, shape: Shape, declared: Mapping[str, AggregateDeclaration]
+) -> tuple[Aggregates | None, list[Mistake]]:
+    """The aggregates of a step over tuples of a shape, or what is wrong with them."""
+    calls: list[AggregateCall] = []
+    mistakes: list[Mistake] = []
+    for name, text in step.aggregates:
+        try:
+            calls.append(_call(name, text, shape, declared))
+        except DeclarationError as error:
+            mistakes += [Mistake(f"{text}: {each.message}", each.hint) for each in error.mistakes]
+    taken_names = [*shape.key, *(call.name for call in calls)]
+    for name in dict.fromkeys(each for each in taken_names if taken_names.count(each) > 1):
+        mistakes.append(Mistake(f'two columns of the result are called "{name}"', "name one of them differently"))
+    if mistakes:
+        return None, mistakes
+    made = Aggregates(shape, tuple(calls), single=len(calls) == 1 and not step.aggregates[0][0])
+    for call in calls:
+        try:
+            call.aggregate.result(
+                [shape.schema.field(each).type for each in call.columns] if not shape.plain else _any(call)
+            )
+        except DeclarationError as error:
+            mistakes += [Mistake(f"{call.text}: {each.message}", each.hint) for each in error.mistakes]
+    return (None, mistakes) if mistakes else (made, [])
+
+
+def _any(call: AggregateCall) -> list[pa.DataType]:
+    """Types that stand for plain values."""
+    if not call.columns:
+        return []
+    return [pa.bool_() if taken(call.aggregate) == "booleans" else pa.float64()]
+
+
+def _call(name: str, text: str, shape: Shape, declared: Mapping[str, AggregateDeclaration]) -> AggregateCall:
+    read = _CALL.fullmatch(text)
+    if read is None:
+        raise DeclarationError("it is no aggregate", "write it like count(*) or sum(size)")
+    function, inside = read[1], read[2]
+    if function in declared:
+        aggregate, function = declared[function].load(), declared[function].source
+    else:
+        aggregate = Aggregate.from_name(function)
+        function = function if ":" in function else aggregate.name
+    arguments = [] if inside is None else [each.strip() for each in inside.split(",")]
+    constant = None
+    if aggregate.constant is not None:
+        constant = aggregate.constant if len(arguments) < 2 else _number(arguments.pop())
+        aggregate = aggregate.at(constant)
+    if inside is None:
+        columns = _bare(aggregate, shape)
+    else:
+        columns = () if arguments in (["*"], [""]) else tuple(_known(each, shape) for each in arguments)
+    if not columns and not aggregate.star:
+        raise DeclarationError(f"{aggregate.name} needs a column", "name it in brackets")
+    return AggregateCall(name or aggregate.name, text.strip(), function, aggregate, columns, constant)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise DeclarationError(f'"{text}" is no number', "write it like approx_quantile(size, 0.99)") from None
+
+
+def _bare(aggregate: Aggregate, shape: Shape) -> tuple[str, ...]:
+    """The columns of an aggregate that is named without any."""
+    if aggregate.star:
+        return ()
+    if len(shape.rest) == aggregate.arity == 1:
+        return shape.rest
+    raise DeclarationError("it is not clear of what", f"write it like {aggregate.name}({(*shape.rest, 'x')[0]})")
+
+
+def _known(name: str, shape: Shape) -> str:
+    if name in shape.schema.names and not (shape.plain and name == KEY):
+        return name
+    known = shape.rest if shape.plain else shape.schema.names
+    raise DeclarationError(f'unknown column "{name}"', nearest(name, known).removeprefix("; "))

@@ -1,0 +1,169 @@
+"""Reduces: a firing's tuples of one bucket in, by key, and what the function makes of each group out.
+
+They keep nothing between firings. A group that the function fails on is refused with all its tuples; the first of them
+carries the traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import values
+from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
+from hayase.jobs.emitted_tuples import Emission, unfit_for_table
+from hayase.jobs.job_map_side import ROUNDS
+from hayase.jobs.job_outputs import Outlet
+from hayase.jobs.key_groups import Groups, grouped
+from hayase.jobs.reduce_aggregates import Aggregates
+from hayase.jobs.step_functions import Step
+from hayase.jobs.tuples import Shape, key_column, value_column
+
+__all__ = ["AggregateKernel", "Firing", "ReduceKernel", "Reducing", "aggregate_outcome", "refusals_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reducing:
+    """What a reduce is: its function, the tuples that it takes, in which order, and where its own go."""
+
+    step: Step
+    shape: Shape
+    outlet: Outlet
+    batches: bool = False
+    by_time: bool = False
+
+    def keys(self, rows: pa.RecordBatch, groups: Groups) -> list[Any]:
+        """The keys of groups, as the function sees them."""
+        names = list(self.shape.key)
+        return self.shape.keys(rows.select(names).take(pa.array(groups.firsts)))
+
+    def emission(
+        self, rows: pa.RecordBatch, groups: Groups, keys: Sequence[Any], more: Sequence[Sequence[Any]] = ()
+    ) -> Emission:
+        """What the function gives for each group; `more` are further arguments, one of each for a group."""
+        ordered = rows.select(list(self.shape.rest)).take(pa.array(groups.order))
+        bounds = zip(groups.starts.tolist(), groups.ends.tolist())
+        if self.batches:
+            slices = (ordered.slice(start, stop - start) for start, stop in bounds)
+            return self.step.on_groups(zip(keys, slices, *more))
+        found = self.shape.values(ordered)
+        return self.step.each(zip(keys, (found[start:stop] for start, stop in bounds), *more))
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """All that came, input after input, and where each input's rows end."""
+
+    rows: pa.RecordBatch
+    time: np.ndarray
+    round: np.ndarray | None
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, inputs: Sequence[pa.RecordBatch]) -> Firing:
+        whole = inputs[0] if len(inputs) == 1 else pa.concat_batches(list(inputs))
+        counts = ROUNDS in whole.schema.names
+        rounds = whole.column(ROUNDS).to_numpy(zero_copy_only=False) if counts else None
+        ends = np.cumsum([each.num_rows for each in inputs])
+        return cls(whole, values(whole.column(TIME), np.int64), rounds, ends)
+
+    def groups(self, shape: Shape, by_time: bool) -> Groups:
+        """The tuples by key. In a loop those of different rounds do not meet: when they come does not matter then."""
+        keys = [self.rows.column(name) for name in (*shape.key, *([] if self.round is None else [ROUNDS]))]
+        return grouped(keys, self.rows.num_rows, self.time if by_time else None)
+
+
+def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> list[Refusals]:
+    """The tuples of groups that failed, as rows of the inputs; the first of a group has the whole reason."""
+    if not failed:
+        return []
+    reasons: dict[int, str] = {}
+    for group, reason in failed.items():
+        rows = np.sort(groups.rows(group)).tolist()
+        short = f"of the same key as another: {reason.partition(chr(10))[0]}"
+        reasons |= dict.fromkeys(rows, short)
+        reasons[rows[0]] = reason
+    found = np.array(sorted(reasons), np.int64)
+    refusals = []
+    for start, stop in zip(np.concatenate(([0], ends[:-1])), ends):
+        mine = found[(found >= start) & (found < stop)]
+        refusals.append(Refusals(mine - start, [reasons[row] for row in mine.tolist()]))
+    return refusals
+
+
+class ReduceKernel(Stateless):
+    """The kernel of a reduce with a function."""
+
+    def __init__(self, reducing: Reducing, bucket: int = 0, buckets: int = 1) -> None:
+        self._reducing = reducing
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """Reduce all that came."""
+        reducing, firing = self._reducing, Firing.of(inputs)
+        groups = firing.groups(reducing.shape, reducing.by_time)
+        emission = reducing.emission(firing.rows, groups, reducing.keys(firing.rows, groups))
+        rounds = None if firing.round is None else groups.greatest(firing.round)[emission.call]
+        time = groups.greatest(firing.time)[emission.call]
+        rows = reducing.outlet.in_time_order(emission.columns, emission.target, time, rounds)
+        return Outcome(rows, refusals_of(emission.failed, groups, firing.ends))
+
+
+class AggregateKernel(Stateless):
+    """The kernel of a reduce by aggregates: its inputs are combined already, at least in part, unless it goes by time."""
+
+    def __init__(
+        self, aggregates: Aggregates, outlet: Outlet, by_time: bool = False, bucket: int = 0, buckets: int = 1
+    ) -> None:
+        self._aggregates, self._outlet, self._by_time = aggregates, outlet, by_time
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """Fold the partials of each key and say what they come to."""
+        firing = Firing.of(inputs)
+        groups = firing.groups(self._aggregates.shape, self._by_time)
+        if self._by_time:
+            single = Groups.singles(len(groups))
+            columns, lost = self._aggregates.lowered(self._aggregates.combined(firing.rows, groups), single)
+        else:
+            columns, lost = self._aggregates.lowered(firing.rows, groups)
+        time = groups.greatest(firing.time)
+        rounds = None if firing.round is None else groups.greatest(firing.round)
+        return aggregate_outcome(self._aggregates, self._outlet, columns, lost, time, rounds)
+
+
+def aggregate_outcome(
+    aggregates: Aggregates,
+    outlet: Outlet,
+    columns: Sequence[pa.Array],
+    lost: dict[int, str],
+    time: np.ndarray,
+    rounds: np.ndarray | None,
+) -> Outcome:
+    """Results of aggregates as they are written; those that were lost, or that a table does not take, are spoiled."""
+    rows = pa.RecordBatch.from_arrays(list(columns), schema=aggregates.result.schema)
+    spoiled = []
+    table = outlet.targets[0].table
+    if table is not None:
+        columns, unfit = _for_table(rows, aggregates.result, outlet)
+        lost = unfit | lost
+    if lost:
+        gone = np.array(sorted(lost), np.int64)
+        spoiled.append(Spoiled(rows.take(pa.array(gone)), [lost[at] for at in gone.tolist()]))
+        kept = np.delete(np.arange(len(time)), gone)
+        columns = [each.take(pa.array(kept)) for each in columns]
+        time, rounds = time[kept], None if rounds is None else rounds[kept]
+    written = outlet.in_time_order(columns, np.zeros(len(time), np.int64), time, rounds)
+    return Outcome(written, (), (), spoiled)
+
+
+def _for_table(rows: pa.RecordBatch, shape: Shape, outlet: Outlet) -> tuple[list[pa.Array], dict[int, str]]:
+    """Results as updates of a table: plain tuples whose value is {column: parameter}."""
+    table = outlet.targets[0].table
+    keys, updates = shape.keys(rows), shape.values(rows)
+    unfit = {at: unfit_for_table(pair, table) for at, pair in enumerate(zip(keys, updates))}
+    key_texts, no_keys = key_column(keys)
+    value_texts, no_values = value_column(updates)
+    return [key_texts, value_texts], {**no_values, **no_keys, **{at: each for at, each in unfit.items() if each}}

@@ -1,0 +1,196 @@
+"""Calling the functions of steps: on records, on keys with their values, on Arrow batches; and what they give, in columns.
+
+A function gives tuples: one, a list of them, None for none, or it yields them. All or nothing: of a call that raises, or
+that gives something else, nothing stands, and what is wrong is told with the function, the file and line, and the
+traceback. Other calls do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.function_sources import FunctionSource
+from hayase.jobs.calls import Calls
+from hayase.jobs.emitted_tuples import Emission, Target, kind_of
+from hayase.jobs.function_errors import EXPLAINED, failure
+from hayase.jobs.tuples import Shape
+from hayase.streams.typed_columns import fit_arrow
+
+__all__ = ["ROW", "Step"]
+
+ROW = "__row"
+"""A column in what a function of batches gives: of which row of the batch that it took each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A function with what it gives: tuples of a shape, for one of its targets; the first unless it names another."""
+
+    source: FunctionSource
+    shape: Shape
+    targets: tuple[Target, ...] = (Target(""),)
+    attempts: int = 1
+
+    def each(self, arguments: Iterable[tuple[Any, ...]]) -> Emission:
+        """Call it for each of some arguments."""
+        calls = Calls(self)
+        calls.make(arguments)
+        return calls.emission()
+
+    def on_batch(self, batch: pa.RecordBatch) -> Emission:
+        """Call a map of batches. If it raises, the batch is halved until the rows at fault are alone."""
+        parts: list[_Part] = []
+        failed: dict[int, str] = {}
+        todo = [(0, batch.num_rows)] if batch.num_rows else []
+        while todo:
+            start, stop = todo.pop()
+            try:
+                parts.append(self._part(batch.slice(start, stop - start), start))
+            except _Refused as error:
+                if stop - start > 1:
+                    middle = (start + stop) // 2
+                    todo += [(middle, stop), (start, middle)]
+                else:
+                    failed[start] = error.reason(len(failed) < EXPLAINED)
+        return self._joined(parts, failed)
+
+    def on_groups(self, groups: Iterable[tuple[Any, ...]]) -> Emission:
+        """Call a reduce or merge of batches for each key."""
+        parts: list[_Part] = []
+        failed: dict[int, str] = {}
+        for number, arguments in enumerate(groups):
+            try:
+                parts.append(self._group(arguments, number))
+            except _Refused as error:
+                failed[number] = error.reason(len(failed) < EXPLAINED)
+        return self._joined(parts, failed)
+
+    def _part(self, batch: pa.RecordBatch, start: int) -> _Part:
+        """What the function makes of a batch; rows that do not fit are told, with the row that they came from."""
+        given = _as_batch(self, self._called(batch))
+        if given is None:
+            return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
+        if ROW in given.schema.names:
+            row = _rows_named(self, given.column(ROW), batch.num_rows)
+            given = given.drop_columns([ROW])
+        elif given.num_rows == batch.num_rows:
+            row = np.arange(batch.num_rows)
+        else:
+            raise _Refused(
+                self, f"it took {batch.num_rows} rows and gave {given.num_rows}; give a row for each, or a column "
+                f'"{ROW}" that says of which row each is'
+            )  # fmt: skip
+        columns, reasons = _fitted(self, given)
+        return _Part(columns, row + start, {int(row[at]) + start: reason for at, reason in reasons.items()})
+
+    def _group(self, arguments: tuple[Any, ...], number: int) -> _Part:
+        given = _as_batch(self, self._called(*arguments))
+        if given is None:
+            return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
+        columns, reasons = _fitted(self, given)
+        if reasons:
+            raise _Refused(self, next(iter(reasons.values())))
+        return _Part(columns, np.full(given.num_rows, number), {})
+
+    def _called(self, *arguments: Any) -> Any:
+        """What the function gives, in as many attempts as it has."""
+        function = self.source.load()
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return _gathered(function(*arguments))
+            except (Exception, SystemExit) as error:
+                if attempt == self.attempts:
+                    raise _Refused(self, None, error) from error
+        raise AssertionError("there is at least one attempt")
+
+    def _joined(self, parts: Sequence[_Part], failed: dict[int, str]) -> Emission:
+        for part in parts:
+            failed |= {
+                row: f"{self.source.attribute}: {reason}" for row, reason in part.unfit.items() if row not in failed
+            }
+        call = np.concatenate([np.empty(0, np.int64), *(part.row for part in parts)])
+        columns = [
+            pa.chunked_array([part.columns[at] for part in parts], each.type).combine_chunks()
+            for at, each in enumerate(self.shape.schema)
+        ]
+        emission = Emission(columns, call, np.zeros(len(call), np.int64), dict(sorted(failed.items())))
+        return emission.without_failed()
+
+
+class _Part(NamedTuple):
+    """What a call on a batch gave: columns, the row that each came from, and rows whose tuples do not fit."""
+
+    columns: list[pa.Array]
+    row: np.ndarray
+    unfit: dict[int, str]
+
+
+class _Refused(Exception):
+    """A call that failed: with an error, or with what is wrong about what it gave."""
+
+    def __init__(self, step: Step, wrong: str | None, error: BaseException | None = None) -> None:
+        self._step, self._wrong, self._error = step, wrong, error
+
+    def reason(self, explained: bool) -> str:
+        if self._error is None:
+            return f"{self._step.source.attribute}: {self._wrong}"
+        return failure(self._step.source, self._step.attempts, self._error, explained)
+
+
+def _no_columns(schema: pa.Schema) -> list[pa.Array]:
+    return [pa.array([], each.type) for each in schema]
+
+
+def _gathered(given: Any) -> Any:
+    """A generator's batches; an error in it is the function's."""
+    return list(given) if isinstance(given, GeneratorType) else given
+
+
+def _as_batch(step: Step, given: Any) -> pa.RecordBatch | None:
+    """One batch of what a function of batches gave."""
+    if isinstance(given, list | tuple):
+        batches = [each for each in (_as_batch(step, part) for part in given) if each is not None]
+        if len({tuple(each.schema.names) for each in batches}) > 1:
+            raise _Refused(step, "it gave batches of different columns; give the same ones always")
+        return pa.concat_batches(batches) if batches else None
+    if given is None or isinstance(given, pa.RecordBatch):
+        return given
+    if isinstance(given, pa.Table):
+        whole = given.combine_chunks().to_batches()
+        return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=given.schema)
+    raise _Refused(step, f"it gave {kind_of(given)}; give an Arrow batch or table, a list of such, or None")
+
+
+def _rows_named(step: Step, column: pa.Array, count: int) -> np.ndarray:
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise _Refused(step, f'the column "{ROW}" is not all integers; it says of which row of the batch each row is')
+    rows: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
+    if len(rows) and (rows.min() < 0 or rows.max() >= count):
+        raise _Refused(step, f'the column "{ROW}" has a number that is none of the {count} rows of the batch')
+    return rows
+
+
+def _fitted(step: Step, given: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+    schema, names = step.shape.schema, given.schema.names
+    missing = [name for name in schema.names if name not in names]
+    strange = [name for name in names if name not in schema.names]
+    if missing or strange or len(set(names)) < len(names):
+        wrong = [f'it gave no column "{each}"' for each in missing]
+        wrong += [f'it gave a column "{each}", which the schema does not have' for each in strange]
+        raise _Refused(step, "; ".join(wrong) or "it gave two columns of one name")
+    columns, reasons = [], dict[int, str]()
+    for each in schema:
+        fitted = fit_arrow(pa.chunked_array([given.column(each.name)]), each)
+        column = fitted.column.combine_chunks()
+        if not each.nullable and column.null_count:
+            null = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
+            reasons = dict.fromkeys(null, f'column "{each.name}" is null, and must not be') | reasons
+        reasons = fitted.reasons | reasons
+        columns.append(column)
+    return columns, reasons

@@ -1,0 +1,261 @@
+"""What the steps of a job take and give: the shapes of tuples, their keys, and whether all that fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from hayase.core.declarations import (
+    AggregateDeclaration,
+    JobDeclaration,
+    StepDeclaration,
+    StreamDeclaration,
+    TableDeclaration,
+)
+from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.function_sources import FunctionSource
+from hayase.core.keys import check_key_type
+from hayase.core.schemas import arrow_schema
+from hayase.jobs.emitted_tuples import Target
+from hayase.jobs.job_graph import NEXT, Flowing, Run, flowing
+from hayase.jobs.job_map_side import Reading
+from hayase.jobs.job_outputs import Outlet
+from hayase.jobs.reduce_aggregates import Aggregates, aggregates_of
+from hayase.jobs.stored_tuples import Stored
+from hayase.jobs.tuples import PLAIN, Shape
+
+__all__ = ["Draft", "Shaping"]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A run on its way to a stage: the name of its stream, and once they are known its shapes and its outlet."""
+
+    run: Run
+    name: str
+    steps: list[StepDeclaration]
+    taken: Shape | None = None
+    aggregates: Aggregates | None = None
+    given: Shape = PLAIN
+    outlet: Outlet = field(default_factory=lambda: Outlet(PLAIN, (Target(NEXT),)))
+    stream: StreamDeclaration | None = None
+    done: bool = False
+
+    @property
+    def last(self) -> StepDeclaration:
+        return self.steps[-1]
+
+
+class Shaping:
+    """One job on its way: what its runs take and give, and all that is wrong with it."""
+
+    def __init__(
+        self,
+        job: JobDeclaration,
+        known: Mapping[str, Reading],
+        tables: Mapping[str, TableDeclaration],
+        stored: Mapping[str, Stored],
+        aggregates: Mapping[str, AggregateDeclaration],
+    ) -> None:
+        self.job, self.known, self.tables, self.stored, self.declared = job, known, tables, stored, aggregates
+        self.mistakes: list[Mistake] = []
+        flow, wrong = flowing(job, known, tables)
+        self.flow: Flowing = flow
+        self.mistakes += wrong
+        self.counts = job.rounds is not None and flow.loops
+        self.drafts = [Draft(run, self._name(run), [job.steps[at] for at in run.steps]) for run in flow.runs]
+
+    def _name(self, run: Run) -> str:
+        """A stage writes the stream that others see itself if nobody else does, and if it writes nothing else."""
+        alone = len(run.targets) == 1 and self.flow.public.get(run.targets[0]) == (run,)
+        return run.targets[0] if alone else f"_{self.job.name}_{run.number}"
+
+    def wrong(self, step: StepDeclaration, message: str, hint: str | None = None) -> None:
+        at = next(at for at, each in enumerate(self.job.steps) if each is step)
+        self.mistakes.append(Mistake(f"step {at + 1} ({step.title}): {message}", hint))
+
+    def check(self) -> None:
+        """Find out the shapes of all runs, and gather what is wrong."""
+        self._load()
+        if self.mistakes:
+            return
+        for draft in self.drafts:
+            self._shape(draft)
+        if not self.mistakes:
+            self._check_windows()
+            self._check_tables()
+            self._check_public()
+
+    def _load(self) -> None:
+        """See to it that all functions are there."""
+        for step in self.job.steps:
+            if step.function is not None:
+                try:
+                    FunctionSource(step.function, step.directory).load()
+                except DeclarationError as error:
+                    for each in error.mistakes:
+                        self.wrong(step, each.message, each.hint)
+            if step.kind == "merge" and step.table not in self.stored:
+                hint = nearest(step.table or "", self.stored).removeprefix("; ")
+                self.wrong(step, f'unknown table "{step.table}"', hint or "declare it with p.table")
+
+    # ------------------------------------------------------------------------------------------ shapes
+
+    def _shape(self, draft: Draft) -> Shape:
+        """The shape of what a run gives; on the way there, that of what its reduce or merge takes."""
+        if draft.done:
+            return draft.given
+        draft.done = True  # a loop comes back here while it is not known yet
+        shape: Shape | None = None
+        for step in draft.steps[: -1 if draft.last.kind != "map" else None]:
+            shape = self.map_shape(step)
+        if draft.last.kind == "map":
+            assert shape is not None
+            draft.given = shape
+            return shape
+        step = draft.last
+        if step.schema is not None:
+            draft.given = Shape(arrow_schema(step.schema), ())
+        if shape is None:
+            shape = self._read_shape(draft)
+        draft.taken = self._keyed(step, shape) if shape is not None else None
+        if draft.taken is not None and step.aggregates:
+            draft.aggregates, wrong = aggregates_of(step, draft.taken, self.declared)
+            for each in wrong:
+                self.wrong(step, each.message, each.hint)
+            if draft.aggregates is not None:
+                draft.given = draft.aggregates.result
+        elif draft.taken is not None and not draft.given.plain:
+            names = draft.given.schema.names
+            key = draft.taken.key if set(draft.taken.key) <= set(names) else ()
+            draft.given = replace(draft.given, key=key)
+        return draft.given
+
+    def map_shape(self, step: StepDeclaration) -> Shape:
+        """The shape of what a map gives."""
+        if step.schema is None:
+            if step.key:
+                self.wrong(step, "plain tuples are grouped by their keys", "leave key out, or give a schema")
+            return PLAIN
+        shape = Shape(arrow_schema(step.schema), step.key)
+        for name in step.key:
+            if name not in shape.schema.names:
+                self.wrong(step, f'unknown key column "{name}"', nearest(name, shape.schema.names).removeprefix("; "))
+        return shape
+
+    def _read_shape(self, draft: Draft) -> Shape | None:
+        """The shape that a reduce or merge reads without a map before it."""
+        step = draft.steps[0]
+        shapes = []
+        for reading in self._sources(draft):
+            if isinstance(reading, Reading):
+                schema = reading.stream.shown_schema
+                shapes.append(
+                    reading.shape or Shape(pa.schema([pa.field(each.name, each.type) for each in schema]), ())
+                )
+            elif not (reading.done and reading.last.aggregates and reading.aggregates is None):
+                shapes.append(self._shape(reading))
+        if not shapes:
+            self.wrong(step, "what it reads is what it writes itself", "put a map with a schema between")
+            return None
+        if any(not each.schema.equals(shapes[0].schema) or each.plain != shapes[0].plain for each in shapes):
+            self.wrong(step, "it reads tuples of different shapes", "put a map before it that gives one shape")
+            return None
+        return shapes[0]
+
+    def _keyed(self, step: StepDeclaration, shape: Shape) -> Shape | None:
+        """What a reduce or merge takes, by the key that it, or what it reads, names."""
+        if shape.plain:
+            if step.key:
+                self.wrong(step, "plain tuples are grouped by their keys", "leave key out, or type what it reads")
+                return None
+            return shape
+        key = step.key or shape.key
+        if not key:
+            self.wrong(
+                step, "it is not said by which columns it groups", f'say key="{shape.schema.names[0]}" or others'
+            )
+            return None
+        for name in key:
+            if name not in shape.schema.names:
+                self.wrong(step, f'unknown key column "{name}"', nearest(name, shape.schema.names).removeprefix("; "))
+                return None
+            try:
+                check_key_type(shape.schema.field(name).type)
+            except DeclarationError as error:
+                self.wrong(step, f'column "{name}": {error.mistakes[0].message}', error.mistakes[0].hint)
+                return None
+        return replace(shape, key=key)
+
+    def _sources(self, draft: Draft) -> Iterator[Reading | Draft]:
+        """What a run reads: streams, or other runs."""
+        if draft.run.reads is None:
+            yield self.drafts[draft.run.number - 2]
+            return
+        for name in draft.run.reads:
+            if name in self.flow.groups:
+                yield from (self.drafts[run.number - 1] for run in self.flow.writers(name))
+            elif name in self.known:
+                yield self.known[name]
+
+    # ------------------------------------------------------------------------------------------ checks
+
+    def _check_windows(self) -> None:
+        for draft in self.drafts:
+            step = draft.last
+            if step.window is None:
+                continue
+            if step.also:
+                self.wrong(step, "a sliding reduce names no groups", "leave also out; a map behind it can")
+            if draft.aggregates is None and draft.taken is not None and draft.given.plain != draft.taken.plain:
+                hint = "let both be plain, or give it a schema and typed tuples to read"
+                self.wrong(step, "a sliding reduce must be able to take what it gives", hint)
+            if self.counts:
+                self.wrong(step, "rounds are not counted through a sliding reduce", "leave rounds out")
+            calls = draft.aggregates.calls if draft.aggregates is not None and draft.aggregates.shape.plain else ()
+            for call in calls:
+                if ":" in call.function or call.constant not in (None, 0.5):
+                    self.wrong(step, f"{call.text} over plain tuples cannot slide", "give them a schema")
+
+    def _check_tables(self) -> None:
+        for draft in self.drafts:
+            step = draft.last
+            tables = [self.tables[name] for name in draft.run.targets if name in self.tables]
+            if step.aggregates and step.also:
+                self.wrong(step, "aggregates name no groups", "leave also out")
+            if not tables:
+                continue
+            if step.schema is not None:
+                hint = "leave schema out, and emit (key, {column: parameter})"
+                self.wrong(step, f'typed tuples cannot go to table "{tables[0].name}"', hint)
+            elif draft.aggregates is not None:
+                self._check_update(step, draft.aggregates, tables[0])
+
+    def _check_update(self, step: StepDeclaration, aggregates: Aggregates, table: TableDeclaration) -> None:
+        if aggregates.shape.plain and aggregates.single:
+            hint = f'name the column: job.reduce({table.column_names[0]}="{aggregates.calls[0].text}")'
+            self.wrong(step, f'it is not said which column of table "{table.name}" it updates', hint)
+            return
+        for call in aggregates.calls:
+            if call.name not in table.column_names:
+                hint = nearest(call.name, table.column_names).removeprefix("; ")
+                self.wrong(step, f'table "{table.name}" has no column "{call.name}"', hint)
+        if not aggregates.shape.plain and len(aggregates.shape.key) != len(table.key):
+            message = (
+                f'it groups by {", ".join(aggregates.shape.key)}, and table "{table.name}" by {", ".join(table.key)}'
+            )
+            self.wrong(step, message, "group by as many columns")
+
+    def _check_public(self) -> None:
+        for name, runs in self.flow.public.items():
+            shapes = [self.drafts[run.number - 1].given for run in runs]
+            if any(not each.schema.equals(shapes[0].schema) or each.plain != shapes[0].plain for each in shapes):
+                self.mistakes.append(
+                    Mistake(
+                        f'tuples of different shapes go to the stream "{name}"', "let some go elsewhere with writes="
+                    )
+                )
+            if name != self.job.name and (name in self.known or name in self.tables):
+                self.mistakes.append(Mistake(f'"{name}" is declared twice', "name the group differently"))

@@ -1,0 +1,302 @@
+"""Leaves of a plan: an input of the stage becomes an interval relation.
+
+A leaf picks its input among those of the stage; the records of a step come in (time, offset) order. A tuple's end is
+given with it where it is known, and the leaf keeps as little as it can:
+
+- a time window keeps nothing, or what a slide lets appear only later;
+- a row window keeps a counter: a tuple's number is its id, and the numbers that end are a range (paper 1's expiry holder
+  in no space at all); with a slide also the tuples that have not appeared yet;
+- the others are in `partitions` and `declared`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import values
+from hayase.core.scratch import room
+from hayase.core.stages import OFFSET, TIME, Stateless
+from hayase.lifetimes.expiry import end_order
+from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.tuples import TupleStore
+
+__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "UnboundedWindow", "chosen", "leaf", "up"]
+
+_NONE = np.empty(0, np.int64)
+
+
+class LeafOperator(Protocol):
+    """Like an `Operator`, but it reads the inputs of the stage."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """Go on by a step; one batch per input of the stage, in (time, offset) order, `since <= time < clock`."""
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples written at `version` or, after a merge, up to it. Repeating is harmless."""
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples written up to `version`, oldest first, those that still matter, as they are now."""
+
+    def size(self, section: str) -> int:
+        """How many tuples of a section are alive."""
+
+
+def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
+    """The operator of a leaf."""
+    from hayase.lifetimes.partitions import PartitionWindow
+    from hayase.lifetimes.relation_leaves import DeclaredChanges, DeclaredLifetimes
+
+    if isinstance(node, Lifetimes):
+        return DeclaredLifetimes(node)
+    if isinstance(node, Changes):
+        return DeclaredChanges(node)
+    match node.window:
+        case Range() as window:
+            return RangeWindow(node, window) if window.slide is None else SlidingRange(node, window, window.slide)
+        case Rows() as window:
+            return RowWindow(node, window)
+        case Partition() as window:
+            return PartitionWindow(node, window)
+        case Unbounded():
+            return UnboundedWindow(node)
+
+
+class UnboundedWindow(Stateless):
+    """Every tuple from its time on, for ever."""
+
+    def __init__(self, node: Windowed) -> None:
+        self.schema = node.schema
+        self._input = node.input
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """The tuples of the step, which nobody will close."""
+        batch = batches[self._input]
+        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        return Step(Delta(batch.select(self.schema.names), time, np.full(len(time), OPEN), offset))
+
+
+class RangeWindow(Stateless):
+    """Every tuple from its time until the window's length later, in whole grains."""
+
+    def __init__(self, node: Windowed, window: Range) -> None:
+        self.schema = node.schema
+        self._input = node.input
+        self._length, self._grain = max(window.length, window.grain), window.grain
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """The tuples of the step; all ends are known."""
+        batch = batches[self._input]
+        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        end = up(np.add(time, self._length, out=room(len(time))), self._grain)
+        return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
+
+
+class SlidingRange:
+    """A time window that moves in jumps: both times of a tuple go up to multiples of the slide, then to whole grains.
+
+    A tuple whose start is still to come waits, as a tuple of the section that ends when it appears.
+    """
+
+    def __init__(self, node: Windowed, window: Range, slide: int) -> None:
+        self.schema = node.schema
+        self._input, self._window, self._slide = node.input, window, slide
+        self._waiting = TupleStore(node.schema, "waiting")
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """What was waiting and what came, as far as it appears within the step."""
+        batch, waiting = batches[self._input], self._waiting
+        waiting.release(waiting.settle(span.since)[1])
+        time, id = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        rows, (start, end) = batch.select(self.schema.names), self._bounds(time)
+        later = np.flatnonzero((start < end) & (start >= span.clock))
+        if len(later):
+            waiting.add(chosen(rows, later), time[later], start[later], id[later])
+        now = np.flatnonzero((start < end) & (start < span.clock))
+        rows, start, end, id = chosen(rows, now), start[now], end[now], id[now]
+        due = waiting.expire(span.clock)
+        if len(due):
+            rows = pa.concat_batches([waiting.take(due), rows])
+            earlier = self._bounds(waiting.start[due])
+            start, end = (np.concatenate(both) for both in zip(earlier, (start, end)))
+            id = np.concatenate((waiting.id[due], id))
+            waiting.release(due)
+        order = end_order(start, id)
+        delta = Delta(chosen(rows, order), start[order], end[order], id[order])
+        return Step(delta, waiting.changes())
+
+    def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        end = up(up(time + self._window.length, self._slide), self._window.grain)
+        return up(up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up tuples that wait."""
+        self._waiting.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Those that still wait."""
+        return self._waiting.live(rows, version)
+
+    def size(self, section: str) -> int:
+        """How many wait."""
+        return self._waiting.size()
+
+
+class RowWindow:
+    """A tuple is alive until so many later tuples of the stream have come; its id is its number in the stream.
+
+    The window moves at every tuple whose number, counted from one, is a multiple of the slide: there tuple n appears, at
+    the first such tuple that is not before it, and there it ends, at the first one not before tuple n + count.
+    """
+
+    def __init__(self, node: Windowed, window: Rows) -> None:
+        self.schema = node.schema
+        self._input, self._window = node.input, window
+        self._counter = Registers(("next",), (0,))
+        self._waiting = TupleStore(node.schema, "waiting")
+        self._first, self._offsets = 0, _NONE
+
+    def offsets_of(self, ids: np.ndarray) -> np.ndarray:
+        """The offsets of tuples that the last step has numbered; -1 for others."""
+        places = ids - self._first
+        known = (places >= 0) & (places < len(self._offsets))
+        return np.where(known, self._offsets[np.where(known, places, 0)] if len(self._offsets) else -1, -1)
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """Number the tuples of the step; those of earlier steps are closed by number, whether they are here or not."""
+        batch, ticks = batches[self._input], values(batches[self._window.ticks].column(TIME), np.int64)
+        waiting, first = self._waiting, self._counter["next"]
+        self._first, self._offsets = first, values(batches[self._window.ticks].column(OFFSET), np.int64)
+        waiting.release(waiting.settle(span.since)[1])
+        time = values(batch.column(TIME), np.int64)
+        stop = first + len(ticks)
+        self._counter["next"] = stop
+        if self._window.slide == 1 and len(time) == len(ticks):
+            delta = self._whole(batch.select(self.schema.names), ticks, first, stop)
+            return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
+        id = first + self._ranks(batch, batches[self._window.ticks])
+        closed = self._closed(first, stop)
+        closed_end = ticks[self._leaving(closed) - first]
+        rows = batch.select(self.schema.names)
+        if self._window.slide > 1:
+            rows, id = self._appearing(rows, time, id, first, ticks, span.clock)
+            start = ticks[self._entering(id) - first]
+        else:
+            start = time
+        leaving = self._leaving(id)
+        there = leaving < stop
+        end = np.full(len(id), OPEN)
+        end[there] = ticks[leaving[there] - first]
+        delta = _without_ghosts(Delta(rows, start, end, id, closed, closed_end))
+        return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
+
+    def _whole(self, rows: pa.RecordBatch, ticks: np.ndarray, first: int, stop: int) -> Delta:
+        """All tuples of the stream, in a window that moves with each: times that tuples end at are those of the others,
+        so many places on."""
+        count = self._window.count
+        closed = self._closed(first, stop)
+        end = room(len(ticks))
+        known = max(len(ticks) - count, 0)
+        end[:known], end[known:] = ticks[count:], OPEN
+        late = int(closed[0]) + count - first if len(closed) else 0
+        return _without_ghosts(Delta(rows, ticks, end, _numbers(first, stop), closed, ticks[late : late + len(closed)]))
+
+    def _appearing(
+        self, rows: pa.RecordBatch, time: np.ndarray, id: np.ndarray, first: int, ticks: np.ndarray, clock: int
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """What appears in this step: all that waited, if the window moves at all, and what came before it moved last."""
+        waiting, moved = self._waiting, (first + len(ticks)) // self._window.slide * self._window.slide
+        if moved > first:
+            waited = np.arange(first // self._window.slide * self._window.slide, first)  # since it last moved
+            slots = waiting.close(waited, ticks[self._entering(waited) - first])
+            earlier, numbers = waiting.take(slots), waiting.id[slots]
+            waiting.release(waiting.expire(clock))
+        else:
+            earlier, numbers = rows.slice(0, 0), _NONE
+        later = np.flatnonzero((id >= moved) & (self._entering(id) < self._leaving(id)))
+        if len(later):
+            waiting.add(chosen(rows, later), time[later], np.full(len(later), OPEN), id[later])
+        now = np.flatnonzero(id < moved)
+        if len(numbers):
+            return pa.concat_batches([earlier, chosen(rows, now)]), np.concatenate((numbers, id[now]))
+        return chosen(rows, now), id[now]
+
+    def _entering(self, id: np.ndarray) -> np.ndarray:
+        """The number of the tuple with which a tuple appears."""
+        return id // self._window.slide * self._window.slide + (self._window.slide - 1)
+
+    def _leaving(self, id: np.ndarray) -> np.ndarray:
+        """The number of the tuple with which a tuple ends."""
+        return self._entering(id + self._window.count)
+
+    def _closed(self, first: int, stop: int) -> np.ndarray:
+        """The numbers of tuples that appeared in earlier steps and end in this one."""
+        slide, count = self._window.slide, self._window.count
+        low = max(0, first // slide * slide - count)
+        high = min(first // slide * slide, stop // slide * slide - count)
+        return _numbers(low, max(low, high))
+
+    @staticmethod
+    def _ranks(batch: pa.RecordBatch, ticks: pa.RecordBatch) -> np.ndarray:
+        """Where the records stand among all of the stream."""
+        from hayase.lifetimes import leaves_loops
+
+        ranks = np.empty(batch.num_rows, np.int64)
+        leaves_loops.ranks(values(ticks.column(OFFSET), np.int64), values(batch.column(OFFSET), np.int64), ranks)
+        return ranks
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up the counter or tuples that wait."""
+        if section == self._counter.section:
+            self._counter.restore(section, rows, version)
+        else:
+            self._waiting.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """The counter, or those that still wait."""
+        if section == self._counter.section:
+            return self._counter.live(section, rows, version)
+        return self._waiting.live(rows, version)
+
+    def size(self, section: str) -> int:
+        """One counter, or how many wait."""
+        return self._counter.size(section) if section == self._counter.section else self._waiting.size()
+
+
+def _numbers(first: int, stop: int) -> np.ndarray:
+    from hayase.lifetimes import leaves_loops
+
+    numbers = room(stop - first)
+    leaves_loops.count_up(first, numbers)
+    return numbers
+
+
+def _without_ghosts(delta: Delta) -> Delta:
+    """The tuples that are alive at any instant."""
+    alive = delta.start < delta.end
+    if alive.all():
+        return delta
+    kept = np.flatnonzero(alive)
+    rows, start, end, id = chosen(delta.rows, kept), delta.start[kept], delta.end[kept], delta.id[kept]
+    return Delta(rows, start, end, id, delta.closed, delta.closed_end)
+
+
+def chosen(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
+    """Rows at distinct positions, without a copy if they are all there in order."""
+    if len(positions) == rows.num_rows and bool(np.all(positions[1:] > positions[:-1])):
+        return rows
+    return rows.take(pa.array(positions))
+
+
+def up(times: np.ndarray, multiple: int) -> np.ndarray:
+    """Times, up to multiples."""
+    return times if multiple == 1 else -(-times // multiple) * multiple

@@ -1,0 +1,160 @@
+"""Leaves that read a relation which is told as a stream: the lifetimes of another query, or declared changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.errors import DeclarationError, Mistake
+from hayase.core.keys import KeyIndex, check_key_type, encode, flags, hashes, values
+from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless
+from hayase.lifetimes.expiry import end_order
+from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO, Changes, Lifetimes
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.slot_columns import grown
+from hayase.lifetimes.tuples import TupleStore
+
+__all__ = ["DeclaredChanges", "DeclaredLifetimes"]
+
+_FEW = 1024
+"""Keys without rows that are not worth being forgotten."""
+
+
+class DeclaredLifetimes(Stateless):
+    """The result of another query. A row tells its end at once, or a second one with the same id tells it later."""
+
+    def __init__(self, node: Lifetimes) -> None:
+        self.schema = node.schema
+        self._input = node.input
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """Rows that appear, with the end that the step knows, and the ends of earlier ones."""
+        batch = batches[self._input]
+        time, id = values(batch.column(TIME), np.int64), values(batch.column(ROW_ID), np.int64)
+        first = values(batch.column(VALID_FROM), np.int64) == time
+        rows, over = np.flatnonzero(first), np.flatnonzero(~first)
+        end = values(batch.column(VALID_TO), np.int64)[rows]
+        known = flags(batch.column(VALID_TO))
+        if len(known):
+            end = np.where(known[rows], end, OPEN)
+        start, ids, closed = time[rows], id[rows], id[over]
+        earlier = np.ones(len(over), np.bool_)
+        if len(over) and len(rows):
+            order = np.argsort(ids)
+            at = order[np.minimum(np.searchsorted(ids, closed, sorter=order), len(ids) - 1)]
+            earlier = ids[at] != closed
+            end = end.copy()
+            end[at[~earlier]] = time[over[~earlier]]
+        real = start < end
+        if not real.all():
+            rows, start, end, ids = rows[real], start[real], end[real], ids[real]
+        some = chosen(batch.select(self.schema.names), rows)
+        return Step(Delta(some, start, end, ids, closed[earlier], time[over[earlier]]))
+
+
+class DeclaredChanges:
+    """A relation told by changes, in log order: `+` lets a row appear, `-` ends the oldest equal one.
+
+    State: the rows that are there. A queue per distinct row leads to them; queues that are empty are forgotten when
+    they are more than the others.
+    """
+
+    def __init__(self, node: Changes) -> None:
+        mistakes = []
+        for field in node.schema:
+            try:
+                check_key_type(field.type)
+            except DeclarationError:
+                message = f'rows with the column "{field.name}", a {field.type}, cannot be compared and taken away'
+                mistakes.append(Mistake(message, "declare the relation without it"))
+        if mistakes:
+            raise DeclarationError(mistakes)
+        self.schema = node.schema
+        self._input = node.input
+        self._store = TupleStore(node.schema)
+        self._index = KeyIndex()
+        self._queues = np.full((0, 2), -1, np.int64)
+        self._following = np.empty(0, np.int64)
+        self._filled = 0
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """The rows that appear, with their ends if the step has them, and the ends of earlier ones."""
+        from hayase.lifetimes import leaves_loops
+
+        self._settle(span.since)
+        store, batch = self._store, batches[self._input]
+        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        rows = batch.select(self.schema.names)
+        added = pc.fill_null(batch.column(ADDED), False).to_numpy(zero_copy_only=False)
+        new = np.flatnonzero(added)
+        some, start, id = chosen(rows, new), time[new], offset[new]
+        slots = np.full(len(time), -1, np.int64)
+        slots[new] = store.add(some, start, np.full(len(new), OPEN), id)
+        keys = self._keys(rows, len(time))
+        taken = np.empty(len(time), np.int64)
+        self._filled += leaves_loops.take_away(self._queues, self._following, keys, slots, taken)
+        minus = np.flatnonzero(taken >= 0)
+        ended = taken[minus]
+        ids, earlier = store.id[ended], store.start[ended] < span.since
+        store.close(ids, time[minus])
+        end = store.end[slots[new]]
+        store.release(store.expire(span.clock))
+        real = np.flatnonzero(start < end)
+        delta = Delta(chosen(some, real), start[real], end[real], id[real], ids[earlier], time[minus][earlier])
+        state = store.changes()
+        self._forget()
+        return Step(delta, state, _without_partner(rows, offset, np.flatnonzero(taken == -1)))
+
+    def _keys(self, rows: pa.RecordBatch, count: int) -> np.ndarray:
+        """The key of every row; there is a queue for each of them."""
+        encoded = encode(rows.columns, count)
+        keys = self._index.slots(encoded, hashes(encoded))
+        known = len(self._queues)
+        if len(self._index) > known:
+            self._queues = grown(self._queues, len(self._index))
+            self._queues[known:] = -1
+        self._following = grown(self._following, self._store.capacity)
+        return keys
+
+    def _settle(self, since: int) -> None:
+        """Bring the queues up to what was restored. What went meanwhile was always the oldest of its queue."""
+        from hayase.lifetimes import leaves_loops
+
+        added, removed = self._store.settle(since)
+        if len(removed):
+            keys = self._keys(self._store.take(removed), len(removed))
+            self._filled -= leaves_loops.drop_first(self._queues, self._following, keys)
+            self._store.release(removed)
+        if len(added):
+            added = added[end_order(self._store.start[added], self._store.id[added])]
+            keys = self._keys(self._store.take(added), len(added))
+            self._filled += leaves_loops.join_queue(self._queues, self._following, keys, added)
+
+    def _forget(self) -> None:
+        """Forget the keys of which no row is there, when they are most."""
+        if len(self._index) > 2 * self._filled + _FEW:
+            kept = np.flatnonzero(self._queues[: len(self._index), 0] >= 0)
+            self._index.keep(kept)
+            self._queues = self._queues[kept]
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up rows of the relation."""
+        self._store.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Those that are there."""
+        return self._store.live(rows, version)
+
+    def size(self, section: str) -> int:
+        """How many are there."""
+        return self._store.size()
+
+
+def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray) -> list[Spoiled]:
+    if not len(lost):
+        return []
+    return [Spoiled(chosen(rows, lost), ["there is no such row to take away"] * len(lost), offset[lost])]

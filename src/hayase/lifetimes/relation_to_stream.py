@@ -1,0 +1,196 @@
+"""Relation to stream: the rows that appear, the rows that go, or all rows at certain instants.
+
+A record is told as a tuple that starts at its time and has no end. Istream and Dstream compare with the instant before:
+their child must not tell a row that stays as one that goes and one that comes; the plan puts a `coalesce` below them
+where that could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.stages import Stateless, Tuples
+from hayase.lifetimes.multisets import Alive, MultisetOperator, Swept
+from hayase.lifetimes.plans import Multiset, ToStream
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.tuples import TupleStore
+
+__all__ = ["ToStreamOperator"]
+
+_NEXT, _EMITTED = "next", "emitted"
+
+
+class _Istream(Stateless):
+    """The starts of a relation. No state."""
+
+    def advance(self, given: Delta, span: Span) -> Step:
+        return Step(Delta(given.rows, given.start, np.full(len(given), OPEN), given.id))
+
+
+class _Dstream:
+    """The ends of a relation. What is alive is kept, for its values."""
+
+    def __init__(self, node: ToStream) -> None:
+        self._alive = TupleStore(node.schema, "alive")
+
+    def advance(self, given: Delta, span: Span) -> Step:
+        alive = self._alive
+        alive.release(alive.settle(span.since)[1])
+        alive.add(given.rows, given.start, given.end, given.id)
+        alive.close(given.closed, given.closed_end)
+        gone = alive.expire(span.clock)
+        delta = Delta(alive.take(gone), alive.end[gone], np.full(len(gone), OPEN), alive.id[gone])
+        alive.release(gone)
+        return Step(delta, alive.changes())
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        self._alive.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        return self._alive.live(rows, version)
+
+    def size(self, section: str) -> int:
+        return self._alive.size()
+
+
+class _Snapshots:
+    """The rows of a relation at the instants that a query asks for. Costs its output; values are not compared."""
+
+    def __init__(self, node: ToStream) -> None:
+        self._alive = TupleStore(node.schema, "alive")
+        self._held = np.empty(0, np.bool_)
+        self._registers = Registers((_NEXT,), (0,), _EMITTED)
+
+    def advance(self, given: Delta, instants: np.ndarray, span: Span) -> Step:
+        alive = self._alive
+        added, removed = alive.settle(span.since)
+        self._mark(added, held=True)
+        self._release(removed)
+        self._mark(alive.add(given.rows, given.start, given.end, given.id), held=True)
+        alive.close(given.closed, given.closed_end)
+        slots = np.flatnonzero(self._held)
+        slots = slots[np.lexsort((alive.id[slots], alive.start[slots]))]
+        start, end = np.maximum(alive.start[slots], span.since), np.minimum(alive.end[slots], span.clock)
+        copies, times = _repeated(start, end, instants)
+        rows = alive.take(slots[copies])
+        self._release(alive.expire(span.clock))
+        return _told(rows, times, self._registers, alive.changes(), span)
+
+    def _mark(self, slots: np.ndarray, *, held: bool) -> None:
+        missing = self._alive.capacity - len(self._held)
+        if missing > 0:
+            self._held = np.concatenate((self._held, np.zeros(missing, np.bool_)))
+        self._held[slots] = held
+
+    def _release(self, slots: np.ndarray) -> None:
+        self._mark(slots, held=False)
+        self._alive.release(slots)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        if section == _EMITTED:
+            self._registers.restore(section, rows, version)
+        else:
+            self._alive.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        return self._registers.live(section, rows, version) if section == _EMITTED else self._alive.live(rows, version)
+
+    def size(self, section: str) -> int:
+        return self._registers.size(section) if section == _EMITTED else self._alive.size()
+
+
+class _Multiples:
+    """The rows of a relation at the multiples of a job's slide. Equal rows are kept once, with how many there are."""
+
+    def __init__(self, node: ToStream, every: int) -> None:
+        self._every = every
+        self._relation = MultisetOperator(Multiset("coalesce", (node.child,), node.schema))
+        self._registers = Registers((_NEXT,), (0,), _EMITTED)
+
+    def advance(self, given: Delta, span: Span) -> Step:
+        self._relation.settle(span.since)
+        earlier = self._relation.alive()
+        swept = self._relation.sweep([given], span)
+        values, start, end = _lived(earlier, swept, span)
+        copies, times = _repeated(start, end, self._every)
+        return _told(self._relation.rows(values[copies]), times, self._registers, swept.state, span)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        (self._registers if section == _EMITTED else self._relation).restore(section, rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        return (self._registers if section == _EMITTED else self._relation).live(section, rows, version)
+
+    def size(self, section: str) -> int:
+        return (self._registers if section == _EMITTED else self._relation).size(section)
+
+
+class ToStreamOperator:
+    """A `plans.ToStream` (`relations.Operator`)."""
+
+    def __init__(self, node: ToStream) -> None:
+        self.schema = node.schema
+        self._inner: _Istream | _Dstream | _Snapshots | _Multiples
+        if node.kind == "istream":
+            self._inner = _Istream()
+        elif node.kind == "dstream":
+            self._inner = _Dstream(node)
+        else:
+            self._inner = _Snapshots(node) if node.every is None else _Multiples(node, node.every)
+
+    def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
+        """The records of a step, in time order."""
+        given, *instants = inputs
+        if isinstance(self._inner, _Snapshots):
+            asked = np.unique(np.concatenate([np.empty(0, np.int64), *(each.start for each in instants)]))
+            return self._inner.advance(given, asked, span)
+        return self._inner.advance(given, span)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up what is alive, and the running number of records."""
+        self._inner.restore(section, rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Of tuples, those that are alive."""
+        return self._inner.live(section, rows, version)
+
+    def size(self, section: str) -> int:
+        """How many tuples of a section are alive."""
+        return self._inner.size(section)
+
+
+def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The values that were alive in a step, older ones first, from when and until when within it."""
+    delta = swept.delta
+    end = np.full(len(earlier.id), OPEN)
+    end[np.searchsorted(earlier.id, delta.closed)] = delta.closed_end
+    values = np.concatenate((earlier.values, swept.opened))
+    start = np.concatenate((np.maximum(earlier.start, span.since), delta.start))
+    return values, start, np.minimum(np.concatenate((end, delta.end)), span.clock)
+
+
+def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of some lifetimes there are at each instant, and the instants, in their order: the multiples of a number, or
+    those given."""
+    if isinstance(at, int):
+        first, stop = -(-start // at), -(-end // at)
+    else:
+        first, stop = np.searchsorted(at, start), np.searchsorted(at, end)
+    counts = stop - first
+    copies = np.repeat(np.arange(len(start)), counts)
+    numbers = np.arange(len(copies)) - np.repeat(np.cumsum(counts) - counts, counts) + first[copies]
+    times = numbers * at if isinstance(at, int) else at[numbers]
+    order = np.argsort(times, kind="stable")
+    return copies[order], times[order]
+
+
+def _told(rows: pa.RecordBatch, times: np.ndarray, emitted: Registers, state: Sequence[Tuples], span: Span) -> Step:
+    """Rows as records, which are numbered for ever."""
+    first = emitted[_NEXT]
+    emitted[_NEXT] = first + len(times)
+    delta = Delta(rows, times, np.full(len(times), OPEN), np.arange(first, first + len(times)))
+    return Step(delta, [*state, *emitted.changes(span.version)])

@@ -1,0 +1,155 @@
+"""Windows by count (see `windows`): a record a window, or so many of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import KeyIndex
+from hayase.core.stages import TIME, Tuples
+from hayase.operations.arrivals import Came, came_in_order, column, groups_of, joined
+from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
+from hayase.operations.row_buffer import Shelf
+
+__all__ = ["CountWindows", "Singles"]
+
+_ARRIVAL = "__arrival"
+"""Column of what is held: rises from record to record, so that no two that are told of at the same time have the same one."""
+
+
+class Singles:
+    """Windows of one record: nothing is held."""
+
+    def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
+        self._spec, self._schema = spec, held_schema(schema)
+
+    def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
+        came = came_in_order(inputs, self._schema, self._spec.by_arrival)
+        at = np.arange(len(came))
+        return Complete(came.rows, at, at + 1, column(came.rows, TIME), came.at)
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        """There is no state."""
+
+    def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.slice(0, 0)
+
+    def __len__(self) -> int:
+        return 0
+
+
+class CountWindows:
+    """Windows by count. The first row that a group holds begins its next window, so no group needs a counter."""
+
+    def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
+        self._spec, self._plain = spec, held_schema(schema)
+        self._schema = self._plain.append(pa.field(_ARRIVAL, pa.int64()))
+        self._next = 0
+        self._index = KeyIndex()
+        self._shelf = Shelf(self._schema)
+        self._held = np.zeros(0, np.int64)  # rows by group
+
+    def __len__(self) -> int:
+        return len(self._shelf)
+
+    def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
+        came = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
+        size, slide = self._spec.size, self._spec.slide
+        group = self._grouped(came.rows)
+        order = np.argsort(group, kind="stable")
+        touched, counts = np.unique(group, return_counts=True)
+        total = self._held[touched] + counts
+        made = np.where(total < size, 0, (total - size) // slide + 1)
+        full = made > 0
+        ready = np.repeat(full, counts)  # in the order of groups
+        some = order[ready]
+        late = order[~ready]
+        held_group, held = self._shelf.take(touched[full])
+        fresh = np.concatenate([np.zeros(len(held_group), np.bool_), np.ones(len(some), np.bool_)])
+        number = np.concatenate([held_group, group[some]])
+        sort = np.argsort(number, kind="stable")
+        rows = joined([held, came.rows.take(pa.array(some))], self._schema).take(pa.array(sort))
+        number, fresh = number[sort], fresh[sort]
+        place = np.concatenate([np.full(len(held_group), -1), some])[sort]  # among those that came
+
+        lengths, windows = total[full], made[full]
+        begins = np.cumsum(lengths) - lengths
+        nth = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)
+        starts = np.repeat(begins, windows) + nth * slide
+        by_last = np.argsort(place[starts + size - 1])
+        starts = starts[by_last]
+
+        left = np.arange(len(number)) - np.repeat(begins, lengths) >= np.repeat(windows * slide, lengths)
+        self._shelf.put(number[left], rows.filter(pa.array(left)))
+        self._shelf.put(group[late], came.rows.take(pa.array(late)))
+        written = np.sort(np.concatenate([late, place[left & fresh]]))
+        state = [
+            *self._state(came.rows.take(pa.array(written)), gone=False),
+            *self._state(rows.filter(pa.array(~left & ~fresh)), gone=True),
+        ]
+        self._count(touched, total - made * slide)
+        instants = column(rows, TIME)[starts + size - 1] if len(starts) else np.empty(0, np.int64)
+        at = np.where(place < 0, -1, came.at[place]) if len(came) else place
+        return Complete(rows, starts, starts + size, instants, at, state)
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        gone = rows.column(GONE).to_numpy(zero_copy_only=False)
+        told = rows.select(self._schema.names)
+        group = self._grouped(told)
+        touched = np.unique(group)
+        held_group, held = self._shelf.take(touched)
+        every = joined([held, told], self._schema)
+        number = np.concatenate([held_group, group])
+        gone = np.concatenate([np.zeros(len(held_group), np.bool_), gone])
+        arrival = column(every, _ARRIVAL)
+        self._next = max(self._next, int(arrival.max()) + 1)
+        order = np.lexsort((gone, arrival, number))
+        last = np.ones(len(order), np.bool_)
+        last[:-1] = np.diff(arrival[order]) != 0
+        kept = order[last & ~gone[order]]
+        self._shelf.put(number[kept], every.take(pa.array(kept)))
+        self._count(touched, np.bincount(number[kept], minlength=len(self._held))[touched])
+
+    def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        group = groups_of(self._spec, rows, self._index, insert=False)
+        touched = np.unique(group[group >= 0])
+        _, held = self._shelf.take(touched, keep=True)
+        lost = rows.column(GONE).to_numpy(zero_copy_only=False)
+        return rows.filter(pa.array(~lost & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
+
+    def _numbered(self, came: Came) -> Came:
+        first, self._next = self._next, self._next + len(came)
+        arrival = pa.array(np.arange(first, self._next))
+        return Came(pa.RecordBatch.from_arrays([*came.rows.columns, arrival], schema=self._schema), came.at)
+
+    def _grouped(self, rows: pa.RecordBatch) -> np.ndarray:
+        group = groups_of(self._spec, rows, self._index)
+        most = int(group.max(initial=-1)) + 1
+        if most > len(self._held):
+            self._held = np.concatenate(
+                [self._held, np.zeros(max(most, 2 * len(self._held)) - len(self._held), np.int64)]
+            )
+        return group
+
+    def _count(self, groups: np.ndarray, held: np.ndarray) -> None:
+        """Note how many rows groups hold. A group that holds none is forgotten."""
+        self._held[groups] = held
+        if self._spec.by:
+            self._index.drop(groups[held == 0])
+
+    def _state(self, rows: pa.RecordBatch, gone: bool) -> list[Tuples]:
+        """Rows as state; of one that is gone the key says where it was."""
+        if not rows.num_rows:
+            return []
+        kept = {QUEUE, _ARRIVAL, *self._spec.by}
+        columns = [
+            rows.column(each.name) if not gone or each.name in kept else pa.nulls(rows.num_rows, each.type)
+            for each in self._schema
+        ]
+        schema = self._schema.append(pa.field(GONE, pa.bool_()))
+        mark = pa.repeat(pa.scalar(gone), rows.num_rows)
+        return [Tuples(HELD, pa.RecordBatch.from_arrays([*columns, mark], schema=schema))]

@@ -1,0 +1,202 @@
+"""An operation as a stage's kernel: windows of what comes, the function on each in a child process, rows out.
+
+A record of this step that fails alone is refused as that record. One that came in an earlier step, and a sliding window
+that fails, are no record of the batch at hand: they are told as spoiled rows, with the streams and offsets of the records.
+How long the function was at work is told too, by input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.errors import DeclarationError, nearest
+from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
+from hayase.operations.arrivals import column
+from hayase.operations.attempts import Attempts, Pace, Refusal, Tried, try_windows
+from hayase.operations.children import Limits, shared_children
+from hayase.operations.outcomes import KINDS, Outcomes
+from hayase.operations.record_windows import QUEUE, Complete, WindowSpec, windows_of
+from hayase.operations.row_buffer import nothing, ranges
+from hayase.operations.user_functions import OperationFunction
+
+__all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
+
+
+class Caller(Protocol):
+    """Calls the function on windows of rows; `Children` is one."""
+
+    def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes: ...
+
+    def renew(self) -> None:
+        """Make the function forget what it keeps between calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationConfig:
+    """An operation: its function and windows, the streams it reads, all with the schema `reads`, and its output.
+
+    The column `time` of the output is the instant of the window, in units of `scale` microseconds; the function gives the
+    others. What it gives under that name is left out.
+    """
+
+    name: str
+    version: str
+    function: OperationFunction
+    window: WindowSpec
+    queues: tuple[str, ...]
+    reads: pa.Schema
+    output: pa.Schema
+    time: str
+    scale: int = 1
+    attempts: Attempts = field(default_factory=Attempts)
+    limits: Limits = field(default_factory=Limits)
+    shown_time: str | None = None
+    """What the function knows the column `time` as, if not under that name."""
+
+    def __post_init__(self) -> None:
+        self.window.check(self.reads)
+        if self.time not in self.output.names:
+            told = f'unknown time column "{self.time}" in the output of operation "{self.name}"'
+            raise DeclarationError(told, nearest(self.time, self.output.names).removeprefix("; "))
+
+    @property
+    def writes(self) -> pa.Schema:
+        """What the function gives."""
+        return pa.schema([each for each in self.output if each.name != self.time])
+
+
+class OperationKernel:
+    """The kernel of one bucket (`hayase.core.stages.Kernel`)."""
+
+    def __init__(
+        self,
+        config: OperationConfig,
+        bucket: int = 0,
+        buckets: int = 1,
+        caller: Caller | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._config, self._sleep = config, sleep
+        self._caller = caller or shared_children(
+            config.function, config.reads, config.writes, config.limits, config.shown_time or config.time
+        )
+        self._windows = windows_of(config.window, config.reads)
+        self._pace = Pace()
+
+    def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
+        """Call the function on all windows that this step completes."""
+        complete = self._windows.advance(inputs, since, clock)
+        rows = complete.rows.select(self._config.reads.names)
+        if not len(complete.starts):
+            return Outcome(nothing(self._config.output), (), complete.state)
+        tried = try_windows(
+            partial(self._caller.call, rows),
+            complete.starts,
+            complete.stops,
+            self._config.attempts,
+            self._config.window.tumbling,
+            self._sleep,
+            self._caller.renew,
+            self._pace,
+        )
+        refused, spoiled = self._refused(complete, tried.refusals, len(inputs))
+        seconds = _seconds(complete, tried, len(inputs))
+        return Outcome(self._output(complete, tried), refused, complete.state, spoiled, seconds)
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Take up what windows held."""
+        self._windows.restore(rows)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """What windows hold still."""
+        return self._windows.live(rows)
+
+    def size(self, section: str) -> int:
+        """How many rows windows hold."""
+        return len(self._windows)
+
+    def _output(self, complete: Complete, tried: Tried) -> pa.RecordBatch:
+        """The rows of the output, in the order of the windows."""
+        schema = self._config.output
+        instants = complete.instants[tried.window]
+        kind = schema.field(self._config.time).type
+        times = pa.array(instants if self._config.scale == 1 else instants // self._config.scale).cast(kind)
+        columns = [
+            times if name == self._config.time else tried.rows.column(name).combine_chunks() for name in schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _refused(
+        self, complete: Complete, refusals: Sequence[Refusal], inputs: int
+    ) -> tuple[list[Refusals], list[Spoiled]]:
+        """Refusals as the engine takes them."""
+        if not refusals:
+            return [], []
+        reasons, attempts = [reason_text(self._config, each) for each in refusals], [each.attempts for each in refusals]
+        if not self._config.window.tumbling:
+            return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
+        row = np.array([each.start for each in refusals])
+        came, queue = complete.came[row], complete.rows.column(QUEUE).to_numpy()[row]
+        refused = [Refusals()] * inputs
+        for number in np.unique(queue[came >= 0]).tolist():
+            mine = np.flatnonzero((queue == number) & (came >= 0))
+            mine = mine[np.argsort(came[mine])]
+            numbers = mine.tolist()
+            refused[number] = Refusals(came[mine], [reasons[at] for at in numbers], [attempts[at] for at in numbers])
+        older = np.flatnonzero(came < 0).tolist()
+        if not older:
+            return refused, []
+        rows = complete.rows.take(pa.array(row[older]))
+        return refused, [
+            Spoiled(
+                rows.select(self._config.reads.names),
+                [reasons[at] for at in older],
+                streams=[self._config.queues[number] for number in rows.column(QUEUE).to_pylist()],
+                offsets=rows.column(OFFSET).to_pylist(),
+                attempts=[attempts[at] for at in older],
+            )
+        ]
+
+    def _told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Records with where they came from."""
+        streams = pa.array(self._config.queues, pa.string()).take(rows.column(QUEUE))
+        names = self._config.reads.names
+        columns = [streams, rows.column(OFFSET), *(rows.column(name) for name in names)]
+        return pa.RecordBatch.from_arrays(columns, names=["__stream", OFFSET, *names])
+
+    def _window_rows(self, complete: Complete, refusals: Sequence[Refusal]) -> pa.RecordBatch:
+        """Windows as rows: the instant, and the records as a list."""
+        rows = pa.concat_batches([complete.rows.slice(each.start, each.stop - each.start) for each in refusals])
+        told = self._told(rows)
+        records = pa.StructArray.from_arrays(told.columns, names=told.schema.names)
+        ends = np.cumsum([0, *(each.stop - each.start for each in refusals)])
+        lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records)
+        instants = pa.array(complete.instants[[each.window for each in refusals]])
+        return pa.RecordBatch.from_arrays([instants.cast(pa.timestamp("us", tz="UTC")), lists], ["instant", "records"])
+
+
+def _seconds(complete: Complete, tried: Tried, inputs: int) -> list[float]:
+    """How long the function was at work for each input; a window of several inputs is shared by its records."""
+    sizes = complete.stops - complete.starts
+    queue = column(complete.rows, QUEUE)[ranges(complete.starts, complete.stops)]
+    shares = np.repeat(tried.nanoseconds / sizes / 1e9, sizes)
+    found: list[float] = np.bincount(queue, shares, inputs).tolist()
+    return found
+
+
+def reason_text(config: OperationConfig, refusal: Refusal) -> str:
+    """What a dead letter says: how it failed, where, how often, in which version of what; then the traceback."""
+    failure = refusal.failure
+    told = failure.reason if failure.kind != "raised" else f"{KINDS['raised']}: {failure.reason}"
+    if failure.kind in ("memory", "unfit"):
+        told = f"{KINDS[failure.kind]}: {failure.reason}"
+    times = "1 attempt" if refusal.attempts == 1 else f"{refusal.attempts} attempts"
+    head = f'operation "{config.name}" (version {config.version}) failed in {times}: {told}{failure.place}'
+    return f"{head}\n{failure.traceback}" if failure.traceback else head

@@ -1,0 +1,134 @@
+"""Windows of an operation: by count or by time, per queue or per key, tumbling or sliding, over records in order.
+
+Records come in (time, queue, offset) order, in steps from one clock to the next. A window by count has the records
+`k * slide` to before `k * slide + size` of its group, and is complete with its last record. A window by time has those
+with `k * slide <= time < k * slide + size`, if there are any, and is complete when the clock reaches its end. Its
+`instant` is the time of its last record, or the last instant before its end: always within the step that completes it.
+Windows come out by instant; at the same instant by their last record, or by their first.
+
+Windows by count may also go by arrival: then a step has whatever came, each queue in its own order, and no clock matters.
+The instant of a window is still the time of its last record, which need not be its latest. Windows come out as they are
+completed; of what came in one step, queues take turns by time, as far as their own order lets them.
+
+What comes out depends on the records alone, not on the steps; by arrival, on the order in each queue. What is held back is
+state: rows of `held_schema`, in one section. A window by count leaves a tombstone for a row that was written and is no
+longer needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.errors import DeclarationError, nearest
+from hayase.core.keys import check_key_type
+from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.core.times import duration_text
+
+__all__ = ["GONE", "HELD", "QUEUE", "Complete", "WindowSpec", "Windows", "held_schema", "windows_of"]
+
+HELD = "held"
+"""The one section of the state."""
+QUEUE = "__queue"
+"""Column of held rows: the number of the input that a record came from."""
+GONE = "__gone"
+"""Column of state: whether the row says that a record is held no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """Windows of `size` records, or microseconds, one beginning every `slide`; tumbling if these are equal.
+
+    Each group has windows of its own: records with equal values in the columns `by` and, if windows are `per_queue`, of
+    one queue. Windows `by_arrival` take records in the order of the log, not of time.
+    """
+
+    unit: str
+    size: int
+    slide: int
+    by: tuple[str, ...] = ()
+    per_queue: bool = True
+    by_arrival: bool = False
+
+    def __post_init__(self) -> None:
+        if self.unit not in ("count", "time"):
+            raise DeclarationError(f'no window goes by "{self.unit}"', "a window goes by count or by time")
+        if self.by_arrival and self.unit == "time":
+            raise DeclarationError(
+                "a window by time cannot take records as they come", "let it go by time, or by count"
+            )
+        if self.size < 1 or self.slide < 1:
+            raise DeclarationError("a window of nothing", "give a size and a slide of at least 1")
+        if self.slide > self.size:
+            size, slide = (
+                duration_text(each) if self.unit == "time" else f"{each}" for each in (self.size, self.slide)
+            )
+            raise DeclarationError(
+                f"a window of {size} that slides by {slide} leaves records out", "slide by the size or less"
+            )
+
+    @property
+    def tumbling(self) -> bool:
+        """Whether every record is in one window only."""
+        return self.size == self.slide
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse a key that the records do not have, or that is none."""
+        for name in self.by:
+            if name not in schema.names:
+                raise DeclarationError(f'unknown key column "{name}"', nearest(name, schema.names).removeprefix("; "))
+            check_key_type(schema.field(name).type)
+
+
+def held_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of records as windows hold them."""
+    head = [pa.field(QUEUE, pa.int32()), pa.field(TIME, pa.int64()), pa.field(OFFSET, pa.int64())]
+    return pa.schema([*head, *(each.with_nullable(True) for each in schema)])
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Windows that a step completes: number i has `rows[starts[i]:stops[i]]`, oldest first, and its instant.
+
+    `came[r]` is the position of row r in the batch of its queue, -1 if it came in an earlier step. `state` is the change of
+    what is held.
+    """
+
+    rows: pa.RecordBatch
+    starts: np.ndarray
+    stops: np.ndarray
+    instants: np.ndarray
+    came: np.ndarray
+    state: Sequence[Tuples] = ()
+
+
+class Windows(Protocol):
+    """The windows of one bucket."""
+
+    def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
+        """Take the records of a step, a batch per queue in (time, offset) order, or in that of their arrival, and give the
+        windows it completes."""
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        """Take up state that was written."""
+
+    def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Of state that was written, what is still held."""
+
+    def __len__(self) -> int:
+        """How many rows are held."""
+
+
+def windows_of(spec: WindowSpec, schema: pa.Schema) -> Windows:
+    """The windows of records with that schema, none held yet."""
+    from hayase.operations.count_windows import CountWindows, Singles
+    from hayase.operations.time_windows import TimeWindows
+
+    spec.check(schema)
+    if spec.unit == "time":
+        return TimeWindows(spec, schema)
+    return CountWindows(spec, schema) if spec.size > 1 else Singles(spec, schema)

@@ -1,0 +1,121 @@
+"""Windows by time (see `windows`): what is held follows from the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import KeyIndex
+from hayase.core.stages import OFFSET, TIME, Tuples
+from hayase.core.times import BEGINNING
+from hayase.operations.arrivals import came_in_order, column, groups_of, joined, told_once
+from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
+from hayase.operations.row_buffer import nothing
+
+__all__ = ["TimeWindows"]
+
+
+class TimeWindows:
+    """Windows by time. What is held follows from the clock: all rows of windows that have not ended."""
+
+    def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
+        self._spec, self._schema = spec, held_schema(schema)
+        self._chunks: list[pa.RecordBatch] = []  # one later than the other
+        self._restored: list[pa.RecordBatch] = []
+        self._upto = BEGINNING  # everything before is known
+
+    def __len__(self) -> int:
+        return sum(int(each.num_rows) for each in (*self._chunks, *self._restored))
+
+    def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
+        size, slide = self._spec.size, self._spec.slide
+        self._catch_up(since)
+        came = came_in_order(inputs, self._schema)
+        self._upto = clock
+        first, last = (since - size) // slide + 1, (clock - size) // slide  # of the windows that end now
+        times = column(came.rows, TIME)
+        new = int(np.searchsorted(times, (last + 1) * slide))
+        state = []
+        if new < len(came):
+            kept = came.rows.slice(new)
+            mark = pa.repeat(pa.scalar(False), kept.num_rows)
+            schema = self._schema.append(pa.field(GONE, pa.bool_()))
+            until = int(times[-1]) // slide * slide + size
+            state = [Tuples(HELD, pa.RecordBatch.from_arrays([*kept.columns, mark], schema=schema), until)]
+        if last < first:
+            self._hold(came.rows)
+            return Complete(nothing(self._schema), *(np.empty(0, np.int64),) * 4, state)
+        older, stop = sum(int(each.num_rows) for each in self._chunks), last * slide + size
+        rows = joined([*self._chunks, came.rows], self._schema)
+        ends = column(rows, TIME)
+        low, high = (int(each) for each in np.searchsorted(ends, [first * slide, stop]))
+        at = np.concatenate([np.full(older, -1), came.at])[low:high]
+        left = rows.slice(int(np.searchsorted(ends, (last + 1) * slide)))
+        self._chunks = [left] if left.num_rows else []
+        return self._complete(rows.slice(low, high - low), at, first, last, state)
+
+    def _complete(self, rows: pa.RecordBatch, at: np.ndarray, first: int, last: int, state: list[Tuples]) -> Complete:
+        """The windows from number `first` to `last` over rows in order."""
+        size, slide = self._spec.size, self._spec.slide
+        if not rows.num_rows:
+            return Complete(rows, *(np.empty(0, np.int64),) * 4, state)
+        group = groups_of(self._spec, rows, KeyIndex())
+        order = np.argsort(group, kind="stable")
+        rows, group, at = rows.take(pa.array(order)), group[order], at[order]
+        times = column(rows, TIME)
+        newest = times // slide
+        pairs = []
+        for back in range(-(-size // slide)):
+            number = newest - back
+            fits = (number * slide + size > times) & (first <= number) & (number <= last)
+            pairs.append(_different(group[fits], number[fits]))
+        owner, number = pairs[0] if len(pairs) == 1 else np.unique(np.concatenate(pairs, axis=1), axis=1)
+        instants = np.unique(times)
+        span = len(instants) + 1
+        line = group * span + np.searchsorted(instants, times)
+        starts = np.searchsorted(line, owner * span + np.searchsorted(instants, number * slide))
+        stops = np.searchsorted(line, owner * span + np.searchsorted(instants, number * slide + size))
+        by_end = np.lexsort((order[starts], number))
+        ends = number[by_end] * slide + size - 1
+        return Complete(rows, starts[by_end], stops[by_end], ends, at, state)
+
+    def restore(self, rows: pa.RecordBatch) -> None:
+        self._restored.append(rows.select(self._schema.names))
+
+    def _catch_up(self, since: int) -> None:
+        """Take up what others wrote, and let go of what has ended before."""
+        if self._restored:
+            told = joined(self._restored, self._schema)
+            self._restored = []
+            told = told.filter(pa.array(column(told, TIME) >= self._upto))
+            told = told.take(pa.array(told_once(told)))
+            order = np.lexsort((column(told, OFFSET), column(told, QUEUE), column(told, TIME)))
+            self._hold(told.take(pa.array(order)))
+        first = self._needed(since)
+        while self._chunks and column(self._chunks[0], TIME)[0] < first:
+            oldest = self._chunks[0]
+            left = oldest.slice(int(np.searchsorted(column(oldest, TIME), first)))
+            self._chunks[:1] = [left] if left.num_rows else []
+
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        """Hold rows that are later than all others; chunks grow, so that there are few."""
+        if rows.num_rows:
+            self._chunks.append(rows)
+        while len(self._chunks) > 1 and self._chunks[-2].num_rows <= 2 * self._chunks[-1].num_rows:
+            self._chunks[-2:] = [pa.concat_batches(self._chunks[-2:])]
+
+    def _needed(self, clock: int) -> int:
+        """The least time that belongs to a window which has not ended at the clock."""
+        return ((clock - self._spec.size) // self._spec.slide + 1) * self._spec.slide
+
+    def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.filter(pa.array(column(rows, TIME) >= self._needed(self._upto)))
+
+
+def _different(group: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """Pairs of group and number without repetition, in two lines; equal ones stand together."""
+    first = np.ones(len(group), np.bool_)
+    first[1:] = (group[1:] != group[:-1]) | (number[1:] != number[:-1])
+    return np.stack([group[first], number[first]])

@@ -1,0 +1,56 @@
+"""Rows of streams and queries as JSON: times in ISO form, decimals in full, what JSON lacks as dead letters write it."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from hayase.streams.record_text import record_text
+from hayase.streams.typed_columns import python_values
+
+__all__ = ["json_text", "plain_rows"]
+
+
+def json_text(value: Any) -> bytes:
+    """Any value of `plain_rows`, or one made of such."""
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+
+
+def _plain(value: Any) -> orjson.Fragment:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value))
+    return orjson.Fragment(record_text(value))
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows as dicts that `json_text` writes in full; NaN and the infinities, which JSON lacks, are texts.
+
+    >>> json_text(plain_rows(pa.table({"ratio": [0.5, math.inf], "day": ["monday", None]})))
+    b'[{"ratio":0.5,"day":"monday"},{"ratio":"Infinity","day":null}]'
+    """
+    names = table.column_names
+    columns = [_values(table.column(name)) for name in names]
+    return [dict(zip(names, row)) for row in zip(*columns)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    values = python_values(column)
+    return [_finite(each) for each in values] if _has_floats(column.type) else values
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or any(_has_floats(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else orjson.Fragment(record_text(value))
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return value

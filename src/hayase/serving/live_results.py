@@ -1,0 +1,302 @@
+"""Results as they are served: snapshots in pages, and changes from a cursor on.
+
+A cursor is text: the occasion on which the query began, and how far its reader is. Of a relation that is an event time
+and how many changes of that time are behind; its changes are told in the order of event time, once they are final, "-"
+before "+", and at one time by row. Of a stream it is the offset of the next record, in the order of the log. What stands
+in a cursor does not depend on batches, so it outlives restarts; it does not outlive a query that begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.errors import OffsetGone
+from hayase.core.times import BEGINNING, END
+from hayase.engine.results.lifespans import OPEN, VALID_FROM, VALID_TO, lifespans, own_columns
+from hayase.engine.results.query_results import Results, Time
+from hayase.engine.results.snapshots import before, rows_in
+from hayase.serving.problems import Problem
+from hayase.streams import Index, event_times
+from hayase.streams.schema_evolution import kept_in
+
+__all__ = ["Changes", "Cursor", "Live", "SnapshotPage"]
+
+_RECORDS = 65_536
+"""Records that are looked at in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a reader is: `at` is an event time or an offset, `told` how much of that time is behind."""
+
+    mark: str
+    at: int
+    told: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.mark}.{self.at}.{self.told}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Cursor:
+        """The inverse of `str`.
+
+        >>> Cursor.from_text(str(Cursor("3", -5, 1)))
+        Cursor(mark='3', at=-5, told=1)
+        """
+        mark, *numbers = text.rsplit(".", 2)
+        try:
+            at, told = map(int, numbers)
+        except ValueError:
+            raise Problem(422, "this is no cursor; send one that an answer contained, as it was") from None
+        if len(text) > 200 or not (BEGINNING <= at <= END and 0 <= told <= END):
+            raise Problem(422, "this cursor is out of range; send one that an answer contained, as it was")
+        return cls(mark, at, told)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPage:
+    """Rows that are valid at a time, in the stream's own type; `changes` goes on behind it, `next` with the next page."""
+
+    at: Any
+    rows: pa.Table
+    next: Cursor | None
+    changes: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Live(Results):
+    """The results of a query, for those who come back for more."""
+
+    def page(
+        self, time: Time | None, *, after: Cursor | None = None, limit: int, with_lifetimes: bool = False
+    ) -> SnapshotPage:
+        """Some rows of the snapshot at an instant; pages of one snapshot are of one instant, whatever happens between."""
+        return self._consistent(lambda index: self._page(index, time, after, limit, with_lifetimes))
+
+    def _page(
+        self, index: Index, time: Time | None, after: Cursor | None, limit: int, with_lifetimes: bool
+    ) -> SnapshotPage:
+        mark = self._mark()
+        wanted = self._wanted(index, time, after, mark)
+        first = 0 if after is None else after.told
+        if wanted is None:
+            page, behind = self.log.declaration.arrow_schema.empty_table(), None
+        elif self.log.declaration.lifetimes:
+            rows = self._valid(index, wanted)
+            page = rows.slice(first, limit)
+            behind = first + limit if first + limit < rows.num_rows else None
+        else:
+            page, behind = self._records(index, wanted, first, limit)
+        declaration = self.log.declaration
+        own = self._own(page) if declaration.lifetimes else declaration.shown(page)
+        if with_lifetimes:
+            for name, column in self._lifetimes(page):
+                while name in own.column_names:
+                    name += "_"
+                own = own.append_column(name, column)
+        return SnapshotPage(
+            at=None if wanted is None else self._times(np.array([wanted // self._scale * self._scale]))[0].as_py(),
+            rows=own,
+            next=None if behind is None or wanted is None else Cursor(mark, wanted, behind),
+            changes=self._behind(index, wanted, mark),
+        )
+
+    def _records(self, index: Index, wanted: int, first: int, limit: int) -> tuple[pa.Table, int | None]:
+        """Records of a stream from an offset on that are not later, in the order of the log, and where to go on.
+
+        A stream keeps all that it had, so no more of it is read than the page needs.
+        """
+        found: list[pa.RecordBatch] = []
+        count, schema = 0, self.log.declaration.arrow_schema
+        for piece in self.log.read(max(first, index.start), index.next) if index.next > max(first, index.start) else ():
+            early = np.flatnonzero(event_times(piece.rows, self.log.declaration) <= wanted)
+            if count + len(early) > limit:
+                early = early[: limit - count + 1]
+                found.append(piece.rows.take(pa.array(early[:-1])))
+                return pa.Table.from_batches(found, schema=schema), piece.first + int(early[-1])
+            found.append(piece.rows.take(pa.array(early)))
+            count += len(early)
+        return pa.Table.from_batches(found, schema=schema), None
+
+    def _wanted(self, index: Index, time: Time | None, after: Cursor | None, mark: str) -> int | None:
+        """The last microsecond of the unit of time that is asked for, as far as that is final."""
+        final = self._final_before(index)
+        if after is not None:
+            self._check(after, mark)
+            wanted = after.at
+        elif time is not None:
+            wanted = self._instant(time) // self._scale * self._scale
+        else:
+            latest = self._latest(index)
+            if latest is None:
+                return None
+            wanted = latest
+        if wanted >= final:
+            raise Problem(409, str(self._not_final(index, wanted)))
+        return min(wanted // self._scale * self._scale + self._scale - 1, final - 1)
+
+    def _lifetimes(self, page: pa.Table) -> Iterator[tuple[str, Any]]:
+        declaration = self.log.declaration
+        if declaration.lifetimes:
+            yield "valid_from", page.column(VALID_FROM)
+            yield "valid_to", page.column(VALID_TO)
+        else:
+            kind = declaration.arrow_schema.field(declaration.time).type
+            yield "valid_from", page.column(declaration.time)
+            yield "valid_to", pa.nulls(page.num_rows, kind)
+
+    def _behind(self, index: Index, wanted: int | None, mark: str) -> Cursor:
+        """Where changes go on behind a snapshot; of a stream, at the first record that is not in it."""
+        if self.log.declaration.lifetimes:
+            return Cursor(mark, BEGINNING if wanted is None else wanted + 1)
+        for entry in index.entries:
+            if wanted is not None and entry.running_max <= wanted:
+                continue
+            for piece in self.log.read(entry.first, entry.next):
+                later = event_times(piece.rows, self.log.declaration) > (BEGINNING if wanted is None else wanted)
+                if later.any():
+                    return Cursor(mark, piece.first + int(later.argmax()))
+        return Cursor(mark, index.next)
+
+    # -- changes --------------------------------------------------------------------------------------------------------
+    def changes_from(self, cursor: Cursor | None) -> Changes:
+        """The changes behind a cursor; without one, from now on."""
+        return self._consistent(lambda index: self._changes_from(index, cursor))
+
+    def changes_from_start(self) -> Changes:
+        """All changes that are kept."""
+        return self.changes_from(Cursor(self._mark(), BEGINNING))
+
+    def _changes_from(self, index: Index, cursor: Cursor | None) -> Changes:
+        mark = self._mark()
+        relation = self.log.declaration.lifetimes
+        if cursor is None:
+            cursor = Cursor(mark, self._final_before(index) if relation else index.next)
+        self._check(cursor, mark)
+        if not relation:
+            first = index.start if cursor.at == BEGINNING else cursor.at
+            if not index.start <= first <= index.next:
+                raise self._gone(f"record {first} is not there")
+            return Changes(self, replace(cursor, at=first), first)
+        snapshot, _ = before(self.log, index, cursor.at - 1)
+        if snapshot is None:
+            if index.entries and index.entries[0].before > BEGINNING:
+                raise self._gone("changes of that time are not kept any more")
+            return Changes(self, cursor, index.start)
+        changes = Changes(self, cursor, snapshot.offset)
+        changes.take(list(rows_in(self.log, snapshot)))
+        return changes
+
+    def _schema(self) -> pa.Schema:
+        own = [self.log.declaration.arrow_schema.field(name) for name in own_columns(self.log.declaration)]
+        heads = [pa.field("__time", pa.int64()), pa.field("__appears", pa.bool_()), pa.field("__row", pa.int64())]
+        return pa.schema([*heads, *own])
+
+    def _check(self, cursor: Cursor, mark: str) -> None:
+        if cursor.mark != mark:
+            raise self._gone("the query has begun anew since")
+
+    def _gone(self, why: str) -> Problem:
+        name = self.log.declaration.name
+        return Problem(
+            410,
+            f"this cursor leads nowhere any more: {why}; take a new snapshot, GET /queries/{name}, and go on from it",
+        )
+
+    def _mark(self) -> str:
+        kept = kept_in(self.log.path)
+        return (kept.mark if kept else None) or "0"
+
+
+class Changes:
+    """A reader of changes: what it has read and not told yet is pending, and its cursor moves as it tells."""
+
+    def __init__(self, of: Live, cursor: Cursor, offset: int):
+        self._of, self.cursor, self._offset = of, cursor, offset
+        self._pending = of._schema().empty_table()
+        self._known = cursor.told
+        """Changes at the cursor's time that were told before this reader began."""
+        self._seen: tuple[int, ...] = ()
+        """What the log looked like when there was nothing to tell."""
+
+    def read(self, limit: int) -> tuple[list[Cursor], pa.Table]:
+        """Up to so many changes that can be told now: a cursor behind each, and `__time`, `__appears` and the row.
+
+        Nothing if there are none yet; the next call may have some. A cursor that leads nowhere any more is a problem.
+        """
+        index = self._of._index()
+        seen = index.start, index.next, index.running_max, index.clock
+        if seen == self._seen:
+            return [], self._of._schema().empty_table()
+        try:
+            self._of._check(self.cursor, self._of._mark())
+            found = self._final(limit) if self._of.log.declaration.lifetimes else self._records(limit)
+            self._seen = () if found[0] else seen
+            return found
+        except OffsetGone:
+            raise self._of._gone("records that were not told yet were removed by retention") from None
+
+    def times(self, changes: pa.Table) -> list[Any]:
+        """The times of changes, in the stream's own type."""
+        return list(self._of._times(changes.column("__time").to_numpy()).to_pylist())
+
+    def _records(self, limit: int) -> tuple[list[Cursor], pa.Table]:
+        live, first = self._of, self.cursor.at
+        end = min(live._index().next, first + limit)
+        batches = [piece.rows for piece in live.log.read(first, end)] if first < end else []
+        rows = pa.Table.from_batches(batches, schema=live.log.declaration.arrow_schema)
+        offsets = np.arange(first, end)
+        heads = [event_times(rows, live.log.declaration), np.ones(len(offsets), np.bool_), offsets]
+        self.cursor = replace(self.cursor, at=end)
+        own = rows.select(own_columns(live.log.declaration))
+        table = pa.table([*map(pa.array, heads), *own.columns], schema=live._schema())
+        return [Cursor(self.cursor.mark, at + 1) for at in offsets.tolist()], table
+
+    def _final(self, limit: int) -> tuple[list[Cursor], pa.Table]:
+        while True:
+            index = self._of._index()
+            complete = self._offset >= index.next
+            final = self._of._final_before(index) if complete else index.clock_at(self._offset)
+            self._skip(final)
+            time = self._pending.column("__time").to_numpy()
+            ready = min(int(np.searchsorted(time, final)), limit)
+            if ready or complete:
+                break
+            end = index.holding(min(self._offset + _RECORDS, index.next) - 1).next  # where a clock stands
+            self.take([piece.rows for piece in self._of.log.read(self._offset, end)])
+            self._offset = end
+        told, self._pending = self._pending.slice(0, ready), self._pending.slice(ready)
+        cursors = []
+        for each in time[:ready].tolist():
+            number = self.cursor.told + 1 if each == self.cursor.at else 1
+            self.cursor = Cursor(self.cursor.mark, each, number)
+            cursors.append(self.cursor)
+        return cursors, told
+
+    def _skip(self, final: int) -> None:
+        """Leave out what was told before, once all changes of that time are known and so their order."""
+        if self._known and self.cursor.at < final:
+            self._pending = self._pending.slice(self._known)
+            self._known = 0
+
+    def take(self, batches: list[pa.RecordBatch]) -> None:
+        """Take in records: each tells of a row that appears, of one that ends, or of both."""
+        declaration = self._of.log.declaration
+        rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema).combine_chunks()
+        told = lifespans(rows, declaration)
+        begun, ended = np.flatnonzero(told.appears), np.flatnonzero(told.end != OPEN)
+        row = np.concatenate([ended, begun])
+        time = np.concatenate([told.end[ended], told.start[begun]])
+        appears = np.arange(len(row)) >= len(ended)
+        later = time >= self.cursor.at
+        row, time, appears = row[later], time[later], appears[later]
+        own = rows.select(own_columns(declaration)).take(pa.array(row))
+        heads = [pa.array(time), pa.array(appears), pa.array(told.row_id[row])]
+        new = pa.table([*heads, *own.columns], schema=self._of._schema())
+        order = [("__time", "ascending"), ("__appears", "ascending"), ("__row", "ascending")]
+        self._pending = pa.concat_tables([self._pending, new]).combine_chunks().sort_by(order)

@@ -1,0 +1,167 @@
+"""What all routes share: threads for work that touches the disk, bodies that arrive in time, and labelled answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import xxhash
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hayase.core.times import instant_text
+from hayase.serving.bodies import JSON
+from hayase.serving.guard import Limits
+from hayase.serving.problems import Problem, busy
+from hayase.serving.server_figures import HttpFigures
+from hayase.serving.service import Moment
+
+__all__ = ["Abandoned", "Desk", "answer"]
+
+_T = TypeVar("_T")
+_time_text = lru_cache(maxsize=256)(instant_text)
+
+
+class Abandoned(Exception):
+    """Nobody waits for what is being done any more."""
+
+
+class Desk:
+    """Where requests are worked on; the loop only waits, so it always has time for everybody.
+
+    Health has a thread of its own, and so have changes of operations, whose code is tried: neither waits for the requests of
+    others, nor they for it.
+    """
+
+    def __init__(self, limits: Limits):
+        self.limits = limits
+        self.figures = HttpFigures()
+        self.stopping = asyncio.Event()
+        self._pool = ThreadPoolExecutor(limits.threads, "serving")
+        self._health = ThreadPoolExecutor(1, "health")
+        self._changes = ThreadPoolExecutor(1, "changes")
+        self._room = asyncio.Condition()
+        self._at_work = 0
+
+    def stop(self) -> None:
+        """End what would go on for ever; to be called in the loop's thread."""
+        self.stopping.set()
+
+    def close(self) -> None:
+        """Wait for the threads, once no request is left."""
+        for each in (self._pool, self._health, self._changes):
+            each.shutdown()
+
+    async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """What comes of some work, done in a thread; a problem if it takes too long. What has not begun by then is not."""
+        return await self._run(self._pool, work, *arguments)
+
+    async def run_health(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """The same in the thread for what must be answered while all others are busy."""
+        return await self._run(self._health, work, *arguments)
+
+    async def run_change(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """The same in the thread for changes that try somebody's code."""
+        return await self._run(self._changes, work, *arguments)
+
+    async def _run(self, pool: ThreadPoolExecutor, work: Callable[..., _T], *arguments: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await loop.run_in_executor(pool, work, *arguments)
+        except TimeoutError:
+            raise self._too_long() from None
+
+    def _too_long(self) -> Problem:
+        return busy(
+            f"this took longer than {self.limits.seconds:g} seconds; ask for less, or try again. An append that ends like "
+            "this may have been made: repeat it with the same Idempotency-Key"
+        )
+
+    async def run_body(self, request: Request, size: int, work: Callable[..., _T], *arguments: Any) -> _T:
+        """What comes of work on a body of so many bytes, once there is room for it beside the others.
+
+        The work gets, before its arguments, a function to call now and then, which raises when nobody waits any more: the time
+        is over, or the client has gone. Its room is free only when it has really ended.
+        """
+        gone = threading.Event()
+
+        def check() -> None:
+            if gone.is_set():
+                raise Abandoned
+
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self._take_room(size)
+                running = self._pool.submit(work, check, *arguments)
+                self._give_back_after(running, size)
+                done, left = asyncio.wrap_future(running), asyncio.ensure_future(_left(request))
+                try:
+                    both: set[asyncio.Future[Any]] = {done, left}
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                    if not done.done():
+                        raise Abandoned
+                    return await done
+                finally:
+                    gone.set()
+                    left.cancel()
+                    done.cancel()
+        except (TimeoutError, Abandoned):
+            raise self._too_long() from None
+
+    async def _take_room(self, size: int) -> None:
+        async with self._room:
+            await self._room.wait_for(lambda: not self._at_work or self._at_work + size <= self.limits.work)
+            self._at_work += size
+
+    def _give_back_after(self, running: Future[Any], size: int) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def give_back() -> None:
+            async with self._room:
+                self._at_work -= size
+                self._room.notify_all()
+
+        def ended(_: Future[Any]) -> None:
+            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+                loop.call_soon_threadsafe(lambda: asyncio.ensure_future(give_back()))
+
+        running.add_done_callback(ended)
+
+    async def body(self, request: Request) -> bytes:
+        """The body of a request; a problem if it does not arrive in time."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await request.body()
+        except TimeoutError:
+            raise Problem(
+                408, f"the body did not arrive within {self.limits.seconds:g} seconds; send it faster"
+            ) from None
+
+
+async def _left(request: Request) -> None:
+    """Wait until a client, whose body has come, has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def answer(request: Request, body: bytes, now: Moment, stage: str | None = None) -> Response:
+    """An answer with its labels, or that nothing changed."""
+    tag = f'"{xxhash.xxh3_128_hexdigest(body)}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Hayase-State": now.state}
+    if now.manifest.version:
+        headers["Hayase-Committed-At"] = _time_text(now.manifest.committed_at)
+    clock = None if stage is None else now.clock(stage)
+    if clock is not None:
+        headers["Hayase-Clock"] = _time_text(clock)
+    known = request.headers.get("if-none-match") if request.method == "GET" else None
+    if known is not None and (
+        known.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in known.split(",")]
+    ):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=JSON)

@@ -1,0 +1,215 @@
+"""CSV as blocks of bytes into columns of text: quoted fields, either line ending, ragged lines found one by one.
+
+A field is quoted if a quote is its first character; inside, a quote is written twice, and commas and line ends are
+data. A line that is not a record (the wrong number of fields, a quote that closes too early or never, bytes that are
+not UTF-8) is reported alone, and reading goes on at the next line. Blank lines are skipped; an empty field is null.
+Columns of numbers are read as such where all of a block is plain enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from hayase.streams.typed_columns import may_differ
+
+__all__ = ["Split", "fields", "split"]
+
+_QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
+_FIELD = rb"(?:" + _QUOTED + rb'|(?:[^",\n][^,\n]*+)?)'
+_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+\r?(?:\n|\Z)")
+_FIELDS = re.compile(rb"(" + _FIELD + rb")(?:,|\r?\n?\Z)")
+_QUOTED_FIELD = re.compile(rb"(?:(?<=[,\n])|\A)" + _QUOTED + rb"(?=[,\n]|\r\n|\Z)")
+_OPEN = re.compile(rb"(?:" + _FIELD + rb',)*+"[^"]*+(?:""[^"]*+)*+"?\r?\Z')
+"""From the start of a record to the end of the block, and there inside a quoted field or just after its quote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The records in a block by column, text or numbers (null where unreadable), and how to say where each one was."""
+
+    columns: tuple[pa.ChunkedArray, ...]
+    count: int
+    used: int
+    lines: int
+    texts: Callable[[list[int]], list[bytes]]
+    line: Callable[[int], int]
+    unreadable: dict[int, str]
+
+
+def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) -> Split:
+    """The records in a block, with a field for each of `kinds`, up to the last complete one; `last` says that nothing
+    follows.
+
+    A column of numbers comes as such if all of them can be read, and else as text, like every other column. A quoted
+    field that is still open at the end of a block longer than `limit` is taken as a mistake in its line.
+
+    >>> found = split(b'1,"a, b"\\n2,c\\n3', [pa.string()] * 2, last=False, limit=99)
+    >>> [column.to_pylist() for column in found.columns]
+    [['1', '2'], ['a, b', 'c']]
+    """
+    end = len(block) if last else _last_record_end(block)
+    columns = _plain_columns(block[:end], kinds)
+    if columns is None:
+        return _careful_split(block, len(kinds), last, limit)
+    return _plain_split(block[:end], columns)
+
+
+def _last_record_end(block: bytes) -> int:
+    """Just after the last line end that is outside quotes, if every quote opens or closes a field; 0 if far to seek."""
+    end = block.rfind(b"\n") + 1
+    inside = block.count(b'"', 0, end) % 2
+    for _ in range(1000):
+        if not inside:
+            return end
+        before = block.rfind(b"\n", 0, end - 1) + 1
+        inside ^= block.count(b'"', before, end) % 2
+        end = before
+    return 0
+
+
+def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.ChunkedArray, ...] | None:
+    """By Arrow's reader, where it agrees with ours: well-formed quotes, no lone carriage returns, no odd line."""
+    bare = _QUOTED_FIELD.sub(b"", block) if b'"' in block else block
+    if b'"' in bare or (b"\r" in bare and b"\r" in bare.replace(b"\r\n", b"")) or not bare.strip(b"\r\n"):
+        return None
+    texts = [pa.string()] * len(kinds)
+    numbers = [_as_read(kind) for kind in kinds]
+    if numbers != texts and bare is block and not any(each in block for each in _NOT_IN_NUMBERS):
+        columns = _arrow_columns(block, numbers, newlines=False)
+        if columns is not None and not any(_may_differ(column, kind, block) for column, kind in zip(columns, kinds)):
+            return columns
+    return _arrow_columns(block, texts, newlines=bare is not block)
+
+
+_NOT_IN_NUMBERS = (b" ", b"\t", b"x", b"X")
+"""Arrow skips blanks around numbers and reads hexadecimal ones, which are no numbers in a stream."""
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """The type in which Arrow reads the texts of a column. A `float` is read as a double, as it is in JSON."""
+    return pa.float64() if pa.types.is_floating(kind) else kind if pa.types.is_integer(kind) else pa.string()
+
+
+def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> bool:
+    """Whether the numbers of a column may be others than their texts, which only a look at the texts can tell."""
+    if not pa.types.is_floating(kind):
+        return False
+    doubtful = column.filter(may_differ(column, kind))
+    if not len(doubtful):
+        return False
+    zeros = pc.all(pc.equal(doubtful, 0)).as_py()
+    return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # else they are written as zeros
+
+
+def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -> tuple[pa.ChunkedArray, ...] | None:
+    names = [str(at) for at in range(len(kinds))]
+    try:
+        table = pv.read_csv(
+            pa.py_buffer(block),
+            pv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+            pv.ParseOptions(newlines_in_values=newlines),
+            pv.ConvertOptions(column_types=dict(zip(names, kinds)), null_values=[""], strings_can_be_null=True),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return tuple(table.columns)
+
+
+def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...]) -> Split:
+    found: list[tuple[int, bytes]] = []
+
+    def records() -> list[tuple[int, bytes]]:  # only if one is refused
+        number = 0
+        for match in _RECORD.finditer(block) if not found else ():
+            if text := match[0].rstrip(b"\r\n"):
+                found.append((number, text))
+            number += match[0].count(b"\n")
+        return found
+
+    return Split(
+        columns,
+        count=len(columns[0]),
+        used=len(block),
+        lines=block.count(b"\n"),
+        texts=lambda at: [records()[each][1] for each in at],
+        line=lambda at: records()[at][0],
+        unreadable={},
+    )
+
+
+def _careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
+    records: list[bytes] = []
+    numbers: list[int] = []
+    rows: list[list[bytes] | tuple[None, ...]] = []
+    unreadable: dict[int, str] = {}
+    blank = (None,) * width
+    valid = _is_utf8(block)
+    at = number = 0
+    while at < len(block):
+        end = block.find(b"\n", at) + 1 or len(block)
+        record: bytes | None = block[at:end]
+        if b'"' in block[at:end]:
+            match = _RECORD.match(block, at)
+            if match is not None:
+                end, record = match.end(), match[0]
+            elif not last and len(block) - at <= limit and _OPEN.match(block, at):
+                break
+            else:
+                record = None
+        if end == len(block) and not last and not block.endswith(b"\n"):
+            break
+        line = block[at:end].rstrip(b"\r\n")
+        if line:
+            found = fields(line) if record is not None else None
+            numbers.append(number)
+            records.append(line)
+            if found is None:
+                unreadable[len(rows)] = "a quoted field does not end where it should; write a quote inside as two"
+            elif not valid and not _is_utf8(line):
+                unreadable[len(rows)] = "the line is not UTF-8 text"
+            elif len(found) != width:
+                unreadable[len(rows)] = f"the line has {len(found)} fields and the header {width}"
+            rows.append(blank if len(rows) in unreadable or found is None else found)
+        number += block.count(b"\n", at, end)
+        at = end
+    return Split(
+        tuple(pa.chunked_array([_texts(column)]) for column in (zip(*rows) if rows else ((),) * width)),
+        count=len(rows),
+        used=at,
+        lines=number,
+        texts=lambda at: [records[each] for each in at],
+        line=lambda at: numbers[at],
+        unreadable=unreadable,
+    )
+
+
+def fields(line: bytes) -> list[bytes]:
+    """The fields of one well-formed record, without their quotes.
+
+    >>> fields(b'1,"a, ""b"" c",')
+    [b'1', b'a, "b" c', b'']
+    """
+    if b'"' not in line:
+        return line.split(b",")
+    found = [match[1] for match in _FIELDS.finditer(line)]
+    if not line.endswith(b","):
+        found.pop()  # the empty match at the end of the text
+    return [each[1:-1].replace(b'""', b'"') if each.startswith(b'"') else each for each in found]
+
+
+def _texts(column: tuple[bytes | None, ...]) -> pa.Array:
+    return pa.array([each or None for each in column], pa.string())
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

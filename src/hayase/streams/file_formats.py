@@ -1,0 +1,315 @@
+"""Files and pipes in: CSV, NDJSON and Parquet as chunks of conformed records, in bounded memory.
+
+A chunk holds at most about 65,536 records or 8 MB of the file, whichever is less, and at least one record, however big.
+A line that cannot be read is a refused record with its number and its text; a file that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import queue
+import select
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import HayaseError, nearest
+from hayase.core.numbers import exact_loads
+from hayase.streams import csv_blocks, exact_lines
+from hayase.streams.record_text import line_text
+from hayase.streams.records import Conformed, Origin, check_columns, conform, conform_rows, conform_texts
+
+__all__ = ["COMPRESSIONS", "FORMATS", "Chunk", "Format", "format_of", "read_records"]
+
+FORMATS = {"csv": "csv", "ndjson": "ndjson", "jsonl": "ndjson", "json": "ndjson", "parquet": "parquet", "pq": "parquet"}
+"""Names of formats and suffixes of files, and the format each stands for."""
+COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
+"""Suffixes of compressed files."""
+
+_RECORDS = 65_536
+_BLOCK = 8 << 20
+_LONGEST = 256 << 20
+"""A line longer than this is taken as a sign that the file is something else."""
+_LINGER = 0.2
+"""Seconds that lines from a pipe wait for company: a slow writer is seen soon and a fast one is read in bulk."""
+_BOM = b"\xef\xbb\xbf"
+_AHEAD = 8
+"""Chunks of a file that are ready before they are asked for, at most."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a file is: `csv`, `ndjson` or `parquet`, and Arrow's name of its compression, if any."""
+
+    name: str
+    compression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some records of a file in its order, and how many bytes of the file are behind them."""
+
+    conformed: Conformed
+    done: int
+
+
+def format_of(name: str | PurePath, given: str | None = None) -> Format:
+    """The format of a file, by what was given or else by its suffix.
+
+    >>> format_of("orders.csv.gz"), format_of("-", "ndjson").name
+    (Format(name='csv', compression='gzip'), 'ndjson')
+    """
+    suffixes = [each.removeprefix(".").lower() for each in PurePath(name).suffixes]
+    compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
+    if compression is not None:
+        suffixes.pop()
+    word = given if given is not None else suffixes[-1] if suffixes else ""
+    if word.lower() not in FORMATS:
+        if given is not None:
+            raise HayaseError(f'unknown format "{given}"{nearest(word, FORMATS)}; give one of csv, ndjson, parquet')
+        hint = "let it end in .csv, .ndjson or .parquet, or say the format (--format csv, ndjson or parquet)"
+        raise HayaseError(f'the name "{name}" does not say what format it is; {hint}')
+    if FORMATS[word.lower()] == "parquet" and compression is not None:
+        raise HayaseError(f'"{name}" is Parquet inside {compression}; unpack it first, Parquet compresses by itself')
+    return Format(FORMATS[word.lower()], compression)
+
+
+def read_records(
+    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
+) -> Iterator[Chunk]:
+    """The records of a file or a pipe, chunk by chunk; `clock` gives the time at each, for `max_ahead`.
+
+    A file is read ahead in a thread of its own, so that reading it and writing its records go side by side.
+    """
+    chunks = _records_of(source, form, declaration, clock)
+    return _ahead(chunks) if isinstance(source, Path) else chunks
+
+
+def _records_of(
+    source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
+) -> Iterator[Chunk]:
+    name = str(source) if isinstance(source, Path) else getattr(source, "name", "the input")
+    try:
+        if form.name == "parquet":
+            yield from _read_parquet(source, declaration, clock)
+        elif isinstance(source, Path):
+            with source.open("rb", buffering=0) as raw:
+                yield from _read_text(raw, form, declaration, clock)
+        else:
+            yield from _read_text(source, form, declaration, clock)
+    except (OSError, pa.ArrowException) as error:
+        raise HayaseError(f'"{name}" cannot be read as {form.name}: {error}') from error
+
+
+def _ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """The same items and, behind them, the same error, made in a thread that is a few of them ahead."""
+    made: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
+    left = threading.Event()
+
+    def make() -> None:
+        end: BaseException | None = None
+        try:
+            for item in items:
+                made.put((item,))
+                if left.is_set():
+                    return
+        except BaseException as error:
+            end = error
+        made.put(end)
+
+    thread = threading.Thread(target=make, name="reading", daemon=True)
+    thread.start()
+    try:
+        while (found := made.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found[0]
+    finally:
+        left.set()
+        with contextlib.suppress(queue.Empty):
+            made.get_nowait()  # it may wait for room, and puts at most one more
+        thread.join()
+
+
+def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
+    read: Callable[[int], bytes]
+    if form.compression is not None:
+        counted = _Counted(raw)
+        read, done = pa.CompressedInputStream(pa.PythonFile(counted, "r"), form.compression).read, counted.bytes
+    elif _is_pipe(raw):
+        read, done = _patient(raw), None
+    else:
+        read, done = raw.read, None
+    reader = _Csv(declaration) if form.name == "csv" else _Ndjson(declaration)
+    carry, used, first = b"", 0, True
+    while True:
+        piece = read(_BLOCK)
+        last = not piece
+        if first:
+            piece, used, first = piece.removeprefix(_BOM), used + len(_BOM) * piece.startswith(_BOM), False
+        block = carry + piece if carry else piece
+        for conformed, at in reader.take(block, last, clock):
+            yield Chunk(conformed, used + at if done is None else done())
+        used += reader.used
+        carry = block[reader.used :]
+        if last:
+            return
+        if len(carry) > _LONGEST:
+            raise HayaseError(
+                f"line {reader.lines + 1} is longer than {_LONGEST >> 20} MB; is this a file of lines in {form.name}?"
+            )
+
+
+class _Counted(io.RawIOBase):
+    """A file that knows how much of it was read, under a decompressor that reads ahead."""
+
+    def __init__(self, raw: Any):
+        self._raw, self._bytes = raw, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        piece: bytes = self._raw.read(size) or b""
+        self._bytes += len(piece)
+        return piece
+
+    def bytes(self) -> int:
+        return self._bytes
+
+
+def _is_pipe(raw: Any) -> bool:
+    try:
+        return not stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+    except (OSError, AttributeError):  # not a file of the system's
+        return False
+
+
+def _patient(raw: Any) -> Callable[[int], bytes]:
+    """Reads from a pipe what is there, and what follows soon."""
+    descriptor = raw.fileno()
+
+    def read(size: int) -> bytes:
+        pieces: list[bytes] = []
+        missing = size
+        while missing and (not pieces or select.select([descriptor], [], [], _LINGER)[0]):
+            piece = os.read(descriptor, missing)
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    return read
+
+
+class _Ndjson:
+    """Lines of JSON objects; `used` bytes of the last block and `lines` of the file are behind us."""
+
+    def __init__(self, declaration: StreamDeclaration):
+        self._declaration = declaration
+        self._load = exact_lines.loader(declaration.arrow_schema)
+        self.used = self.lines = 0
+
+    def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
+        """The records of the complete lines in a block, and how far in it each lot ends."""
+        self.used = 0
+        end = len(block) if last else block.rfind(b"\n") + 1
+        lines = block[:end].split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for start in range(0, len(lines), _RECORDS):
+            some = lines[start : start + _RECORDS]
+            conformed = self._conform(some, clock())
+            self.used = min(end, self.used + sum(map(len, some)) + len(some))
+            self.lines += len(some)
+            if conformed.rows.num_rows or conformed.refused:
+                yield conformed, self.used
+
+    def _conform(self, lines: list[bytes], now: int) -> Conformed:
+        before = self.lines + 1
+        numbers: list[int] | range = range(before, before + len(lines))
+        unreadable: dict[int, str] = {}
+        try:
+            rows = self._load(lines)
+        except ValueError:  # a blank line, or one that is not JSON
+            kept = [(number, line) for number, line in zip(numbers, lines) if line and not line.isspace()]
+            numbers, lines = [number for number, _ in kept], [line for _, line in kept]
+            rows = []
+            for at, line in enumerate(lines):
+                try:
+                    rows.append(exact_loads(line))
+                except ValueError as error:
+                    rows.append({})
+                    unreadable[at] = f"not JSON: {error}"
+        origin = Origin(lambda at: [line_text(lines[each]) for each in at], numbers.__getitem__, unreadable)
+        return conform_rows(rows, self._declaration, now, origin)
+
+
+class _Csv:
+    """Lines of fields below a header; `used` bytes of the last block and `lines` of the file are behind us."""
+
+    def __init__(self, declaration: StreamDeclaration):
+        self._declaration = declaration
+        self._names: list[str] | None = None
+        self.used = self.lines = 0
+
+    def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
+        """The records of the complete lines in a block, and how far in it they end."""
+        self.used = 0
+        if self._names is None:
+            self._read_header(block, last)
+        if self._names is None:
+            return
+        schema = self._declaration.arrow_schema
+        kinds = [schema.field(name).type for name in self._names]
+        found = csv_blocks.split(block[self.used :], kinds, last, _LONGEST // 2)
+        before = self.lines + 1
+        self.used += found.used
+        self.lines += found.lines
+        for start in range(0, found.count, _RECORDS):
+            yield self._conform(found, start, min(start + _RECORDS, found.count), before, clock()), self.used
+
+    def _read_header(self, block: bytes, last: bool) -> None:
+        while self._names is None and (b"\n" in block[self.used :] or (last and self.used < len(block))):
+            end = block.find(b"\n", self.used) + 1 or len(block)
+            line = block[self.used : end].rstrip(b"\r\n")
+            self.used, self.lines = end, self.lines + 1
+            if line:
+                names = [line_text(each).strip() for each in csv_blocks.fields(line)]
+                check_columns(names, self._declaration)
+                self._names = names
+
+    def _conform(self, found: csv_blocks.Split, start: int, stop: int, before: int, now: int) -> Conformed:
+        origin = Origin(
+            lambda at: [line_text(each) for each in found.texts([start + each for each in at])],
+            lambda at: before + found.line(start + at),
+            {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop},
+        )
+        columns = {name: column.slice(start, stop - start) for name, column in zip(self._names or (), found.columns)}
+        return conform_texts(columns, stop - start, self._declaration, now, origin)
+
+
+def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
+    if not isinstance(source, Path) and not source.seekable():
+        raise HayaseError("Parquet cannot be read from a pipe, its index is at the end; give a file")
+    with pq.ParquetFile(source) as file:
+        about = file.metadata
+        check_columns(file.schema_arrow.names, declaration)
+        size = source.stat().st_size if isinstance(source, Path) else source.seek(0, io.SEEK_END)
+        weight = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
+        rows = max(1, min(_RECORDS, _BLOCK * about.num_rows // max(weight, 1)))
+        read = 0
+        for batch in file.iter_batches(batch_size=rows):
+            read += batch.num_rows
+            yield Chunk(conform(batch, declaration, clock()), size * read // about.num_rows)

@@ -1,0 +1,107 @@
+"""The declaration of a stream on disk, and which new declaration may take its place.
+
+Records that were written stay readable as they are, so columns may only be added, and only nullable ones; their values
+are null in older records. Settings that do not touch records (slack, retention, ...) may change at will.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from hayase.core.declarations import StreamDeclaration
+from hayase.core.errors import DamagedState, SchemaMismatch
+from hayase.streams.log_index import reaches
+from hayase.streams.sealed import read_sealed, seal
+
+__all__ = ["DECLARATION", "Kept", "kept_in", "reconcile", "under"]
+
+_KIND = "declaration"
+DECLARATION = "stream.json"
+"""The file in a log's directory that says what the stream is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What stream.json says; `mark` names the occasion on which the stream was begun anew, if it was."""
+
+    declaration: StreamDeclaration
+    mark: str | None = None
+
+    def as_bytes(self) -> bytes:
+        """The content of stream.json."""
+        return seal(_KIND, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2))
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Kept:
+        """The inverse of `as_bytes`, without the checksum."""
+        kept = orjson.loads(body)
+        return cls(StreamDeclaration.from_json(kept["declaration"]), kept["mark"])
+
+
+def kept_in(path: Path) -> Kept | None:
+    """What a log's directory says about its stream; None if there is none, or if it is only being laid out."""
+    file = path / DECLARATION
+    remedy = f"put back a copy from a backup, or run `hayase home repair {path.parent.parent}`, which writes it again"
+    for _ in range(2):  # it may be laid out between the two looks
+        try:
+            return Kept.from_body(read_sealed(file, _KIND, remedy))
+        except FileNotFoundError:
+            if not _has_records(path):
+                return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedState(f"the {_KIND} {file} cannot be read: {error}; {remedy}") from error
+    raise DamagedState(f"the {_KIND} {file} is missing, and its stream has records; {remedy}")
+
+
+def _has_records(path: Path) -> bool:
+    """Whether something was ever appended to a log: files that name records, or say that some were removed."""
+    try:
+        return any(reaches(name) > 0 for name in os.listdir(path))
+    except FileNotFoundError:
+        return False
+
+
+def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:
+    """Accept a new declaration for a stream that exists, or raise SchemaMismatch with every reason against it."""
+    old, new = kept.arrow_schema, wanted.arrow_schema
+    reasons = [f'column "{name}" is missing' for name in old.names if name not in new.names]
+    reasons += [
+        f'column "{each.name}" is {new.field(each.name).type} and was {each.type}'
+        for each in old
+        if each.name in new.names and new.field(each.name).type != each.type
+    ]
+    reasons += [
+        f'column "{each.name}" is not null' + (" and was nullable" if each.name in old.names else " and is new")
+        for each in new
+        if not each.nullable and (each.name not in old.names or old.field(each.name).nullable)
+    ]
+    kept_order = [name for name in old.names if name in new.names]
+    if kept_order != [name for name in new.names if name in old.names]:
+        reasons.append(f"the columns are in another order than {', '.join(kept_order)}")
+    reasons += [
+        f"{what} is {getattr(wanted, field)} and was {getattr(kept, field)}"
+        for what, field in (("the time column", "time"), ("time_unit", "time_unit"), ("the changes column", "changes"))
+        if getattr(wanted, field) != getattr(kept, field)
+    ]
+    if reasons:
+        raise SchemaMismatch(
+            f'stream "{kept.name}" holds records that its new declaration does not fit: {"; ".join(reasons)}. Nullable '
+            f"columns can be added; for anything else declare a stream under a new name, or keep this one as "
+            f"({kept.schema})"
+        )
+
+
+def under(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Records of an older declaration under the one of today: columns they do not have are null."""
+    if batch.schema.equals(schema, check_metadata=False):
+        return batch
+    columns = [
+        batch.column(each.name) if each.name in batch.schema.names else pa.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

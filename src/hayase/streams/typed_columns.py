@@ -1,0 +1,342 @@
+"""Whole columns into their declared types: vectorised when all is well, exact when not.
+
+A column comes as Python values, as Arrow or as text (CSV). Each form is tried whole first. When that fails, blocks of
+it are, and inside a block that fails every value is judged alone by `hayase.streams.typed_values`, so one bad value among
+many costs one block. Values that only Arrow can hold (times past Python's calendar) are cast alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from types import NoneType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.numbers import fits_arrow
+from hayase.core.times import instant
+from hayase.streams.typed_values import Unfit, converter
+
+__all__ = ["Fitted", "fit_arrow", "fit_text", "fit_values", "may_differ", "python_values"]
+
+_BLOCK = 1024
+_YEAR_2 = instant("0002-01-01T00:00:00Z")
+_FAILURES = (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError)
+"""What Arrow raises for values that it does not take; always followed by a judgement value by value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A column in its declared type, null where a value was refused, and the reasons by position."""
+
+    column: pa.ChunkedArray
+    reasons: dict[int, str] = field(default_factory=dict)
+
+
+def fit_values(values: list[Any], target: pa.Field) -> Fitted:
+    """A column of Python values."""
+    kinds = set(map(type, values)) - {NoneType}
+    if kinds == {str} and _is_text_form(target.type):
+        try:
+            return fit_text(_chunked(pa.array(values, pa.string())), target, parse=False)
+        except UnicodeError:
+            pass  # a lone surrogate: found value by value
+    return _by_blocks(
+        len(values),
+        lambda start, stop: _whole(values[start:stop], target.type),
+        lambda start, stop: values[start:stop],
+        target,
+        parse=False,
+    )
+
+
+def fit_text(column: pa.ChunkedArray, target: pa.Field, parse: bool) -> Fitted:
+    """A column of text (valid UTF-8); with `parse`, as in CSV, numbers and booleans are text too."""
+    if pa.types.is_string(target.type):
+        return Fitted(column)
+    return _by_blocks(
+        len(column),
+        lambda start, stop: _read(column.slice(start, stop - start), target.type, parse),
+        lambda start, stop: column.slice(start, stop - start).to_pylist(),
+        target,
+        parse,
+    )
+
+
+def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) -> Fitted:
+    """A column of Arrow data of any type; bytes that are not UTF-8 in a text column are refused, not believed."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return fit_arrow(column.cast(kind.value_type), target, parse)
+    if pa.types.is_null(kind):
+        return Fitted(_chunked(pa.nulls(len(column), target.type)))
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return fit_values(python_values(column), target)
+    if kind == target.type:
+        return Fitted(column.cast(target.type))  # free; settles the names of list items
+    if _is_text(kind):
+        if pa.types.is_string(target.type) or _is_text_form(target.type) or parse:
+            return fit_text(column if pa.types.is_string(kind) else column.cast(pa.string()), target, parse)
+    elif (cast := _cast_rule(kind, target.type)) is not None:
+        return _bisected(column, target, cast)
+    return fit_values(python_values(column), target)
+
+
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """The values as Python sees them; one that Python cannot hold (a time past its calendar) becomes its bare text."""
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return [_python_value(each) for each in column]
+
+
+class _Unreadable:
+    """A value that exists in Arrow only; no column takes it, messages show it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _python_value(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeError:
+        return value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
+    except (ValueError, OverflowError, pa.ArrowException):
+        return _Unreadable(f"{value.value} {value.type}" if hasattr(value, "value") else str(value.type))
+
+
+def _chunked(array: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_text_form(kind: pa.DataType) -> bool:
+    """Types whose values may come as text in every format, since JSON has no other form for them."""
+    return (
+        pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_binary(kind)
+    )
+
+
+def _by_blocks(
+    count: int,
+    whole: Callable[[int, int], pa.Array | None],
+    values: Callable[[int, int], list[Any]],
+    target: pa.Field,
+    parse: bool,
+) -> Fitted:
+    done = _attempt(whole, 0, count)
+    if done is not None:
+        return Fitted(_chunked(done))
+    convert = converter(target.type, parse)
+    chunks: list[pa.Array] = []
+    reasons: dict[int, str] = {}
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        block = _attempt(whole, start, stop) if count > _BLOCK else None
+        if block is None:
+            fitted = []
+            for at, value in enumerate(values(start, stop), start):
+                try:
+                    fitted.append(convert(value))
+                except Unfit as error:
+                    fitted.append(None)
+                    reasons[at] = error.reason(target.name)
+            block = pa.array(fitted, target.type)
+        chunks += block.chunks if isinstance(block, pa.ChunkedArray) else [block]
+    return Fitted(pa.chunked_array(chunks, target.type), reasons)
+
+
+def _attempt(whole: Callable[[int, int], pa.Array | None], start: int, stop: int) -> pa.Array | pa.ChunkedArray | None:
+    try:
+        return whole(start, stop)
+    except _FAILURES:
+        return None
+
+
+def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
+    """Python values of few and plain types, all at once; None or an error means to look at each."""
+    kinds = set(map(type, values)) - {NoneType}
+    if not kinds:
+        return pa.nulls(len(values), kind)
+    if pa.types.is_boolean(kind) and kinds == {bool}:
+        return pa.array(values, kind)
+    if pa.types.is_integer(kind) and kinds == {int}:
+        return pa.array(values, kind)
+    if pa.types.is_integer(kind) and kinds == {float}:
+        return _whole_numbers(pa.array(values, pa.float64()), kind)
+    if pa.types.is_floating(kind) and kinds == {float}:
+        return _narrowed(pa.array(values, pa.float64()), kind)
+    if pa.types.is_floating(kind) and kinds <= {int, float}:
+        return pa.array(values, kind) if kind.bit_width == 64 else None  # Arrow refuses integers beyond 2^53
+    if pa.types.is_string(kind) and kinds == {str}:
+        return pa.array(values, kind)
+    if pa.types.is_binary(kind) and kinds == {bytes}:
+        return pa.array(values, kind)
+    if pa.types.is_date(kind) and kinds == {date}:
+        return pa.array(values, kind)
+    if pa.types.is_decimal(kind) and kinds <= {int, Decimal}:
+        return pa.array(values, kind) if fits_arrow(values) else None
+    if pa.types.is_timestamp(kind) and kinds == {datetime}:
+        if kind.tz is None and any(each is not None and each.tzinfo is not None for each in values):
+            return None
+        return pa.array(values, kind)
+    if pa.types.is_list(kind) and kinds == {list}:
+        return _lists(values, kind)
+    return None
+
+
+def _lists(values: list[Any], kind: pa.DataType) -> pa.Array | None:
+    """Lists by way of one long column of their items."""
+    items = _whole([item for each in values if each is not None for item in each], kind.value_type)
+    if items is None or isinstance(items, pa.ChunkedArray):
+        return None
+    offsets: list[int | None] = []
+    end = 0
+    for each in values:
+        offsets.append(None if each is None else end)
+        end += 0 if each is None else len(each)
+    return pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), items, type=kind)
+
+
+def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.ChunkedArray | None:
+    """Text read by Arrow, where it reads what `values` reads and nothing more; None means to look at each."""
+    if pa.types.is_timestamp(kind):
+        return _read_times(column, kind)
+    if pa.types.is_decimal(kind):
+        return column.cast(kind) if _is_short(column) else None
+    if pa.types.is_date(kind):
+        return _within_calendar(column.cast(kind))
+    if pa.types.is_integer(kind) and parse:
+        hexadecimal = pc.match_substring(column, "x", ignore_case=True)
+        return None if _any(hexadecimal) else column.cast(kind)
+    if pa.types.is_floating(kind) and parse:
+        numbers = column.cast(pa.float64())
+        return None if _differ(column, numbers, kind) else _narrowed(numbers, kind)
+    if pa.types.is_boolean(kind) and parse:
+        return column.cast(kind)
+    return None
+
+
+def _read_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+    try:
+        times = column.cast(kind)
+    except pa.ArrowInvalid:
+        if kind.tz is None:
+            raise
+        times = column.cast(pa.timestamp("us")).cast(kind)  # no zone is UTC; a mixture is read one by one
+    return _within_calendar(times)
+
+
+def _within_calendar(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Arrow reads the year 0, which Python's calendar, and so `values`, does not have."""
+    stamps = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
+    least = pc.min(stamps.cast(pa.int64())).as_py()
+    return column if least is None or least >= _YEAR_2 else None
+
+
+def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.ChunkedArray], pa.ChunkedArray] | None:
+    """How Arrow takes one type into another without changing a value; None if only `values` can say."""
+    binary = pa.types.is_binary(source) or pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source)
+    plain = (
+        (pa.types.is_integer(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)))
+        or (pa.types.is_decimal(target) and pa.types.is_decimal(source))
+        or (pa.types.is_floating(target) and pa.types.is_integer(source))
+        or (pa.types.is_binary(target) and (binary or pa.types.is_binary_view(source)))
+        or (pa.types.is_timestamp(target) and pa.types.is_timestamp(source) and (target.tz or not source.tz))
+        or (pa.types.is_timestamp(target) and pa.types.is_date(source))
+        or (pa.types.is_date(target) and pa.types.is_date(source))
+    )
+    if plain:
+        return lambda column: column.cast(target)
+    if pa.types.is_floating(source) and pa.types.is_integer(target):
+        return lambda column: _whole_numbers(column, target)
+    if pa.types.is_floating(source) and pa.types.is_floating(target):
+        return lambda column: _narrowed(column, target)
+    return None
+
+
+def may_differ(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Where doubles that were read from texts, for a column of that type, may be other numbers than the texts say: those
+    that are infinite or zero, and integers so large that a double (or float) does not hold all of them."""
+    size = pc.abs(numbers)
+    certain = pc.and_(pc.greater(size, 0), pc.less(size, 2.0 ** (24 if kind.bit_width == 32 else 53)))
+    return pc.and_not(pc.invert(certain), pc.is_nan(numbers))
+
+
+def _differ(texts: pa.ChunkedArray, numbers: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether only a look at each of the texts can say if these are its numbers."""
+    doubtful = may_differ(numbers, kind)
+    if not _any(doubtful):
+        return False
+    return _any(pc.is_inf(numbers)) or not bool(
+        pc.all(pc.match_substring_regex(texts.filter(doubtful), _NEAREST)).as_py()
+    )
+
+
+_NEAREST = r"^[+-]?(0+\.?0*|\.0+|[0-9]*[1-9][0-9]*\.[0-9]*)$"
+"""Zero, and a number that is not and has a point but no exponent: these become neither zero nor a wrong integer."""
+
+
+def _narrowed(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Floating point numbers in a type that may be narrower, if none of them becomes infinite or zero."""
+    result = numbers.cast(kind)
+    if kind.bit_width < numbers.type.bit_width:
+        infinite = pc.and_not(pc.is_inf(result), pc.is_inf(numbers))
+        if _any(infinite) or _any(pc.and_(pc.equal(result, 0), pc.not_equal(numbers, 0))):
+            raise pa.ArrowInvalid("a number would become infinite or zero")
+    return result
+
+
+def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    """Floating point numbers as integers, if all of them are; what is out of range is not left to the processor."""
+    if _any(pc.greater_equal(pc.abs(numbers), 2.0 ** (kind.bit_width - 1))):
+        raise pa.ArrowInvalid("a number is out of range")
+    return numbers.cast(kind)
+
+
+def _is_short(column: pa.ChunkedArray) -> bool:
+    """Whether Arrow can read these texts as decimals: with an exponent, or many digits, it may fail or be wrong."""
+    longest = pc.max(pc.binary_length(column)).as_py()
+    return longest is None or (longest <= 38 and not _any(pc.match_substring(column, "e", ignore_case=True)))
+
+
+def _any(mask: pa.Array | pa.ChunkedArray) -> bool:
+    return bool(pc.any(mask).as_py())
+
+
+def _bisected(column: pa.ChunkedArray, target: pa.Field, cast: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> Fitted:
+    chunks: list[pa.Array] = []
+    reasons: dict[int, str] = {}
+    todo = [(0, len(column))]
+    while todo:
+        start, stop = todo.pop()
+        try:
+            chunks += cast(column.slice(start, stop - start)).chunks
+        except _FAILURES:
+            values = python_values(column.slice(start, stop - start)) if stop - start <= _BLOCK else None
+            if values is not None and not any(isinstance(each, _Unreadable) for each in values):
+                fitted = fit_values(values, target)
+                chunks += fitted.column.chunks
+                reasons |= {start + at: reason for at, reason in fitted.reasons.items()}
+            elif values is not None and len(values) == 1:
+                chunks.append(pa.nulls(1, target.type))
+                reasons[start] = Unfit(values[0], target.type).reason(target.name)
+            else:
+                middle = (start + stop) // 2
+                todo += [(middle, stop), (start, middle)]
+    return Fitted(pa.chunked_array(chunks, target.type), reasons)

@@ -1,0 +1,179 @@
+"""Folding: old payloads become part of their rows' snapshots and are deleted, while reads and ingestions go on.
+
+A pass goes over all payloads in the order of their keys. They are read in short steps, so that no ingestion must wait for
+long, and what many steps come to is written at once: snapshots, deletions, and for every folded version that may come
+again a mark which says that it is counted. What arrives meanwhile has other versions, or is a repetition that its mark
+gives away; and nobody else writes snapshots or marks. Large writes are few files, which RocksDB need not merge as often.
+
+A pass that was stopped goes on where it was, so that the last keys have their turn too. When it is through, no payload is
+left that is older than every `before` of it, but for ones that came meanwhile, and they are not older than its least
+`keep_from`: marks below both are of no more use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hayase.tables import store_reader
+from hayase.tables.payloads import DamagedPayload
+from hayase.tables.rows import Columns
+from hayase.tables.store_reader import behind_all, grouped, mark, uncounted
+from hayase.tables.stores import MARK, PAYLOAD, ROW, Store, View
+from hayase.tables.versions import since
+
+__all__ = ["Folding"]
+
+_STEP_FOLDED = 500
+_STEP_READ = 5_000
+_WRITTEN_FOLDED = 100_000
+_WRITTEN_BYTES = 32 << 20
+_KEPT_MARKERS = 16
+
+
+@dataclass
+class _Pass:
+    """How far a pass over the payloads has come."""
+
+    marker: bytes
+    """Of the newest batch when it began."""
+    drop_before: int
+    """Marks that are older can go when it is through."""
+    cursor: bytes = PAYLOAD
+    left: int = 0
+    """Payloads that it met and let be."""
+    damaged: DamagedPayload | None = None
+
+
+@dataclass
+class _Step:
+    """What some keys come to, and where the pass goes on: None if it is through."""
+
+    cursor: bytes | None = None
+    read: int = 0
+    gone: int = 0
+    new_rows: int = 0
+    size: int = 0
+    puts: list[tuple[bytes, bytes]] = field(default_factory=list)
+    deletes: list[bytes] = field(default_factory=list)
+    ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
+    damaged: DamagedPayload | None = None
+
+    def and_then(self, following: _Step) -> None:
+        self.cursor = following.cursor
+        self.read += following.read
+        self.gone += following.gone
+        self.new_rows += following.new_rows
+        self.size += following.size
+        self.puts += following.puts
+        self.deletes += following.deletes
+        self.damaged = self.damaged or following.damaged
+
+
+class Folding:
+    """The folding of one table's payloads. One thread at a time."""
+
+    def __init__(self, store: Store, columns: Columns):
+        self._store, self._columns = store, columns
+        self._pass: _Pass | None = None
+
+    def restart(self) -> None:
+        """Forget how far a pass has come: the table was emptied."""
+        self._pass = None
+
+    def fold(self, before: int, keep_from: int, stop: Callable[[], bool]) -> int:
+        """Fold payloads with time < before, leaving marks for versions >= keep_from; returns how many have gone."""
+        gone = 0
+        if self._pass is None:
+            markers = [marker for _, marker, _ in self._store.read(store_reader.runs)]
+            self._pass = _Pass(max(markers, default=b""), min(before, keep_from))
+        state, self._pass = self._pass, None  # should anything go wrong, a new pass begins
+        state.drop_before = min(state.drop_before, before, keep_from)
+        old, lasting = since(before), since(keep_from)
+        done = _Step(state.cursor)
+        while done.cursor is not None and not stop():
+            cursor = done.cursor
+            done.and_then(self._store.read(lambda view: self._step(view, cursor, old, lasting)))  # noqa: B023
+            if done.cursor is not None and (done.gone >= _WRITTEN_FOLDED or done.size >= _WRITTEN_BYTES):
+                gone += done.gone
+                done = self._written(state, done, old)
+        gone += done.gone
+        done = self._written(state, done, old)
+        if done.cursor is not None:
+            self._pass = state
+        elif state.damaged is not None:
+            raise state.damaged
+        return gone
+
+    def _step(self, view: View, cursor: bytes, before: bytes, lasting: bytes) -> _Step:
+        """Fold the next keys."""
+        step = _Step()
+        for key, entries in grouped(view, cursor, behind_all(PAYLOAD)):
+            if step.read >= _STEP_READ or step.gone >= _STEP_FOLDED:
+                step.cursor = PAYLOAD + key
+                break
+            step.read += len(entries)
+            if entries[0][0] < before:
+                try:
+                    self._fold_key(view, key, [entry for entry in entries if entry[0] < before], lasting, step)
+                except DamagedPayload as error:
+                    step.damaged = step.damaged or error
+        return step
+
+    def _written(self, state: _Pass, done: _Step, before: bytes) -> _Step:
+        """Write what steps came to; the pass goes on with an empty one."""
+        state.left += done.read - done.gone
+        state.damaged = state.damaged or done.damaged
+        final = self._store.read(lambda view: self._facts(view, state, done, before))
+        puts, deletes = done.puts + final.puts, done.deletes + final.deletes
+        if puts or deletes or final.ranges:
+            self._store.write(puts, deletes, final.ranges)
+        following = _Step(done.cursor)
+        if done.cursor is not None:
+            state.cursor = done.cursor
+        return following
+
+    def _facts(self, view: View, state: _Pass, done: _Step, before: bytes) -> _Step:
+        """What is to be written beside the rows: facts, and at the end of a pass the marks that can go."""
+        facts = _Step()
+        known = store_reader.counts(view)
+        payloads, marker = max(known.payloads - done.gone, 0), known.marker
+        if done.cursor is None:
+            payloads, marker = state.left, state.marker
+            self._drop_marks(view, state, facts)
+        counted = store_reader.Counts(known.rows + done.new_rows, payloads, marker)
+        if counted != known:
+            facts.puts.append((store_reader.COUNTS, counted.to_bytes()))
+        if done.gone:
+            folded_before = view.get(store_reader.FOLDED_BEFORE)
+            if folded_before is None or folded_before < before:
+                facts.puts.append((store_reader.FOLDED_BEFORE, before))
+        return facts
+
+    def _fold_key(
+        self, view: View, key: bytes, entries: list[tuple[bytes, bytes]], lasting: bytes, step: _Step
+    ) -> None:
+        """Fold the entries of a key, all of them."""
+        stored = view.get(ROW + key)
+        snapshot = self._columns.opened(key, stored)
+        new = uncounted(view, key, snapshot.newest, entries)
+        if new:
+            folded = self._columns.folded(key, snapshot, new)
+            step.puts.append((ROW + key, folded))
+            step.puts += [(mark(key, version), b"") for version, _ in new if version >= lasting]
+            step.new_rows += stored is None
+            step.size += len(folded)
+        head = PAYLOAD + key
+        step.deletes += [head + version for version, _ in entries]
+        step.gone += len(entries)
+
+    def _drop_marks(self, view: View, state: _Pass, facts: _Step) -> None:
+        """At the end of a pass: the marks and the markers that nothing can meet any more."""
+        if state.damaged is None:
+            end = MARK + since(state.drop_before)
+            first = next(view.scan(MARK, end), None)
+            if first is not None:
+                facts.ranges.append((first[0], end))
+        runs = store_reader.runs(view)
+        kept = set(sorted({marker for _, marker, _ in runs})[-_KEPT_MARKERS:])
+        facts.deletes += [run for run, marker, _ in runs if marker not in kept and marker <= state.marker]

@@ -1,0 +1,226 @@
+"""A table as people read it: the row of a key, rows by prefix, all rows, now or as of an event time.
+
+It is read beside the pipeline that writes it, whether or not that runs; each read sees all that is committed.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from hayase.core.declarations import TableDeclaration
+from hayase.core.errors import HayaseError
+from hayase.core.times import instant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hayase.tables.bulk_load import Loaded
+    from hayase.tables.load_sources import Rows
+    from hayase.tables.payloads import Json
+    from hayase.tables.table import OwnTable, Page, Row, Table, TableInfo
+
+__all__ = ["TableResults", "Time"]
+
+Time = datetime | str | int
+"""An event time: a datetime, ISO text, or microseconds."""
+Owning: TypeAlias = "Callable[[Path, TableDeclaration], AbstractContextManager[OwnTable]]"
+"""Gives a table of a home to be written, to one at a time."""
+_PAGE = 1000
+
+
+class TableResults:
+    """What a table holds. A row is a dict of its columns; where it is not asked for by its key, it has the key, too.
+
+    `as_of` gives the table of that event time: all updates up to then and none later, whenever they arrived. A time
+    before the oldest that is not folded is an error. Parts of keys are texts, numbers or booleans; 1 and "1" are
+    different ones. Any number of threads may read.
+    """
+
+    def __init__(self, path: Path, declaration: TableDeclaration, owning: Owning | None = None):
+        self.path, self.declaration = path, declaration
+        self._owning = owning
+        self._reader: Table | None = None
+        self._lock = threading.Lock()
+
+    # -- by key ---------------------------------------------------------------------------------------------------------
+    def get(self, *key: Json, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Row | None:
+        """The columns of a key, all or some; None if the table has no such key. All parts of a composite key are given."""
+        return self._now().get(key, columns=_names(columns), as_of=_moment(as_of))
+
+    def get_many(
+        self, keys: Iterable[Json], *, as_of: Time | None = None, columns: Sequence[str] | None = None
+    ) -> list[Row | None]:
+        """The same for many keys, all as the table is at one moment. A composite key is a tuple."""
+        whole = [key if isinstance(key, (tuple, list)) else (key,) for key in keys]
+        return self._now().get_many(whole, columns=_names(columns), as_of=_moment(as_of))
+
+    # -- many -----------------------------------------------------------------------------------------------------------
+    def scan(
+        self,
+        *prefix: Json,
+        text_prefix: str | None = None,
+        limit: int | None = 100,
+        as_of: Time | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> list[Row]:
+        """The first rows, in the order of their keys, of those whose keys begin with these parts.
+
+        `text_prefix` is how the next part begins, a text. Without a limit all such rows are given.
+        """
+        rows: list[Row] = []
+        for page in self._pages(prefix, text_prefix, limit, as_of, columns):
+            rows += self._rows(page)
+            if limit is not None and len(rows) >= limit:
+                break
+        return rows[:limit]
+
+    def rows(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Iterator[Row]:
+        """All rows in the order of their keys, as the table is at the moment of the first."""
+        for page in self._pages((), None, None, as_of, columns):
+            yield from self._rows(page)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.rows()
+
+    def batches(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows as Arrow batches, in bounded memory; `hayase.tables.lookups` says which type becomes what.
+
+        The parts of the key are strings like a register: a text as it is, anything else as JSON.
+        """
+        for page in self._pages((), None, None, as_of, columns):
+            if page.rows:
+                yield self._batch(page, _names(columns))
+
+    def table(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows as one Arrow table."""
+        import pyarrow as pa
+
+        found = list(self.batches(as_of=as_of, columns=columns))
+        return pa.Table.from_batches(found or [self._batch(None, _names(columns))])
+
+    # -- rows in --------------------------------------------------------------------------------------------------------
+    def load(
+        self,
+        rows: Rows,
+        *,
+        key: Mapping[str, str] | None = None,
+        time: str | None = None,
+        ignore_others: bool = False,
+        format: str | None = None,
+        schema: str | None = None,
+        progress: Callable[[int, int], None] = lambda read, written: None,
+    ) -> Loaded:
+        """Load rows, all or none: a file (CSV, NDJSON, Parquet), Arrow data, a frame, or dicts. The pipeline must not run.
+
+        Columns are called like the parts of the key and the columns of the table; `key={"user": "user_id"}` says that a part
+        is called otherwise. A value is the parameter of the column's first operation, null means none. Events override
+        loaded registers, unless `time` names a column of event times; whole numbers are microseconds. `schema` says what
+        columns of CSV are ("user_id string"), instead of what they look like. `progress` is told how many rows have been
+        read and written.
+        """
+        from hayase.tables.bulk_load import load
+
+        if self._owning is None:
+            raise HayaseError(f'table "{self.declaration.name}" is open for reading only; load it by p.table(...).load')
+        home = self.path.parent.parent
+        with self._owning(home, self.declaration) as table:
+            return load(
+                table, home, rows,
+                key=key, time=time, ignore_others=ignore_others, form=format, schema=schema, progress=progress,
+            )  # fmt: skip
+
+    # -- about it -------------------------------------------------------------------------------------------------------
+    def info(self) -> TableInfo:
+        """About how much the table holds, and from which event time on it can be read."""
+        return self._now().info()
+
+    def close(self) -> None:
+        """Let go of the table's files; the next read opens them again."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = None
+
+    def __enter__(self) -> TableResults:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        key, columns = ", ".join(self.declaration.key), ", ".join(self.declaration.column_names)
+        return f"<table {self.declaration.name}: {key} -> {columns}>"
+
+    # -- how it is read -------------------------------------------------------------------------------------------------
+    def _open(self) -> Table:
+        from hayase.tables.table import open_reader  # loads RocksDB
+
+        return open_reader(self.path, self.declaration)
+
+    def _now(self) -> Table:
+        """The table with all that is committed. It is opened once, and closed when nobody has these results any more."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = self._open()
+                weakref.finalize(self, self._reader.close)
+            else:
+                self._reader.refresh()
+            return self._reader
+
+    def _pages(
+        self,
+        prefix: tuple[Json, ...],
+        text_prefix: str | None,
+        limit: int | None,
+        as_of: Time | None,
+        columns: Sequence[str] | None,
+    ) -> Iterator[Page]:
+        """Pages from one state of the table, which is opened for them; the last may go beyond the limit."""
+        names, moment = _names(columns), _moment(as_of)
+        size = _PAGE if limit is None else max(1, min(limit, _PAGE))
+        reader, after = self._open(), None
+        try:
+            while True:
+                page = reader.scan(
+                    prefix, text_prefix=text_prefix, after=after, limit=size, columns=names, as_of=moment
+                )
+                yield page
+                after = page.next
+                if after is None:
+                    return
+        finally:
+            reader.close()
+
+    def _rows(self, page: Page) -> Iterator[Row]:
+        for key, row in page.rows:
+            yield {**dict(zip(self.declaration.key, key, strict=True)), **row}
+
+    def _batch(self, page: Page | None, columns: Sequence[str] | None) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        from hayase.tables.lookups import arrow_rows
+
+        rows = list(self._rows(page)) if page is not None else []
+        kinds = dict(self.declaration.columns)
+        chosen = tuple((name, kinds[name]) for name in (kinds if columns is None else dict.fromkeys(columns)))
+        parts = tuple((part, "Register") for part in self.declaration.key)
+        made = [arrow_rows(replace(self.declaration, key=self.declaration.column_names, columns=parts), rows)]
+        made += [arrow_rows(replace(self.declaration, columns=chosen), rows)] if chosen else []
+        fields = [field for each in made for field in each.schema]
+        return pa.record_batch([column for each in made for column in each.columns], schema=pa.schema(fields))
+
+
+def _names(columns: Sequence[str] | None) -> Sequence[str] | None:
+    """The names of columns; one may be given alone."""
+    return (columns,) if isinstance(columns, str) else columns
+
+
+def _moment(time: Time | None) -> int | None:
+    return None if time is None else instant(time)
