@@ -137,7 +137,7 @@ def test_only_the_newest_markers_are_kept(table: OwnTable, tmp_path: Path) -> No
     assert table.info().payloads == 80
     table.fold(100, 100)
     assert stored(table, b"s") == []
-    markers = {stores.marker_of(key) for key, _ in stored(table, b"m")}
+    markers = {stores.marker_in_key(key) for key, _ in stored(table, b"m")}
     assert markers == {b"%04d" % at for at in range(24, 40)}
     info = table.info()
     assert (info.keys, info.payloads, info.folded_before, info.generation) == (2, 0, 100, "one")

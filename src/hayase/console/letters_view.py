@@ -14,7 +14,7 @@ from hayase.console.records import cell_text
 from hayase.core.times import instant_text
 
 if TYPE_CHECKING:
-    from hayase.engine.dead_letters.letters import Fate, Group, Letter
+    from hayase.engine.dead_letters.letters import Group, Letter, LetterState
     from hayase.engine.dead_letters.settlement import Settlement
 
 __all__ = ["group_table", "letter_details", "letter_list", "report_lines"]
@@ -78,7 +78,7 @@ def _place(letter: Letter) -> str:
     return stream if offset is None else f"{stream} #{offset}"
 
 
-def _fate(fate: Fate, again: int | None) -> str:
+def _fate(fate: LetterState, again: int | None) -> str:
     if fate.at is None:
         return "open"
     told = f"{fate.state} at {instant_text(fate.at)}"

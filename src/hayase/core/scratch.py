@@ -11,13 +11,13 @@ import math
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["room"]
+__all__ = ["scratch"]
 
 
-def room(*shape: int, kind: type = np.int64) -> np.ndarray:
+def scratch(*shape: int, kind: type = np.int64) -> np.ndarray:
     """An array whose values are not set.
 
-    >>> room(2, 3).shape
+    >>> scratch(2, 3).shape
     (2, 3)
     """
     count = math.prod(shape)

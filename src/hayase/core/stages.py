@@ -20,15 +20,15 @@ __all__ = [
     "OFFSET",
     "OPERATIONS",
     "TIME",
-    "Company",
     "Input",
-    "Joint",
     "Kernel",
     "Lookup",
     "MapSide",
     "Mapped",
     "Outcome",
     "Refusals",
+    "SharedKernels",
+    "SharedScan",
     "Spoiled",
     "Stage",
     "Stateless",
@@ -201,7 +201,7 @@ class Lookup(Protocol):
         their rows. A key with a null has none."""
 
 
-class Joint(Protocol):
+class SharedKernels(Protocol):
     """Kernels of several stages that compute once what they have in common. Each has its own state and results."""
 
     @property
@@ -215,7 +215,7 @@ class Joint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class SharedScan:
     """How a stage runs together with others of its `group`, while they stand at the same place in the same streams.
 
     All of a group read the same records, by the same key, and call a column by the same name. Which of them there are
@@ -225,7 +225,7 @@ class Company:
     group: str
     read: Callable[[Sequence[Input]], Input]
     """One reading that has the columns of all of these."""
-    join: Callable[[Sequence[Stage], int, int], Joint]
+    join: Callable[[Sequence[Stage], int, int], SharedKernels]
     """Their kernels, for a bucket of so many."""
 
 
@@ -255,7 +255,7 @@ class Stage:
     fingerprint: str
     kernel: Callable[[int, int], Kernel] | None = None
     """Called with the bucket and the number of buckets."""
-    company: Company | None = None
+    shared_scan: SharedScan | None = None
     every: int | None = None
     meets: tuple[str, ...] = ()
     """Tables that its kernel reads: it does not go on while what it caused in them is on its way."""

@@ -59,10 +59,12 @@ def _query(query: PlannedQuery, planned: Planned) -> list[str]:
 
 def _company(stage: Stage, planned: Planned) -> list[str]:
     """The stages with which one shares its pass over the records."""
-    if stage.company is None:
+    if stage.shared_scan is None:
         return []
-    group = stage.company.group
-    others = [each.name for each in planned.stages if each.company and each.company.group == group and each != stage]
+    group = stage.shared_scan.group
+    others = [
+        each.name for each in planned.stages if each.shared_scan and each.shared_scan.group == group and each != stage
+    ]
     return [f"shares its pass over {stage.inputs[0].stream} with {', '.join(others)}"] if others else []
 
 

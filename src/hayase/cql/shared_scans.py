@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from hayase.core.stages import Company, Input, Joint, Stage
+from hayase.core.stages import Input, SharedKernels, SharedScan, Stage
 from hayase.cql.map_sides import Chosen
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 
-__all__ = ["Making", "company"]
+__all__ = ["Making", "shared_scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Making:
         return QueryKernel(self.config, bucket, buckets)
 
 
-def company(inputs: Sequence[Input], plan: plans.Node) -> Company | None:
+def shared_scan(inputs: Sequence[Input], plan: plans.Node) -> SharedScan | None:
     """How a stage runs together with others, if all that it reads is one stream through shared windows."""
     found = [each for each in _leaves(plan) if not isinstance(each, plans.Instants)]
     if len(found) != 1 or not isinstance(found[0], plans.Shared):
@@ -42,7 +42,7 @@ def company(inputs: Sequence[Input], plan: plans.Node) -> Company | None:
     computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
     text = "\0".join((first.stream, *first.key, "", *leaf.keys, "", leaf.where or "", computed, repr(inputs[1:])))
     group = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return Company(group, read_together, _joined)
+    return SharedScan(group, read_together, _joined)
 
 
 def _leaves(node: plans.Node) -> Iterator[plans.Node]:
@@ -63,8 +63,8 @@ def read_together(inputs: Sequence[Input]) -> Input:
     return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent)
 
 
-def _joined(stages: Sequence[Stage], bucket: int, buckets: int) -> Joint:
-    from hayase.lifetimes.shared_scan import JointKernel  # only workers need it
+def _joined(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedKernels:
+    from hayase.lifetimes.shared_scan import SharedScanKernel  # only workers need it
 
     makings = [stage.kernel for stage in stages]
-    return JointKernel([each.config for each in makings if isinstance(each, Making)], bucket, buckets)
+    return SharedScanKernel([each.config for each in makings if isinstance(each, Making)], bucket, buckets)

@@ -34,7 +34,7 @@ from hayase.cql.logical import (
 )
 from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
 from hayase.cql.outputs import Times, nullable
-from hayase.cql.shared_scans import Making, company
+from hayase.cql.shared_scans import Making, shared_scan
 from hayase.cql.shared_windows import is_shared, over_relation
 from hayase.cql.snapshot_triggers import Move
 from hayase.cql.stage_drafts import Draft, Meeting, Reading, Step
@@ -101,7 +101,9 @@ def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> 
     known += table_facts(node for leaf in leaves(fragment.root) for node in chain(leaf))
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
-    stage = Stage(fragment.name, tuple(work.inputs), output, fingerprint, Making(config), company(work.inputs, plan))
+    stage = Stage(
+        fragment.name, tuple(work.inputs), output, fingerprint, Making(config), shared_scan(work.inputs, plan)
+    )
     return Draft(stage, tuple(work.readings), plan)
 
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hayase.core.stages import Input
 from hayase.cql.map_sides import Composed
-from hayase.cql.shared_scans import company
+from hayase.cql.shared_scans import shared_scan
 from hayase.cql.stage_drafts import Draft, Reading
 
 __all__ = ["through"]
@@ -41,6 +41,6 @@ def through(views: Mapping[str, Draft], draft: Draft) -> Draft:
     marks = [view.stage.fingerprint for view in used.values()]
     text = "\0".join((*marks, draft.stage.fingerprint))
     fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    others = company(inputs, draft.plan) if draft.plan is not None else None
-    stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, company=others)
+    others = shared_scan(inputs, draft.plan) if draft.plan is not None else None
+    stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, shared_scan=others)
     return replace(draft, stage=stage, readings=tuple(readings))

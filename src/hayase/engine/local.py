@@ -21,7 +21,7 @@ from hayase.engine.batch.gate import FileGate, Gate
 from hayase.engine.batch.map_side import blob_rows, header_rows, map_task
 from hayase.engine.batch.offsets import Batch, Range, advance, ranges
 from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
-from hayase.engine.commit.ledger import Ledger, together
+from hayase.engine.commit.ledger import Ledger, home_manifest
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import latest, latest_version, load
@@ -69,7 +69,7 @@ class InProcess:
     @property
     def manifest(self) -> Manifest:
         """What was committed last, in all lanes."""
-        return together(self._home, {lane: each.manifest for lane, each in self._lanes.items()})
+        return home_manifest(self._home, {lane: each.manifest for lane, each in self._lanes.items()})
 
     @property
     def commits(self) -> Commits:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, flags, hashes, text_column, values
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import Spoiled, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.accumulators import (
@@ -107,10 +107,10 @@ class AggregateOperator:
         slots, ended, ends = self._tuples(delta, span)
         first, events = self._registers["next"], count + len(ended) + 1
         outputs, calls = self._layout.output_lines, len(self._calls)
-        out, carried = room(outputs, events), room(outputs, events)
-        there, carried_there = room(calls, events, kind=np.bool_), room(calls, events, kind=np.bool_)
-        rows, closed, spoiled, noted = (room(words, events) for words in (4, 2, 2, 2))
-        beyond, fresh = room(events), room(count * len(self._distinct))
+        out, carried = scratch(outputs, events), scratch(outputs, events)
+        there, carried_there = scratch(calls, events, kind=np.bool_), scratch(calls, events, kind=np.bool_)
+        rows, closed, spoiled, noted = (scratch(words, events) for words in (4, 2, 2, 2))
+        beyond, fresh = scratch(events), scratch(count * len(self._distinct))
         made, noting, closing, spoiling, overdue, bringing = aggregates_loops.sweep(
             self._groups.words, self._groups.words.view(np.float64), self._groups.anchors,
             self._cells, self._cells.view(np.float64), self._cells.view(np.int32), self._texts.arena, self._pairs.counts,

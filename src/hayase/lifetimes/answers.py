@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import flags, values
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.lifetimes.relations import OPEN
 from hayase.lifetimes.slot_columns import grown, slotted_column
@@ -66,7 +66,7 @@ class Answers:
         lanes, count = keys * self._count + windows, len(keys)
         self._make_room(int(lanes.max(initial=-1)) + 1)
         same = self._unchanged(lanes, there, columns)
-        made, end, closed = room(count), room(count), room(3, count)
+        made, end, closed = scratch(count), scratch(count), scratch(3, count)
         first = self.registers["next"]
         making, closing = answers_loops.succeed(
             lanes, time, there, same, self._rows, self._newest, first, made, end, closed
@@ -82,7 +82,7 @@ class Answers:
         """Which answers are those that were there before: in the step, or as the open row of the lane."""
         from hayase.lifetimes import answers_loops
 
-        before, later, first = room(len(lanes)), room(len(lanes)), room(len(lanes))
+        before, later, first = scratch(len(lanes)), scratch(len(lanes)), scratch(len(lanes))
         many, some = answers_loops.previous(lanes, there, self._rows, self._newest, before, later, first)
         later, first = later[:many], first[:some]
         for column, kept in zip(columns, self._values):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import values
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import OFFSET, TIME, Stateless
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
@@ -97,7 +97,7 @@ class RangeWindow(Stateless):
         """The tuples of the step; all ends are known."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
-        end = up(np.add(time, self._length, out=room(len(time))), self._grain)
+        end = up(np.add(time, self._length, out=scratch(len(time))), self._grain)
         return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
 
@@ -204,7 +204,7 @@ class RowWindow:
         so many places on."""
         count = self._window.count
         closed = self._closed(first, stop)
-        end = room(len(ticks))
+        end = scratch(len(ticks))
         known = max(len(ticks) - count, 0)
         end[:known], end[known:] = ticks[count:], OPEN
         late = int(closed[0]) + count - first if len(closed) else 0
@@ -275,7 +275,7 @@ class RowWindow:
 def _numbers(first: int, stop: int) -> np.ndarray:
     from hayase.lifetimes import leaves_loops
 
-    numbers = room(stop - first)
+    numbers = scratch(stop - first)
     leaves_loops.count_up(first, numbers)
     return numbers
 

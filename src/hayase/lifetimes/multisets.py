@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Multiset, Rule
@@ -125,7 +125,7 @@ class MultisetOperator:
             starts.append((_NOTHING, _NOTHING))
             ends.append((_NOTHING, _NOTHING))
         events = sum(len(times) for times, _ in (*starts, *ends))
-        touched, causes, opened, start, end, below, cause, closed, closed_end = room(9, events)
+        touched, causes, opened, start, end, below, cause, closed, closed_end = scratch(9, events)
         opening, closing = multisets_loops.sweep(
             self._rule, self._values.words, self._below, *starts[0], *starts[1], *ends[0], *ends[1],
             touched, causes, opened, start, end, below, cause, closed, closed_end,

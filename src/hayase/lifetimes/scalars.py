@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import Projection
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import Spoiled, Stateless
 from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Scalar, UnionAll
@@ -71,9 +71,9 @@ class UnionOperator(Stateless):
         from hayase.lifetimes import scalars_loops
 
         count, ended = len(first) + len(second), len(first.closed) + len(second.closed)
-        start, end, id = room(3, count)
-        closed_end, closed = room(2, ended)
-        order = room(count, kind=np.int32)
+        start, end, id = scratch(3, count)
+        closed_end, closed = scratch(2, ended)
+        order = scratch(count, kind=np.int32)
         scalars_loops.merge_starts(
             first.start, first.end, first.id, by, second.start, second.end, second.id, factor, number,
             start, end, id, order,

@@ -15,11 +15,11 @@ from hayase.lifetimes.kernel import KernelConfig, QueryKernel, in_order
 from hayase.lifetimes.plans import Shared
 from hayase.lifetimes.shared_windows import SharedState
 
-__all__ = ["JointKernel"]
+__all__ = ["SharedScanKernel"]
 
 
-class JointKernel:
-    """The kernels of queries whose one leaf is a `Shared` over the same records (`hayase.core.stages.Joint`)."""
+class SharedScanKernel:
+    """The kernels of queries whose one leaf is a `Shared` over the same records (`hayase.core.stages.SharedKernels`)."""
 
     def __init__(self, configs: Sequence[KernelConfig], bucket: int, buckets: int) -> None:
         leaves = [leaf for config in configs for leaf in in_order(config.plan) if isinstance(leaf, Shared)]

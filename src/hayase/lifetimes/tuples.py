@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.expiry import ExpiryQueue, end_order
@@ -397,7 +397,7 @@ class TupleStore:
         slots = self._allocated(count)
         if not count:
             return slots, np.empty((3, 0), np.int64)
-        brief, known, opened = room(3, count), room(3, count), room(2, count)
+        brief, known, opened = scratch(3, count), scratch(3, count), scratch(2, count)
         ending, knowing, opening = tuples_loops.place(
             start, end, id, slots, clock, logged, self._start, self._end, self._id, self._logged, brief, known, opened
         )

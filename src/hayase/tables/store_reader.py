@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hayase.tables.entries import behind, split
 from hayase.tables.payloads import pack, unpack
 from hayase.tables.rows import Entry
-from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_of
+from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_in_key
 
 __all__ = ["COUNTS", "FOLDED_BEFORE", "GENERATION", "Counts", "about_keys", "behind_all", "counts", "folded_before", "generation",
            "grouped", "keyed", "mark", "payloads", "runs", "uncounted"]  # fmt: skip
@@ -59,7 +59,7 @@ def counts(view: View) -> Counts:
 def runs(view: View) -> list[tuple[bytes, bytes, int]]:
     """The runs of the last batches, oldest first: key in the store, marker of the batch, number of entries."""
     found = view.scan(MARKER, behind_all(MARKER))
-    return [(key, marker_of(key), int.from_bytes(value, "big")) for key, value in found]
+    return [(key, marker_in_key(key), int.from_bytes(value, "big")) for key, value in found]
 
 
 def payloads(view: View) -> int:

@@ -32,7 +32,7 @@ from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
 __all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "Store", "View", "check_begun", "discard",
-           "generation_of", "marker_of", "open_secondary", "open_store", "run_of", "verify", "write_run"]  # fmt: skip
+           "generation_of", "marker_in_key", "open_secondary", "open_store", "run_of", "verify", "write_run"]  # fmt: skip
 
 Result = TypeVar("Result")
 
@@ -168,7 +168,7 @@ def run_of(
     return (MARKER + marker + run, len(entries).to_bytes(8, "big")), entries, values
 
 
-def marker_of(key: bytes) -> bytes:
+def marker_in_key(key: bytes) -> bytes:
     """The marker of the batch, from the key under which a run keeps it."""
     return key[1:-_RUN_BYTES]
 

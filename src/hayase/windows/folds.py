@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hayase.windows.partials import Lifting, Partials, as_rows, from_rows, objects, room
+from hayase.windows.partials import Lifting, Partials, as_rows, from_rows, objects, scratch
 
 __all__ = ["Folds"]
 
@@ -122,7 +122,7 @@ class _Rows:
             self._table = table
 
     def append(self, keys: np.ndarray, partials: Partials, places: np.ndarray | None) -> np.ndarray:
-        positions = room(len(partials))
+        positions = scratch(len(partials))
         if not len(partials):
             return positions
         self._ensure(int(keys.max()) + 1 if len(keys) else 1, 0)
@@ -149,7 +149,7 @@ class _Rows:
 
     def fold(self, keys: np.ndarray, first: np.ndarray, last: np.ndarray, places: np.ndarray | None) -> Partials:
         words = len(self._lifting.types_of_words)
-        out, middle, sides = room(len(first), words), room(1, words), room(_LEVELS, 2)
+        out, middle, sides = scratch(len(first), words), scratch(1, words), scratch(_LEVELS, 2)
         self._loops.fold_rows(
             self._pool, self._pool.view(np.float64), self._table, keys, first, last, self._kind,
             out, out.view(np.float64), sides, middle, middle.view(np.float64),

@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
 from hayase.core.numbers import fits_arrow
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 
 __all__ = [
-    "Lifting", "Partials", "as_rows", "column_of", "from_rows", "numbers", "objects", "ordered_keys", "room",
+    "Lifting", "Partials", "as_rows", "column_of", "from_rows", "numbers", "objects", "ordered_keys", "scratch",
     "valid_rows",
 ]  # fmt: skip
 
@@ -76,7 +76,7 @@ def as_rows(partials: Partials, places: np.ndarray | None = None) -> np.ndarray:
     """Words side by side, as bits; each partial in the row that is its place, by default in their order."""
     from hayase.windows.folds_loops import put_word
 
-    rows = room(len(partials), len(partials.words))
+    rows = scratch(len(partials), len(partials.words))
     for at, word in enumerate(partials.words):
         put_word(np.ascontiguousarray(word).view(np.int64), _NONE if places is None else places, rows, at)
     return rows
@@ -88,7 +88,7 @@ def from_rows(rows: np.ndarray, lifting: Lifting, places: np.ndarray | None = No
 
     words = []
     for at, kind in enumerate(lifting.types_of_words):
-        word = room(len(rows))
+        word = scratch(len(rows))
         take_word(rows, at, _NONE if places is None else places, word)
         words.append(word.view(kind))
     return Partials(tuple(words))
@@ -318,7 +318,7 @@ def _ordered_numbers(values: np.ndarray, least: bool) -> np.ndarray:
     if values.dtype == _F:
         from hayase.windows.folds_loops import order_floats
 
-        keys = room(len(values)).view(_U)
+        keys = scratch(len(values)).view(_U)
         order_floats(np.ascontiguousarray(values).view(_U), least, keys)
         return keys
     keys = values if values.dtype == _U else values.view(_U) ^ _TOP
@@ -329,7 +329,7 @@ def _from_keys(keys: np.ndarray, kind: pa.DataType, least: bool) -> np.ndarray:
     if pa.types.is_floating(kind):
         from hayase.windows.folds_loops import unorder_floats
 
-        bits = room(len(keys)).view(_U)
+        bits = scratch(len(keys)).view(_U)
         unorder_floats(keys, least, bits)
         return bits.view(_F)
     if least:

@@ -22,7 +22,7 @@ import numpy as np
 
 from hayase.windows.folds import Folds
 from hayase.windows.panes import Folding, Turns
-from hayase.windows.partials import Lifting, Partials, room
+from hayase.windows.partials import Lifting, Partials, scratch
 
 __all__ = ["Counted"]
 
@@ -146,7 +146,7 @@ class Counted:
 
         if self._keyed:
             self._make_room(int(keys.max(initial=-1)) + 1)
-            numbers = room(len(keys))
+            numbers = scratch(len(keys))
             row_windows_loops.number(keys, self._counts, numbers)
             self._moved = keys[numbers == self._counts[keys] - 1]
             return numbers
@@ -160,7 +160,7 @@ class Counted:
         from hayase.windows import row_windows_loops
 
         if self._keyed:
-            rows = room(len(keys))
+            rows = scratch(len(keys))
             return rows[: row_windows_loops.due(keys, numbers, time, slide, self._newest, rows)]
         rows = np.arange(-(int(self._counts[0]) - len(keys) + 1) % slide, len(keys), slide)
         at = time[rows]
@@ -183,14 +183,14 @@ class _Grouped:
         from hayase.windows import row_windows_loops
 
         self.rows = rows
-        self.places, self.keys, found = room(len(rows)), room(len(rows)), room(len(rows))
+        self.places, self.keys, found = scratch(len(rows)), scratch(len(rows)), scratch(len(rows))
         self.found = found[: row_windows_loops.group(rows, ends, self.places, self.keys, found)]
 
     def put(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows, by place."""
         from hayase.windows import row_windows_loops
 
-        placed = room(len(values))
+        placed = scratch(len(values))
         row_windows_loops.put(values, self.places, placed)
         return placed
 

@@ -42,7 +42,7 @@ from hayase.core.algebra import AGGREGATES, Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, encode, hashes
 from hayase.core.numbers import fits_arrow
-from hayase.core.scratch import room
+from hayase.core.scratch import scratch
 from hayase.windows.folds import Folds
 from hayase.windows.partials import Lifting, Partials, column_of, numbers, ordered_keys, valid_rows
 
@@ -527,7 +527,7 @@ class _Tape:
         begins, self._count = self._count, self._count + len(words)
         many = [self._count // each.slide - begins // each.slide for each in self._windows]
         ends = np.cumsum(many)
-        out = room(int(ends[-1])).view(self._out)
+        out = scratch(int(ends[-1])).view(self._out)
         self._loops.advance(
             np.ascontiguousarray(words), taken, form, self._lane, self._middles, self._ready, self._marks, self._places,
             self._asked, self._bounds, out, ends - many,

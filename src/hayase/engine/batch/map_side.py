@@ -144,12 +144,12 @@ def _parties(stages: Mapping[str, Stage], passed: Mapping[str, int]) -> Iterator
     """Who reads a range together: company for which the same is late."""
     found: dict[tuple[str, int], list[Stage]] = {}
     for name, clock in passed.items():
-        company = stages[name].company
+        company = stages[name].shared_scan
         found.setdefault((company.group if company else name, clock), []).append(stages[name])
     for (_, clock), members in found.items():
         first, inputs = members[0], members[0].inputs
-        if first.company is not None and len(members) > 1:
-            inputs = tuple(map(first.company.read, zip(*(each.inputs for each in members), strict=True)))
+        if first.shared_scan is not None and len(members) > 1:
+            inputs = tuple(map(first.shared_scan.read, zip(*(each.inputs for each in members), strict=True)))
         yield _Party(tuple(members), inputs, clock)
 
 

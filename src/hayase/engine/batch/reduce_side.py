@@ -21,7 +21,7 @@ import pyarrow as pa
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
-from hayase.core.stages import OFFSET, TIME, Joint, Kernel, Outcome, Refusals, Spoiled, Stage, Tuples
+from hayase.core.stages import OFFSET, TIME, Kernel, Outcome, Refusals, SharedKernels, Spoiled, Stage, Tuples
 from hayase.engine.batch.map_side import from_blob, mapped_schema
 from hayase.engine.batch.offsets import Batch, Position, horizon
 from hayase.engine.batch.state import (
@@ -41,7 +41,7 @@ from hayase.streams.records import row_texts
 from hayase.streams.reorder_buffer import MOST_BYTES, Ordered, WaitingRoom, rows_at, rows_between
 from hayase.streams.segments import stage as stage_segment
 
-__all__ = ["Figures", "Part", "Report", "Run", "Task", "forget_kernels", "marker_of", "reduce_bucket"]
+__all__ = ["Figures", "Part", "Report", "Run", "Task", "batch_marker", "forget_kernels", "reduce_bucket"]
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Run:
     entries: int
 
 
-def marker_of(lane: str, version: int) -> bytes:
+def batch_marker(lane: str, version: int) -> bytes:
     """What stands in the runs of a batch, so that a table knows which batches it has taken in."""
     return f"{lane}/{version:012d}".encode()
 
@@ -155,7 +155,7 @@ class _Held:
 
     kernel: Kernel
     rooms: list[WaitingRoom]
-    joint: Joint | None = None
+    joint: SharedKernels | None = None
     version: int = 0
 
 
@@ -244,7 +244,7 @@ def _parties(
     no other gets are `alone`."""
     found: dict[tuple[str, frozenset[tuple[str, Position]], frozenset[tuple[str, Position]]], list[StageRecord]] = {}
     for record in definition.records:
-        company = None if record.name in alone else stages[record.name].company
+        company = None if record.name in alone else stages[record.name].shared_scan
         start, end = (frozenset(each.positions.get(record.name, {}).items()) for each in (batch.start, batch.end))
         found.setdefault((company.group if company else record.name, start, end), []).append(record)
     return list(found.values())
@@ -287,7 +287,7 @@ def _came(steps: Sequence[_Step]) -> list[dict[int, list[pa.RecordBatch]]]:
     return found
 
 
-def _processed(step: _Step, joint: Joint | None, begun: Sequence[_Begun]) -> list[_Result]:
+def _processed(step: _Step, joint: SharedKernels | None, begun: Sequence[_Begun]) -> list[_Result]:
     """What each kernel makes of a batch, taken in steps of whole instants that fit the caches."""
     if step.stage.every is not None:
         whole = begun[0].held.kernel.process(begun[0].ready, step.since, step.clock, step.task.version)
@@ -351,10 +351,10 @@ def _needed(state: Sequence[Tuples]) -> list[Tuples]:
     return [tuples for number, tuples in enumerate(state) if number >= last.get(tuples.section, 0)]
 
 
-def _kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> tuple[Joint | None, Sequence[Kernel]]:
+def _kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> tuple[SharedKernels | None, Sequence[Kernel]]:
     first = stages[0]
-    if len(stages) > 1 and first.company is not None:
-        joint = first.company.join(stages, bucket, buckets)
+    if len(stages) > 1 and first.shared_scan is not None:
+        joint = first.shared_scan.join(stages, bucket, buckets)
         return joint, joint.kernels
     assert first.kernel is not None
     return None, [first.kernel(bucket, buckets)]
@@ -395,7 +395,7 @@ def _gather(task: Task, stage: Stage, data: list[Mapping[str, Any]], directory: 
     name = f"{task.version:012d}-{uuid.uuid4().hex}.run"
     batches = [from_blob(each["blob"]) for each in data]
     with writing(f"the run {directory / name}"):
-        count = write_run(directory / name, batches, marker_of(task.lane, task.version))
+        count = write_run(directory / name, batches, batch_marker(task.lane, task.version))
     made.runs.append(Run(stage.name, name, count))
     made.figures[stage.name].written += count
 
@@ -464,7 +464,7 @@ class _Step:
         """Whether a kernel can be caught up with what the last manifest has."""
         return reclaimed_up_to(self.refs) <= held.version < self.task.version
 
-    def fresh(self, kernel: Kernel, joint: Joint | None) -> _Held:
+    def fresh(self, kernel: Kernel, joint: SharedKernels | None) -> _Held:
         """A kernel that knows nothing yet."""
         return _Held(kernel, [WaitingRoom(mapped_schema(each.schema)) for each in self.stage.inputs], joint)
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from hayase.core.clock import now_us
 from hayase.core.declarations import Retention, TableDeclaration
 from hayase.core.times import BEGINNING, END
-from hayase.engine.commit.ledger import together
+from hayase.engine.commit.ledger import home_manifest
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.commit.tables import Tables
 from hayase.engine.dead_letters.letters import spent
@@ -52,7 +52,7 @@ def keep_house(home: Home, now: int, commits: Commits | None = None, stop: Calla
     manifests = {lane: Commits(home, lane).latest() for lane in definition.lanes}
     if any(each.offset.definition != definition.version for each in manifests.values()):
         return  # a stage that is about to begin may want everything there is
-    manifest = together(home, manifests)
+    manifest = home_manifest(home, manifests)
     for name, declaration in {**declared_streams(definition), DEAD.name: DEAD, SETTLED.name: SETTLED}.items():
         if not (home.path / "streams" / name).is_dir():
             continue

@@ -13,7 +13,7 @@ from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, definition_of, latest
 from hayase.engine.home import Home
 
-__all__ = ["Ledger", "progress", "together"]
+__all__ = ["Ledger", "home_manifest", "progress"]
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ class Ledger:
         """Finish what the newest manifests promised."""
         definition = latest(self.home)
         lanes = definition.lanes if definition is not None else (MAIN,)
-        return together(self.home, {lane: self.of(lane).recover() for lane in lanes})
+        return home_manifest(self.home, {lane: self.of(lane).recover() for lane in lanes})
 
     def latest(self) -> Manifest:
         """What was committed last, in all lanes."""
@@ -51,10 +51,10 @@ def progress(home: Home, definition: Definition | None = None) -> Manifest:
     """What was committed last in the lanes of a definition, by default of the newest one."""
     definition = definition or latest(home)
     lanes = definition.lanes if definition is not None else (MAIN,)
-    return together(home, {lane: Commits(home, lane).latest() for lane in lanes})
+    return home_manifest(home, {lane: Commits(home, lane).latest() for lane in lanes})
 
 
-def together(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
+def home_manifest(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
     """The manifests of lanes as one: all positions, clocks and figures, of stages that the newest of their definitions has.
 
     Its version is the number of batches of all of them. It is for those who look: nobody can go on from it.

@@ -22,7 +22,7 @@ from hayase.core.stages import query_of
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import Batch, Offset, Position, advance, begun
-from hayase.engine.batch.reduce_side import Figures, Part, Report, Run, marker_of
+from hayase.engine.batch.reduce_side import Figures, Part, Report, Run, batch_marker
 from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, latest, latest_version, load
@@ -297,7 +297,7 @@ class Commits:
             assert isinstance(output, TableDeclaration)
             files = [staged / each.file for each in manifest.runs if each.table == name]
             with writing(f'table "{name}"'):
-                self.tables.own(output).ingest(files, marker_of(self.lane, manifest.version))
+                self.tables.own(output).ingest(files, batch_marker(self.lane, manifest.version))
 
     def sweep(self, manifest: Manifest, everything: bool = False) -> int:
         """Delete state and staged files that this manifest does not name: left by attempts that failed.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hayase.engine.dead_letters.edits import Edit
     from hayase.engine.dead_letters.settlement import Settlement
 
-__all__ = ["Fate", "Filter", "Group", "Letter", "Letters", "Lot", "Page", "spent"]
+__all__ = ["Filter", "Group", "Letter", "LetterState", "Letters", "Lot", "Page", "spent"]
 
 State = Literal["open", "replayed", "dropped"]
 
@@ -123,7 +123,7 @@ class Lot:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class LetterState:
     """What became of a letter, and when (microseconds); a replayed one has the `record` that its stage got, or where in its
     stream it was `appended`."""
 
@@ -133,7 +133,7 @@ class Fate:
     appended: int | None = None
 
 
-OPEN = Fate("open")
+OPEN = LetterState("open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Letter:
 
     number: int
     columns: dict[str, Any]
-    fate: Fate = OPEN
+    fate: LetterState = OPEN
     again: int | None = None
 
 
@@ -282,7 +282,7 @@ class Letters:
         if len(found) == limit:
             end = found[-1].number
         if settled and found:
-            fates = self._fates([each.number for each in found])
+            fates = self._states([each.number for each in found])
             found = [replace(each, fate=fates.get(each.number, OPEN)) for each in found]
         return Page(tuple(found), end if end > start else None)
 
@@ -292,7 +292,7 @@ class Letters:
         if not start <= number < end:
             raise unknown_letter(number, start, end)
         columns = next(self._log.read(number, number + 1)).rows.to_pylist()[0]
-        fate = self._fates([number]).get(number, OPEN)
+        fate = self._states([number]).get(number, OPEN)
         again = None
         if fate.state == "replayed" and columns["offset"] is not None:
             same = Filter(
@@ -305,7 +305,7 @@ class Letters:
         """The letters that are meant, in groups, the largest first. Reasons are alike if they differ only in numbers and
         quoted values; past a thousand groups, further reasons of a stage are one group."""
         found: dict[tuple[str, str, str], Group] = {}
-        for lot in together(self.matching(wanted, settled=settled), _GROUPED):
+        for lot in lots_of(self.matching(wanted, settled=settled), _GROUPED):
             for kind, group in _grouped(lot):
                 key = (group.stage, group.stream, kind)
                 if key not in found and len(found) >= _GROUPS:
@@ -314,7 +314,7 @@ class Letters:
                 found[key] = found[key].joined(group) if key in found else group
         return sorted(found.values(), key=lambda each: (-each.count, each.first))
 
-    def _fates(self, numbers: Sequence[int]) -> dict[int, Fate]:
+    def _states(self, numbers: Sequence[int]) -> dict[int, LetterState]:
         """What became of letters; those that are open are left out."""
         settled, places = self._index()
         log = StreamLog(self.home.path, SETTLED)
@@ -326,7 +326,7 @@ class Letters:
             (told,) = row.to_pylist()
             appended = told["offset"] if told["stage"] == APPEND and told["record"] is None else None
             state: State = "dropped" if told["record"] is None and appended is None else "replayed"
-            found[told["letter"]] = Fate(state, time, told["record"], appended)
+            found[told["letter"]] = LetterState(state, time, told["record"], appended)
         return found
 
     # -- settling them --------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def unknown_letter(number: int, start: int, end: int) -> UnknownName:
     return UnknownName("dead letter", str(number), (), f"; {there}")
 
 
-def together(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator[Lot]:
+def lots_of(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator[Lot]:
     """The same letters in lots of at least so many, or so many bytes, but for the last; none of much more."""
     held: list[Lot] = []
     for lot in lots:

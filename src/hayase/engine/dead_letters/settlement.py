@@ -28,7 +28,7 @@ from hayase.core.errors import DamagedState, HomeInUse, StreamFinished
 from hayase.core.numbers import exact_loads
 from hayase.engine.dead_letters.destinations import Ways, is_append
 from hayase.engine.dead_letters.edits import Editing, Unedited
-from hayase.engine.dead_letters.letters import Filter, Letters, Lot, together
+from hayase.engine.dead_letters.letters import Filter, Letters, Lot, lots_of
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import SETTLED
@@ -169,7 +169,7 @@ def _limited(
 ) -> Iterator[Lot]:
     """The letters that are meant, at most so many of those that are chosen."""
     rest = limit
-    for lot in together(letters.matching(wanted), _LOT, _LOT_BYTES):
+    for lot in lots_of(letters.matching(wanted), _LOT, _LOT_BYTES):
         if rest == 0 or expired():
             report.next = int(lot.numbers[0])
             return
@@ -400,5 +400,5 @@ def _append_once(letters: Letters, begun: Mapping[str, Any]) -> None:
         return
     count = len(begun["letters"])
     offsets = [None if done.first == UNKNOWN else done.first + at for at in range(count)]
-    lot = next(together(letters.matching(Filter(numbers=tuple(begun["letters"]))), count))
+    lot = next(lots_of(letters.matching(Filter(numbers=tuple(begun["letters"]))), count))
     _settle(letters, lot, pa.array(offsets, pa.int64()), [None] * count)

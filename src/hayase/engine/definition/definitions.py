@@ -38,7 +38,7 @@ from hayase.streams.sealed import read_sealed, seal
 __all__ = [
     "Change",
     "Definition",
-    "Fate",
+    "StageChange",
     "StageRecord",
     "Start",
     "amend",
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 Start = Literal["earliest", "now"]
-Fate = Literal["kept", "changed", "anew", "refused", "added", "removed"]
+StageChange = Literal["kept", "changed", "anew", "refused", "added", "removed"]
 """What becomes of a stage in a new version: `changed` ones go on with their state, those that must not are `refused`."""
 
 
@@ -408,10 +408,10 @@ def with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[
 
 def compare(
     current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start] | None = None
-) -> dict[str, Fate]:
+) -> dict[str, StageChange]:
     """What becomes of every stage when these follow the current ones, and those in `anew` begin anew."""
     known = {each.name: each for each in current.records} if current else {}
-    fates: dict[str, Fate] = {}
+    fates: dict[str, StageChange] = {}
     for name, stage in stages.items():
         if name not in known:
             fates[name] = "added"

@@ -17,7 +17,7 @@ from hayase.core.stages import OPERATIONS, Stage
 from hayase.engine.definition.definitions import (
     Change,
     Definition,
-    Fate,
+    StageChange,
     StageRecord,
     Start,
     compare,
@@ -33,7 +33,7 @@ from hayase.streams.schema_evolution import kept_in, reconcile
 
 __all__ = ["Difference", "Preview", "done", "preview"]
 
-_WORDS: Mapping[Fate, str] = {
+_WORDS: Mapping[StageChange, str] = {
     "kept": "kept",
     "changed": "changed in place",
     "anew": "begins anew",
@@ -41,7 +41,7 @@ _WORDS: Mapping[Fate, str] = {
     "added": "added",
     "removed": "removed",
 }
-_WORST: Sequence[Fate] = ("refused", "anew", "changed", "added", "removed", "kept")
+_WORST: Sequence[StageChange] = ("refused", "anew", "changed", "added", "removed", "kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _stages(
     records = {each.name: each for each in current.records} if current else {}
     declared = (*declaration.jobs, *(current.declaration.jobs if current else ()))
     jobs = {each.name for each in declared}
-    fates: dict[tuple[str, str], list[Fate]] = {}
+    fates: dict[tuple[str, str], list[StageChange]] = {}
     for name, fate in compare(current, stages, anew).items():
         stage = stages.get(name) or records[name]
         fates.setdefault((_kind(stage, jobs), stage.query), []).append(fate)
@@ -190,7 +190,7 @@ def _kind(stage: Stage | StageRecord, jobs: Collection[str]) -> str:
     return "operation" if stage.lane == OPERATIONS else "job" if stage.query in jobs else "query"
 
 
-def _note(name: str, fate: Fate, stages: Mapping[str, Stage], anew: Mapping[str, Start]) -> str:
+def _note(name: str, fate: StageChange, stages: Mapping[str, Stage], anew: Mapping[str, Start]) -> str:
     if fate == "refused":
         readers = [each for each in with_readers({name: "earliest"}, stages) if stages[each].query != name]
         more = f"; {', '.join(dict.fromkeys(stages[each].query for each in readers))} with it" if readers else ""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError
-from hayase.engine.commit.ledger import Ledger, together
+from hayase.engine.commit.ledger import Ledger, home_manifest
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import ClockWatch, Condition, StallWatch, State
 from hayase.engine.definition.definitions import definition_of, latest_version
@@ -85,7 +85,7 @@ class Lanes:
     @property
     def manifest(self) -> Manifest:
         """What was committed last, in all lanes."""
-        return together(self._home, {name: lane.manifest for name, lane in dict(self._lanes).items()})
+        return home_manifest(self._home, {name: lane.manifest for name, lane in dict(self._lanes).items()})
 
     def _tell(self) -> None:
         if self._listener is not None:
