@@ -112,12 +112,9 @@ class AggregateOperator:
         rows, closed, spoiled, noted = (scratch(words, events) for words in (4, 2, 2, 2))
         beyond, fresh = scratch(events), scratch(count * len(self._distinct))
         made, noting, closing, spoiling, overdue, bringing = aggregates_loops.sweep(
-            self._groups.words, self._groups.words.view(np.float64), self._groups.anchors,
-            self._cells, self._cells.view(np.float64), self._cells.view(np.int32), self._texts.arena, self._pairs.counts,
-            delta.start, groups, slots, lines, lines.view(np.float64), valid, known, ends, ended.copy(),
+            *self._arrays(), delta.start, groups, slots, lines, valid, known, ends, ended.copy(),
             self._shape, self._program, self._calls, self._scales, self._birth(span), first, not self._keys,
-            out, out.view(np.float64), there, rows, carried, carried.view(np.float64), carried_there,
-            noted, closed, spoiled, beyond, fresh, self._lanes, self._lanes.view(np.float64),
+            out, there, carried, carried_there, rows, noted, closed, spoiled, beyond, fresh, self._lanes,
         )  # fmt: skip
         self._registers["next"] += made
         self._groups.alive += made - closing - int(np.count_nonzero(rows[1, :made] != OPEN))
@@ -196,20 +193,18 @@ class AggregateOperator:
 
         added, removed = self._store.settle(span.since)
         if len(removed):
-            aggregates_loops.detach(
-                self._groups.anchors, self._cells, self._cells.view(np.int32), self._texts.arena, self._pairs.counts,
-                removed, self._shape, self._program,
-            )  # fmt: skip
+            aggregates_loops.detach(*self._arrays(), removed, self._shape, self._program)
         if len(added):
             rows = self._store.take(added)
             self._make_room()
             groups = self._groups.slots([rows.column(name) for name in self._keys], len(added))
             lines, valid, known = self._lines(rows, len(added), groups)
-            aggregates_loops.attach(
-                self._groups.anchors, self._cells, self._cells.view(np.int32), self._texts.arena, self._pairs.counts,
-                added, groups, lines, valid, known, self._shape, self._program,
-            )  # fmt: skip
+            aggregates_loops.attach(*self._arrays(), added, groups, lines, valid, known, self._shape, self._program)
         self._store.release(removed)
+
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the arrays of groups and live tuples, in the order in which the loops take them."""
+        return self._groups.words, self._groups.anchors, self._cells, self._texts.arena, self._pairs.counts
 
     def _tuples(self, delta: Delta, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Keep the tuples that begin; their slots, and slots and ends of those that end in the step."""
@@ -270,12 +265,12 @@ class AggregateOperator:
             columns.append(self._column(each, out[each.to : each.to + each.lines], there[at]))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _column(self, each: Output, lines: np.ndarray, there: np.ndarray) -> pa.Array:
-        if each.form == TEXT:
-            return self._texts.column(each.kind, lines[1], lines[2], there)
-        if each.form == UNSIGNED:
+    def _column(self, output: Output, lines: np.ndarray, there: np.ndarray) -> pa.Array:
+        if output.form == TEXT:
+            return self._texts.column(output.kind, lines[1], lines[2], there)
+        if output.form == UNSIGNED:
             lines = lines ^ _SIGN
-        return fixed_column(each.kind, lines.T, there)
+        return fixed_column(output.kind, lines.T, there)
 
     def _spoiled(self, delta: Delta, spoiled: np.ndarray) -> list[Spoiled]:
         """The tuples that would have taken a sum out of its range."""
@@ -373,8 +368,8 @@ class AggregateOperator:
         ]
 
 
-def _limit(each: Accumulator) -> str:
-    return "64 bits" if each.limit == BITS64 else "38 digits"
+def _limit(accumulator: Accumulator) -> str:
+    return "64 bits" if accumulator.limit == BITS64 else "38 digits"
 
 
 def _words(column: pa.Array, form: int) -> np.ndarray:

@@ -1,14 +1,17 @@
-"""The compiled loops of `hayase.lifetimes.aggregates`: the sweep, exact and compensated sums, heaps.
+"""Compiled loops of `hayase.lifetimes.aggregates`: the sweep over a step, exact and compensated sums, pairing heaps.
 
-Numba notices a change of no other file, so everything that the sweep calls stands here. `words`, `cells`, `lines` and
-`out` are rows or lines of 8-byte words; their `float_` twins are the same memory. Nothing is allocated here, so that
-Numba need not count references (`_nrt`), which would cost more than the sweep itself.
+Numba recompiles a function only when its own file changes, so everything that the sweep calls is in this file.
+The loops allocate nothing, so that Numba does not have to count references (`_nrt=False`); counting costs more than the
+sweep itself. The inner functions take
+named tuples of arrays. The entry points take the arrays one by one and pack them: 36 arrays cost a call from Python 1 us
+one by one and 6 to 14 us as six named tuples, which Numba also refuses if an array is writable where another call had a
+read-only one.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -63,7 +66,7 @@ from hayase.lifetimes.relations import OPEN
 __all__ = ["attach", "copy_texts", "describe_texts", "detach", "gather", "put", "sweep", "unchanged"]
 
 NOTED = -(2**63)
-"""From here on the version word of a group counts the groups that the running loop has taken note of."""
+"""While a loop runs, the version word of a group that it has touched is this plus the group's position in `noted`."""
 
 _LIMIT_HIGH, _LIMIT_LOW = np.int64(10**38 >> 64), np.uint64(10**38 & (2**64 - 1))
 _FLOOR_HIGH, _FLOOR_LOW = np.int64(-(10**38) >> 64), np.uint64(-(10**38) & (2**64 - 1))
@@ -72,27 +75,111 @@ _LANES = LANES
 _LANE = np.int64(2**32 - 1)
 _UNITS = np.array([2.0 ** (32 * lane - 1074) if 32 * lane - 1074 < 1024 else math.inf for lane in range(_LANES)])
 _EPSILON = 2.0**-53
-_TURN = np.int64(2**63 - 1)
+_ALL_BUT_SIGN = np.int64(2**63 - 1)
 _HUGE = 2.0**480
-"""The squares of such numbers are in no sum; while there are any, the variance is infinite."""
+"""Numbers of at least this size are left out of the sum of squares; while a group has any, its variance is infinite."""
 
 _i64, _f64, _i32, _u8, _flag = types.int64, types.float64, types.int32, types.uint8, types.boolean
 _words, _floats, _halves = _i64[:, ::1], _f64[:, ::1], _i32[:, ::1]
 
 
-def _given(kind: Any, dimensions: int) -> Any:
+def _readonly(kind: Any, dimensions: int) -> Any:
     return types.Array(kind, dimensions, "C", readonly=True)
 
 
-_list, _table = _given(_i64, 1), _given(_i64, 2)
+_list, _table = _readonly(_i64, 1), _readonly(_i64, 2)
+
+
+class Groups(NamedTuple):
+    """The groups, by slot: a row of 8-byte words, the same memory as floats, and the heads of its list and heaps."""
+
+    words: Any
+    floats: Any
+    anchors: Any
+
+
+class Cells(NamedTuple):
+    """The live tuples, by slot: a row of words, the same memory as floats and as 32-bit halves.
+
+    Also the bytes of texts, and the number of live tuples of each (group, value) pair of a distinct count.
+    """
+
+    words: Any
+    floats: Any
+    halves: Any
+    texts: Any
+    pairs: Any
+
+
+class Arguments(NamedTuple):
+    """The arguments of new tuples: lines of words, the same memory as floats, and validity masks.
+
+    `mask_of[argument]` is the line of its mask in `valid`, or -1 if the argument has no NULLs.
+    """
+
+    lines: Any
+    floats: Any
+    valid: Any
+    mask_of: Any
+
+
+class Plan(NamedTuple):
+    """What `accumulators.Layout` says: its shape, and the program of its accumulators."""
+
+    endless: Any
+    list_link: Any
+    first_link: Any
+    base: Any
+    width: Any
+    accumulators: Any
+
+
+class Calls(NamedTuple):
+    """The program of the calls, and the scale of each."""
+
+    lines: Any
+    scales: Any
+
+
+class Values(NamedTuple):
+    """Rows of results, by column: words, the same memory as floats, and whether each call has a value (is not NULL)."""
+
+    words: Any
+    floats: Any
+    present: Any
+
+
+@njit(inline="always")
+def _groups(words: Any, anchors: Any) -> Any:
+    return Groups(words, words.view(np.float64), anchors)
+
+
+@njit(inline="always")
+def _cells(words: Any, texts: Any, pairs: Any) -> Any:
+    return Cells(words, words.view(np.float64), words.view(np.int32), texts, pairs)
+
+
+@njit(inline="always")
+def _arguments(lines: Any, valid: Any, mask_of: Any) -> Any:
+    return Arguments(lines, lines.view(np.float64), valid, mask_of)
+
+
+@njit(inline="always")
+def _plan(shape: Any, accumulators: Any) -> Any:
+    return Plan(shape[0] != 0, shape[1], shape[2], shape[3], shape[4], accumulators)
+
+
+@njit(inline="always")
+def _values(words: Any, present: Any) -> Any:
+    return Values(words, words.view(np.float64), present)
 
 
 # ---------------------------------------------------------------------------------------------- exact sums
 
 
 @njit(inline="always")
-def _extended(low: Any, high: Any, top: Any, parts: int) -> Any:
-    """Three words of a number of which `parts` are given."""
+def _sign_extend(low: Any, high: Any, top: Any, parts: int) -> Any:
+    """Return the three words of a signed number whose low `parts` words are set."""
     if parts == 1:
         high = low >> 63
     if parts < 3:
@@ -101,8 +188,8 @@ def _extended(low: Any, high: Any, top: Any, parts: int) -> Any:
 
 
 @njit(inline="always")
-def _plus(low: Any, high: Any, top: Any, add_low: Any, add_high: Any, add_top: Any) -> Any:
-    """The sum of two numbers of three words."""
+def _add_words(low: Any, high: Any, top: Any, add_low: Any, add_high: Any, add_top: Any) -> Any:
+    """Add two numbers of three words."""
     new_low = np.uint64(low) + np.uint64(add_low)
     carry = np.uint64(1) if new_low < np.uint64(low) else np.uint64(0)
     half = np.uint64(high) + np.uint64(add_high)
@@ -114,14 +201,14 @@ def _plus(low: Any, high: Any, top: Any, add_low: Any, add_high: Any, add_top: A
 
 
 @njit(inline="always")
-def _minus(low: Any, high: Any, top: Any) -> Any:
-    """A number of three words, negated."""
-    return _plus(~low, ~high, ~top, np.int64(1), np.int64(0), np.int64(0))
+def _negate(low: Any, high: Any, top: Any) -> Any:
+    """Negate a number of three words."""
+    return _add_words(~low, ~high, ~top, np.int64(1), np.int64(0), np.int64(0))
 
 
 @njit(inline="always")
 def _fits(low: Any, high: Any, top: Any, limit: int) -> Any:
-    """Whether a sum is within its limit."""
+    """Return whether a sum is within its limit."""
     if limit == ANY:
         return True
     if limit == BITS64:
@@ -134,16 +221,17 @@ def _fits(low: Any, high: Any, top: Any, limit: int) -> Any:
 
 
 @njit(inline="always")
-def _held(words: Any, group: int, at: int, parts: int) -> Any:
-    """The exact sum of a group."""
+def _load_sum(words: Any, group: int, at: int, parts: int) -> Any:
+    """Read the exact sum of a group as three words."""
     low = words[group, at + 1]
     high = words[group, at + 2] if parts > 1 else np.int64(0)
     top = words[group, at + 3] if parts > 2 else np.int64(0)
-    return _extended(low, high, top, parts)
+    return _sign_extend(low, high, top, parts)
 
 
 @njit(inline="always")
-def _keep(words: Any, group: int, at: int, parts: int, low: Any, high: Any, top: Any) -> None:
+def _store_sum(words: Any, group: int, at: int, parts: int, low: Any, high: Any, top: Any) -> None:
+    """Write the exact sum of a group."""
     words[group, at + 1] = low
     if parts > 1:
         words[group, at + 2] = high
@@ -152,13 +240,13 @@ def _keep(words: Any, group: int, at: int, parts: int, low: Any, high: Any, top:
 
 
 @njit(_nrt=False)
-def _as_float(low: Any, high: Any, top: Any) -> Any:
-    """A number of three words, rounded."""
+def _to_float(low: Any, high: Any, top: Any) -> Any:
+    """Round a number of three words to a float."""
     if high == low >> 63 and top == high:
         return np.float64(low)
     negative = top < 0
     if negative:
-        low, high, top = _minus(low, high, top)
+        low, high, top = _negate(low, high, top)
     size = np.float64(np.uint64(low))
     if high != 0 or top != 0:
         size = np.float64(np.uint64(top)) * 2.0**128 + (np.float64(np.uint64(high)) * 2.0**64 + size)
@@ -170,7 +258,7 @@ def _as_float(low: Any, high: Any, top: Any) -> Any:
 
 @njit(inline="always")
 def _two_sum(one: Any, other: Any) -> Any:
-    """A sum and what rounding took from it (Knuth)."""
+    """Return a sum and its rounding error (Knuth)."""
     total = one + other
     part = total - one
     return total, (one - (total - part)) + (other - part)
@@ -178,6 +266,7 @@ def _two_sum(one: Any, other: Any) -> Any:
 
 @njit(inline="always")
 def _split(number: Any) -> Any:
+    """Split a float into two of half the digits each (Veltkamp)."""
     scaled = number * 134217729.0
     high = scaled - (scaled - number)
     return high, number - high
@@ -185,7 +274,7 @@ def _split(number: Any) -> Any:
 
 @njit(inline="always")
 def _two_product(one: Any, other: Any) -> Any:
-    """A product and what rounding took from it (Dekker)."""
+    """Return a product and its rounding error (Dekker)."""
     product = one * other
     one_high, one_low = _split(one)
     other_high, other_low = _split(other)
@@ -194,8 +283,8 @@ def _two_product(one: Any, other: Any) -> Any:
 
 
 @njit(inline="always")
-def _accumulate(floats: Any, group: int, at: int, number: Any, rest: Any) -> None:
-    """Add a number, and a small one that belongs to it, to the sum in two doubles at a word."""
+def _add_compensated(floats: Any, group: int, at: int, number: Any, rest: Any) -> None:
+    """Add `number + rest`, where `rest` is its rounding error, to the sum in two doubles at word `at`."""
     total, lost = _two_sum(floats[group, at], number)
     lost += floats[group, at + 1] + rest
     high = total + lost
@@ -204,11 +293,11 @@ def _accumulate(floats: Any, group: int, at: int, number: Any, rest: Any) -> Non
 
 
 @njit(_nrt=False, forceinline=True)
-def _add_for_ever(floats: Any, group: int, at: int, squares: int, number: Any) -> None:
-    """Add a number that never leaves: what is not finite stays, as IEEE 754 has it."""
+def _add_endless(floats: Any, group: int, at: int, squares: int, number: Any) -> None:
+    """Add a number that is never removed; a sum that is not finite stays so, as in IEEE 754."""
     total = floats[group, at + HIGH] + number
     if math.isfinite(total):
-        _accumulate(floats, group, at + HIGH, number, 0.0)
+        _add_compensated(floats, group, at + HIGH, number, 0.0)
     else:
         floats[group, at + HIGH] = total
         floats[group, at + LOW] = 0.0
@@ -216,18 +305,18 @@ def _add_for_ever(floats: Any, group: int, at: int, squares: int, number: Any) -
         product, rest = _two_product(number, number)
         total = floats[group, at + squares] + product
         if math.isfinite(total):
-            _accumulate(floats, group, at + squares, product, rest)
+            _add_compensated(floats, group, at + squares, product, rest)
         else:
             floats[group, at + squares] = total
             floats[group, at + squares + 1] = 0.0
 
 
 @njit(_nrt=False, forceinline=True)
-def _add(words: Any, floats: Any, group: int, at: int, squares: int, number: Any, sign: int) -> None:
-    """Add a number (sign 1) or take it away (-1); the group's count has changed already.
+def _add_float(words: Any, floats: Any, group: int, at: int, squares: int, number: Any, sign: int) -> None:
+    """Add a number (sign 1) or remove it (sign -1), after the group's count has been updated.
 
-    What is not finite is only counted. What rounding may have done to the sum of sizes, and so 2**-50 times that to
-    the sum itself, is the doubt; with the last number all of it goes.
+    Numbers that are not finite are only counted. DOUBT bounds the rounding error of the sum of absolute values, and
+    2**-50 times DOUBT that of the sum itself. When the last finite number is removed, all sums become exactly 0.
     """
     if math.isnan(number):
         words[group, at + NANS] += sign
@@ -242,7 +331,7 @@ def _add(words: Any, floats: Any, group: int, at: int, squares: int, number: Any
         for word in range(squares, squares + (4 if squares > 0 else 0)):
             floats[group, at + word] = 0.0
         return
-    _accumulate(floats, group, at + HIGH, sign * number, 0.0)
+    _add_compensated(floats, group, at + HIGH, sign * number, 0.0)
     before = floats[group, at + SIZE]
     after = before + sign * abs(number)
     floats[group, at + SIZE] = after
@@ -252,13 +341,13 @@ def _add(words: Any, floats: Any, group: int, at: int, squares: int, number: Any
     elif squares > 0:
         product, rest = _two_product(number, number)
         before = floats[group, at + squares]
-        _accumulate(floats, group, at + squares, sign * product, sign * rest)
+        _add_compensated(floats, group, at + squares, sign * product, sign * rest)
         floats[group, at + squares + 2] += _EPSILON * max(before, floats[group, at + squares])
 
 
 @njit(_nrt=False)
-def _pour(lanes: Any, line: int, bits: Any) -> None:
-    """Add a finite float, given as its bits, to a sum of 32-bit lanes that is wide enough for all of them."""
+def _add_to_lanes(lanes: Any, line: int, bits: Any) -> None:
+    """Add a finite float, passed as its bits, to an exact sum in 32-bit lanes."""
     exponent = (bits >> 52) & 2047
     digits = bits & (2**52 - 1)
     if exponent > 0:
@@ -274,21 +363,22 @@ def _pour(lanes: Any, line: int, bits: Any) -> None:
 
 
 @njit(_nrt=False)
-def _carry(lanes: Any, line: int) -> None:
+def _propagate_carries(lanes: Any, line: int) -> None:
+    """Move what exceeds 32 bits in a lane to the next one."""
     for lane in range(_LANES - 1):
         lanes[line, lane + 1] += lanes[line, lane] >> 32
         lanes[line, lane] &= _LANE
 
 
 @njit(_nrt=False)
-def _drained(lanes: Any, line: int) -> Any:
-    """The sum in lanes as two doubles; the lanes are empty afterwards."""
-    _carry(lanes, line)
+def _drain_lanes(lanes: Any, line: int) -> Any:
+    """Return the sum in lanes as two doubles, and clear the lanes."""
+    _propagate_carries(lanes, line)
     negative = lanes[line, _LANES - 1] < 0
     if negative:
         for lane in range(_LANES):
             lanes[line, lane] = -lanes[line, lane]
-        _carry(lanes, line)
+        _propagate_carries(lanes, line)
     high = low = 0.0
     taken = 0
     for lane in range(_LANES - 1, -1, -1):
@@ -307,54 +397,66 @@ def _drained(lanes: Any, line: int) -> Any:
     return (-total, -low) if negative else (total, low)
 
 
+@njit(inline="always")
+def _is_null(halves: Any, slot: int, argument: int) -> Any:
+    """Return whether an argument of a live tuple is NULL."""
+    return (halves[slot, 1 + (argument >> 5)] >> (argument & 31)) & 1 == 1
+
+
 @njit(_nrt=False)
-def _sum_anew(
-    words: Any, floats: Any, anchors: Any, cells: Any, float_cells: Any, halves: Any, lanes: Any,
-    float_lanes: Any, group: int, at: int, squares: int, cell: int, argument: int, links: int,
-) -> None:  # fmt: skip
-    """The sums of a group from its tuples, exact but for the last rounding and so whatever their order."""
-    slot = anchors[group, 0]
+def _recompute_sums(groups: Any, cells: Any, plan: Any, group: int, number: int, lanes: Any, float_lanes: Any) -> None:
+    """Recompute the float sums of accumulator `number` from the group's tuples.
+
+    The sums are exact up to one final rounding, so they do not depend on the order of the tuples.
+    """
+    program, floats, halves = plan.accumulators, groups.floats, cells.halves
+    at, squares = program[number, AT], program[number, SQUARES]
+    cell, argument = plan.base + program[number, LINE], program[number, ARGUMENT]
+    slot = groups.anchors[group, 0]
     while slot >= 0:
-        number = float_cells[slot, cell]
-        if math.isfinite(number) and not halves[slot, 1 + (argument >> 5)] >> (argument & 31) & 1:
-            _pour(lanes, 1 if number < 0 else 0, cells[slot, cell] & _TURN)
-            if squares > 0 and abs(number) < _HUGE:
-                float_lanes[3, 0], float_lanes[3, 1] = _two_product(number, number)
-                _pour(lanes, 2, lanes[3, 0])
-                _pour(lanes, 2, lanes[3, 1])
-        slot = halves[slot, links]
+        value = cells.floats[slot, cell]
+        if math.isfinite(value) and not _is_null(halves, slot, argument):
+            _add_to_lanes(lanes, 1 if value < 0 else 0, cells.words[slot, cell] & _ALL_BUT_SIGN)
+            if squares > 0 and abs(value) < _HUGE:
+                float_lanes[3, 0], float_lanes[3, 1] = _two_product(value, value)
+                _add_to_lanes(lanes, 2, lanes[3, 0])
+                _add_to_lanes(lanes, 2, lanes[3, 1])
+        slot = halves[slot, plan.list_link]
     for lane in range(_LANES):
         above, below = lanes[0, lane], lanes[1, lane]
         lanes[0, lane], lanes[1, lane] = above - below, above + below
-    floats[group, at + HIGH], floats[group, at + LOW] = _drained(lanes, 0)
-    floats[group, at + SIZE], float_lanes[3, 0] = _drained(lanes, 1)
+    floats[group, at + HIGH], floats[group, at + LOW] = _drain_lanes(lanes, 0)
+    floats[group, at + SIZE], float_lanes[3, 0] = _drain_lanes(lanes, 1)
     floats[group, at + DOUBT] = 0.0
     if squares > 0:
-        floats[group, at + squares], floats[group, at + squares + 1] = _drained(lanes, 2)
+        floats[group, at + squares], floats[group, at + squares + 1] = _drain_lanes(lanes, 2)
         floats[group, at + squares + 2] = 0.0
 
 
 @njit(_nrt=False, forceinline=True)
-def _is_doubtful(words: Any, floats: Any, group: int, at: int, squares: int) -> Any:
-    """Whether a group's sums should be made anew: not before as many tuples have passed as that costs, unless something
-    large has gone and left its rounding behind."""
+def _needs_recomputation(words: Any, floats: Any, group: int, at: int, squares: int) -> Any:
+    """Return whether the float sums of a group are too inexact.
+
+    Normally that happens only after as many tuples as a recomputation reads; earlier if a large number was removed and
+    left its rounding error behind.
+    """
     finite = words[group, at] - words[group, at + NANS] - words[group, at + ABOVE] - words[group, at + BELOW]
     if finite == 0:
         return False
-    bearable = _EPSILON * max(8192, 16 * finite)
+    tolerance = _EPSILON * max(8192, 16 * finite)
     size = floats[group, at + SIZE]
     if not (math.isfinite(size) and math.isfinite(floats[group, at + HIGH])):
         return True
-    if floats[group, at + DOUBT] > bearable * size:
+    if floats[group, at + DOUBT] > tolerance * size:
         return True
     if squares > 0:
-        return floats[group, at + squares + 2] > bearable * floats[group, at + squares]
+        return floats[group, at + squares + 2] > tolerance * floats[group, at + squares]
     return False
 
 
 @njit(_nrt=False)
 def _variance(words: Any, floats: Any, group: int, at: int, squares: int, endless: bool, sample: int) -> Any:
-    """The variance, from the sums of numbers and squares in two doubles each; noise below their precision is nought."""
+    """Return the variance from the sums of numbers and of squares, in two doubles each; a spread within their error is 0."""
     count = words[group, at]
     high, low = floats[group, at + HIGH], floats[group, at + LOW]
     square, square_low = floats[group, at + squares], floats[group, at + squares + 1]
@@ -388,8 +490,8 @@ def _variance(words: Any, floats: Any, group: int, at: int, squares: int, endles
 
 
 @njit(_nrt=False)
-def _compared_texts(arena: Any, start: int, length: int, other: int, other_length: int) -> Any:
-    """Negative, zero or positive, as bytes are ordered."""
+def _compare_texts(arena: Any, start: int, length: int, other: int, other_length: int) -> Any:
+    """Compare two texts by their bytes: negative, zero or positive."""
     for at in range(min(length, other_length)):
         one, two = arena[start + at], arena[other + at]
         if one != two:
@@ -398,17 +500,17 @@ def _compared_texts(arena: Any, start: int, length: int, other: int, other_lengt
 
 
 @njit(inline="always")
-def _ordered(bits: Any) -> Any:
-    """The bits of a float, turned so that integers are ordered like it; the one NaN there is comes last."""
-    return bits ^ ((bits >> 63) & _TURN)
+def _order_key(bits: Any) -> Any:
+    """Map the bits of a float to an int64 with the same order; the only NaN that occurs comes last."""
+    return bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
 
 
 @njit(_nrt=False, forceinline=True)
-def _compared(rows: Any, one: int, at: int, others: Any, two: int, other: int, form: int, arena: Any) -> Any:
-    """How a value in word `at` of a row compares with one of another row: negative, zero or positive."""
+def _compare(rows: Any, one: int, at: int, others: Any, two: int, other: int, form: int, arena: Any) -> Any:
+    """Compare the value at word `at` of a row with that at word `other` of another row: negative, zero or positive."""
     first, second = rows[one, at], others[two, other]
     if form == FLOAT:
-        first, second = _ordered(first), _ordered(second)
+        first, second = _order_key(first), _order_key(second)
     elif form == DECIMAL:
         first, second = rows[one, at + 1], others[two, other + 1]
     if first != second:
@@ -418,17 +520,18 @@ def _compared(rows: Any, one: int, at: int, others: Any, two: int, other: int, f
         if low != other_low:
             return -1 if low < other_low else 1
     if form == TEXT:
-        return _compared_texts(
+        return _compare_texts(
             arena, rows[one, at + 1], rows[one, at + 2], others[two, other + 1], others[two, other + 2]
         )
     return 0
 
 
 @njit(_nrt=False, forceinline=True)
-def _meld(cells: Any, halves: Any, arena: Any, one: int, two: int, link: int, cell: int, form: int, most: int) -> Any:
-    """Join two trees of a pairing heap (Fredman et al. 1986) and return the root; links are child, next and back."""
-    compared = _compared(cells, one, cell, cells, two, cell, form, arena)
-    if compared < 0 if most else compared > 0:
+def _meld(cells: Any, one: int, two: int, link: int, cell: int, form: int, most: int) -> Any:
+    """Join two trees of a pairing heap (Fredman et al. 1986) and return the root; the links are child, next and back."""
+    halves = cells.halves
+    comparison = _compare(cells.words, one, cell, cells.words, two, cell, form, cells.texts)
+    if comparison < 0 if most else comparison > 0:
         one, two = two, one
     child = halves[one, link]
     halves[two, link + 1] = child
@@ -440,17 +543,19 @@ def _meld(cells: Any, halves: Any, arena: Any, one: int, two: int, link: int, ce
 
 
 @njit(_nrt=False, forceinline=True)
-def _push(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, cell: int, form: int, most: int) -> Any:
-    """Put a cell into a heap; the new root."""
+def _push(cells: Any, root: int, slot: int, link: int, cell: int, form: int, most: int) -> Any:
+    """Insert a cell into a heap and return the new root."""
+    halves = cells.halves
     halves[slot, link] = -1
     halves[slot, link + 1] = -1
     halves[slot, link + 2] = -1
-    return slot if root < 0 else _meld(cells, halves, arena, root, slot, link, cell, form, most)
+    return slot if root < 0 else _meld(cells, root, slot, link, cell, form, most)
 
 
 @njit(_nrt=False, forceinline=True)
-def _pull(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, cell: int, form: int, most: int) -> Any:
-    """Take a cell out of a heap; the new root, or -1. Its children are joined in pairs, then the pairs."""
+def _remove(cells: Any, root: int, slot: int, link: int, cell: int, form: int, most: int) -> Any:
+    """Remove a cell from a heap and return the new root, or -1. Its children are joined in pairs, then the pairs."""
+    halves = cells.halves
     paired = -1
     child = halves[slot, link]
     while child >= 0:
@@ -459,7 +564,7 @@ def _pull(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, 
         tree = child
         if partner >= 0:
             following = halves[partner, link + 1]
-            tree = _meld(cells, halves, arena, child, partner, link, cell, form, most)
+            tree = _meld(cells, child, partner, link, cell, form, most)
         halves[tree, link + 1] = paired
         paired = tree
         child = following
@@ -467,7 +572,7 @@ def _pull(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, 
     while paired >= 0:
         following = halves[paired, link + 1]
         halves[paired, link + 1] = -1
-        below = paired if below < 0 else _meld(cells, halves, arena, below, paired, link, cell, form, most)
+        below = paired if below < 0 else _meld(cells, below, paired, link, cell, form, most)
         paired = following
     if below >= 0:
         halves[below, link + 1] = -1
@@ -481,147 +586,160 @@ def _pull(cells: Any, halves: Any, arena: Any, root: int, slot: int, link: int, 
         halves[back, link + 1] = following
     if following >= 0:
         halves[following, link + 2] = back
-    return root if below < 0 else _meld(cells, halves, arena, root, below, link, cell, form, most)
+    return root if below < 0 else _meld(cells, root, below, link, cell, form, most)
 
 
-# ---------------------------------------------------------------------------------------------- cells
-
-
-@njit(inline="always")
-def _is_null(halves: Any, slot: int, argument: int) -> Any:
-    return (halves[slot, 1 + (argument >> 5)] >> (argument & 31)) & 1 == 1
+# ---------------------------------------------------------------------------------------------- live tuples
 
 
 @njit(_nrt=False, forceinline=True)
-def _enter(
-    anchors: Any, cells: Any, halves: Any, arena: Any, group: int, slot: int,
-    lines: Any, valid: Any, known: Any, row: int, shape: Any, program: Any,
-) -> None:  # fmt: skip
-    """Fill a cell with a tuple and link it to its group's list and heaps."""
+def _link_tuple(groups: Any, cells: Any, plan: Any, group: int, slot: int, arguments: Any, row: int) -> None:
+    """Fill the cell of a new tuple and link it to the list and heaps of its group."""
+    halves, program = cells.halves, plan.accumulators
     halves[slot, 0] = group
-    for half in range(1, shape[2]):
+    for half in range(1, plan.first_link):
         halves[slot, half] = 0
-    for argument in range(len(known)):
-        if known[argument] >= 0 and not valid[known[argument], row]:
+    for argument in range(len(arguments.mask_of)):
+        mask = arguments.mask_of[argument]
+        if mask >= 0 and not arguments.valid[mask, row]:
             halves[slot, 1 + (argument >> 5)] |= np.int32(1) << np.int32(argument & 31)
-    for line in range(shape[4]):
-        cells[slot, shape[3] + line] = lines[line, row]
-    links = shape[1]
+    for line in range(plan.width):
+        cells.words[slot, plan.base + line] = arguments.lines[line, row]
+    links = plan.list_link
     if links >= 0:
-        head = anchors[group, 0]
+        head = groups.anchors[group, 0]
         halves[slot, links] = head
         halves[slot, links + 1] = -1
         if head >= 0:
             halves[head, links + 1] = slot
-        anchors[group, 0] = slot
-    for each in range(len(program)):
-        if program[each, SIDE] >= 0 and not _is_null(halves, slot, program[each, ARGUMENT]):
-            side = program[each, SIDE]
-            anchors[group, side] = _push(
-                cells, halves, arena, anchors[group, side], slot, program[each, LINK], shape[3] + program[each, LINE],
-                program[each, FORM], program[each, GREATEST],
+        groups.anchors[group, 0] = slot
+    for number in range(len(program)):
+        side = program[number, SIDE]
+        if side >= 0 and not _is_null(halves, slot, program[number, ARGUMENT]):
+            groups.anchors[group, side] = _push(
+                cells, groups.anchors[group, side], slot, program[number, LINK], plan.base + program[number, LINE],
+                program[number, FORM], program[number, GREATEST],
             )  # fmt: skip
 
 
 @njit(_nrt=False, forceinline=True)
-def _leave(anchors: Any, cells: Any, halves: Any, arena: Any, group: int, slot: int, shape: Any, program: Any) -> None:
-    """Unlink a cell from its group's list and heaps; it is nobody's afterwards."""
-    links = shape[1]
+def _unlink_tuple(groups: Any, cells: Any, plan: Any, group: int, slot: int) -> None:
+    """Remove a cell from the list and heaps of its group and mark it as unused."""
+    halves, program = cells.halves, plan.accumulators
+    links = plan.list_link
     if links >= 0:
         following, back = halves[slot, links], halves[slot, links + 1]
         if back >= 0:
             halves[back, links] = following
         else:
-            anchors[group, 0] = following
+            groups.anchors[group, 0] = following
         if following >= 0:
             halves[following, links + 1] = back
-    for each in range(len(program)):
-        if program[each, SIDE] >= 0 and not _is_null(halves, slot, program[each, ARGUMENT]):
-            side = program[each, SIDE]
-            anchors[group, side] = _pull(
-                cells, halves, arena, anchors[group, side], slot, program[each, LINK], shape[3] + program[each, LINE],
-                program[each, FORM], program[each, GREATEST],
+    for number in range(len(program)):
+        side = program[number, SIDE]
+        if side >= 0 and not _is_null(halves, slot, program[number, ARGUMENT]):
+            groups.anchors[group, side] = _remove(
+                cells, groups.anchors[group, side], slot, program[number, LINK], plan.base + program[number, LINE],
+                program[number, FORM], program[number, GREATEST],
             )  # fmt: skip
     halves[slot, 0] = -1
 
 
 @compiled(
-    types.void, _halves, _words, _halves, _given(_u8, 1), _i64[::1], _list, _list,
-    _table, _given(_flag, 2), _list, _list, _table,
+    types.void, _words, _halves, _words, _readonly(_u8, 1), _i64[::1], _list, _list,
+    _table, _readonly(_flag, 2), _list, _list, _table,
+    _nrt=False,
 )  # fmt: skip
 def attach(
-    anchors: Any, cells: Any, halves: Any, arena: Any, pairs: Any, slots: Any, groups: Any,
-    lines: Any, valid: Any, known: Any, shape: Any, program: Any,
+    words: Any, anchors: Any, cell_words: Any, texts: Any, pairs: Any, slots: Any, group_of: Any,
+    lines: Any, valid: Any, mask_of: Any, shape: Any, program: Any,
 ) -> None:  # fmt: skip
-    """Index restored tuples: their effect is in the accumulators already."""
+    """Index restored tuples; the restored accumulators include them already."""
+    groups, cells, plan = _groups(words, anchors), _cells(cell_words, texts, pairs), _plan(shape, program)
+    arguments = _arguments(lines, valid, mask_of)
     for row in range(len(slots)):
-        _enter(anchors, cells, halves, arena, groups[row], slots[row], lines, valid, known, row, shape, program)
-        for each in range(len(program)):
-            if program[each, KIND] == DISTINCT and not _is_null(halves, slots[row], program[each, ARGUMENT]):
-                pairs[lines[program[each, LINE], row]] += 1
+        _link_tuple(groups, cells, plan, group_of[row], slots[row], arguments, row)
+        for number in range(len(program)):
+            if program[number, KIND] == DISTINCT and not _is_null(cells.halves, slots[row], program[number, ARGUMENT]):
+                pairs[lines[program[number, LINE], row]] += 1
 
 
-@compiled(types.void, _halves, _words, _halves, _given(_u8, 1), _i64[::1], _list, _list, _table)
-def detach(anchors: Any, cells: Any, halves: Any, arena: Any, pairs: Any, slots: Any, shape: Any, program: Any) -> None:
-    """Forget tuples that ended elsewhere: their effect has gone from the accumulators already."""
+@compiled(types.void, _words, _halves, _words, _readonly(_u8, 1), _i64[::1], _list, _list, _table, _nrt=False)
+def detach(
+    words: Any, anchors: Any, cell_words: Any, texts: Any, pairs: Any, slots: Any, shape: Any, program: Any
+) -> None:
+    """Remove tuples from the indexes that ended while another worker ran; the accumulators exclude them already."""
+    groups, cells, plan = _groups(words, anchors), _cells(cell_words, texts, pairs), _plan(shape, program)
     for row in range(len(slots)):
         slot = slots[row]
-        group = halves[slot, 0]
+        group = cells.halves[slot, 0]
         if group >= 0:
-            for each in range(len(program)):
-                if program[each, KIND] == DISTINCT and not _is_null(halves, slot, program[each, ARGUMENT]):
-                    pairs[cells[slot, shape[3] + program[each, LINE]]] -= 1
-            _leave(anchors, cells, halves, arena, group, slot, shape, program)
+            for number in range(len(program)):
+                if program[number, KIND] == DISTINCT and not _is_null(cells.halves, slot, program[number, ARGUMENT]):
+                    pairs[cell_words[slot, plan.base + program[number, LINE]]] -= 1
+            _unlink_tuple(groups, cells, plan, group, slot)
 
 
-# ---------------------------------------------------------------------------------------------- the sweep
+# ---------------------------------------------------------------------------------------------- values of a group
 
 
 @njit(_nrt=False, forceinline=True)
-def _evaluate(
-    words: Any, floats: Any, anchors: Any, cells: Any, group: int, shape: Any, program: Any, calls: Any, scales: Any,
-    out: Any, float_out: Any, there: Any, row: int,
-) -> Any:  # fmt: skip
-    """Write the values of a group's calls to a row of `out`; returns the call whose sum is out of range, or -1."""
+def _float_sum(groups: Any, plan: Any, group: int, at: int) -> Any:
+    """Return the sum of a NUMBER accumulator, with its NaNs and infinities."""
+    words = groups.words
+    if not plan.endless:
+        if words[group, at + NANS] > 0 or (words[group, at + ABOVE] > 0 and words[group, at + BELOW] > 0):
+            return math.nan
+        if words[group, at + ABOVE] > 0:
+            return math.inf
+        if words[group, at + BELOW] > 0:
+            return -math.inf
+    return groups.floats[group, at + HIGH]
+
+
+@njit(_nrt=False, forceinline=True)
+def _evaluate(groups: Any, cells: Any, plan: Any, calls: Any, values: Any, group: int, row: int) -> Any:
+    """Write the values of a group's calls to a row of `values`; return the call whose sum is out of range, or -1."""
+    words, program, lines = groups.words, plan.accumulators, calls.lines
     beyond = -1
-    for call in range(len(calls)):
-        reads, of, to = calls[call, READS], calls[call, OF], calls[call, TO]
+    for call in range(len(lines)):
+        reads, of, to = lines[call, READS], lines[call, OF], lines[call, TO]
         if of < 0:
-            out[to, row] = words[group, COUNTED]
-            there[call, row] = True
+            values.words[to, row] = words[group, COUNTED]
+            values.present[call, row] = True
             continue
         kind, at = program[of, KIND], program[of, AT]
         if reads == HOW_MANY:
-            out[to, row] = words[group, at]
-            there[call, row] = True
+            values.words[to, row] = words[group, at]
+            values.present[call, row] = True
             continue
         present = False
         width = 1
         if kind == EXTREME:
             form = program[of, FORM]
             width = 2 if form == DECIMAL else 3 if form == TEXT else 1
-            if shape[0]:
+            if plan.endless:
                 present = words[group, at] > 0
                 if present:
                     for part in range(width):
-                        out[to + part, row] = words[group, at + 1 + part]
+                        values.words[to + part, row] = words[group, at + 1 + part]
             else:
-                root = anchors[group, program[of, SIDE]]
+                root = groups.anchors[group, program[of, SIDE]]
                 present = root >= 0
                 if present:
                     for part in range(width):
-                        out[to + part, row] = cells[root, shape[3] + program[of, LINE] + part]
+                        values.words[to + part, row] = cells.words[root, plan.base + program[of, LINE] + part]
         elif kind == EXACT:
             present = words[group, at] > 0
             if present:
-                low, high, top = _held(words, group, at, program[of, PARTS])
+                low, high, top = _load_sum(words, group, at, program[of, PARTS])
                 if reads == AVERAGE:
-                    mean = _as_float(low, high, top) / words[group, at]
-                    float_out[to, row] = mean if scales[call] == 1.0 else mean / scales[call]
+                    mean = _to_float(low, high, top) / words[group, at]
+                    values.floats[to, row] = mean if calls.scales[call] == 1.0 else mean / calls.scales[call]
                 elif _fits(low, high, top, program[of, LIMIT]):
-                    out[to, row] = low
+                    values.words[to, row] = low
                     if program[of, FORM] == DECIMAL:
-                        out[to + 1, row] = high
+                        values.words[to + 1, row] = high
                 else:
                     present = False
                     beyond = call
@@ -631,120 +749,215 @@ def _evaluate(
             present = count > 0
             value = 0.0
             if reads == VARIANCE:
-                present = count > calls[call, SAMPLE]
+                sample = lines[call, SAMPLE]
+                present = count > sample
                 if present:
-                    value = _variance(
-                        words, floats, group, at, program[of, SQUARES], shape[0] != 0, calls[call, SAMPLE]
-                    )
-                    if calls[call, ROOT]:
+                    value = _variance(words, groups.floats, group, at, program[of, SQUARES], plan.endless, sample)
+                    if lines[call, ROOT]:
                         value = math.sqrt(value)
             elif present:
-                value = floats[group, at + HIGH]
-                if not shape[0]:
-                    if words[group, at + NANS] > 0 or (words[group, at + ABOVE] > 0 and words[group, at + BELOW] > 0):
-                        value = math.nan
-                    elif words[group, at + ABOVE] > 0:
-                        value = math.inf
-                    elif words[group, at + BELOW] > 0:
-                        value = -math.inf
+                value = _float_sum(groups, plan, group, at)
                 if reads == AVERAGE:
                     value /= count
-            float_out[to, row] = math.nan if math.isnan(value) else value + 0.0
-        there[call, row] = present
+            values.floats[to, row] = math.nan if math.isnan(value) else value + 0.0
+        values.present[call, row] = present
         if not present:
             for part in range(width):
-                out[to + part, row] = 0
+                values.words[to + part, row] = 0
     return beyond
 
 
 @njit(_nrt=False, forceinline=True)
-def _is_same(
-    out: Any, there: Any, row: int, others: Any, others_there: Any, other: int, program: Any, calls: Any, arena: Any
-) -> Any:
-    """Whether two rows of values are equal."""
-    for call in range(len(calls)):
-        if there[call, row] != others_there[call, other]:
+def _rows_equal(values: Any, row: int, others: Any, other: int, program: Any, calls: Any, texts: Any) -> Any:
+    """Return whether two rows have equal values."""
+    for call in range(len(calls.lines)):
+        if values.present[call, row] != others.present[call, other]:
             return False
-        reads, of, to = calls[call, READS], calls[call, OF], calls[call, TO]
+        reads, of, to = calls.lines[call, READS], calls.lines[call, OF], calls.lines[call, TO]
         form = program[of, FORM] if reads in (SUM, BEST) else FLOAT
-        if out[to, row] != others[to, other]:
+        if values.words[to, row] != others.words[to, other]:
             return False
-        if form == DECIMAL and out[to + 1, row] != others[to + 1, other]:
+        if form == DECIMAL and values.words[to + 1, row] != others.words[to + 1, other]:
             return False
-        if form == TEXT and out[to + 1, row] != others[to + 1, other]:
-            place, length = out[to + 1, row], out[to + 2, row]
-            if _compared_texts(arena, place, length, others[to + 1, other], others[to + 2, other]) != 0:
+        if form == TEXT and values.words[to + 1, row] != others.words[to + 1, other]:
+            place, length = values.words[to + 1, row], values.words[to + 2, row]
+            if _compare_texts(texts, place, length, others.words[to + 1, other], others.words[to + 2, other]) != 0:
                 return False
     return True
 
 
+# ---------------------------------------------------------------------------------------------- the sweep
+
+
 @njit(_nrt=False, forceinline=True)
-def _overflowing(words: Any, group: int, lines: Any, valid: Any, known: Any, row: int, program: Any) -> Any:
-    """The accumulator whose sum a tuple would take out of its range, or farther out of it; -1 if there is none."""
-    for each in range(len(program)):
-        if program[each, KIND] != EXACT or program[each, LIMIT] == ANY:
+def _find_overflow(words: Any, program: Any, group: int, arguments: Any, row: int) -> Any:
+    """Return the accumulator whose sum a new tuple would take out of its range, or farther out of it; -1 if none."""
+    for number in range(len(program)):
+        if program[number, KIND] != EXACT or program[number, LIMIT] == ANY:
             continue
-        flag = known[program[each, ARGUMENT]]
-        if flag >= 0 and not valid[flag, row]:
+        mask = arguments.mask_of[program[number, ARGUMENT]]
+        if mask >= 0 and not arguments.valid[mask, row]:
             continue
-        line, parts, limit = program[each, LINE], program[each, PARTS], program[each, LIMIT]
-        wide = program[each, FORM] == DECIMAL
-        add_low, add_high, add_top = _extended(
-            lines[line, row], lines[line + 1, row] if wide else np.int64(0), np.int64(0), 2 if wide else 1
+        line, parts, limit = program[number, LINE], program[number, PARTS], program[number, LIMIT]
+        wide = program[number, FORM] == DECIMAL
+        add_low, add_high, add_top = _sign_extend(
+            arguments.lines[line, row],
+            arguments.lines[line + 1, row] if wide else np.int64(0),
+            np.int64(0),
+            2 if wide else 1,
         )
-        low, high, top = _held(words, group, program[each, AT], parts)
-        new_low, new_high, new_top = _plus(low, high, top, add_low, add_high, add_top)
+        low, high, top = _load_sum(words, group, program[number, AT], parts)
+        new_low, new_high, new_top = _add_words(low, high, top, add_low, add_high, add_top)
         if not _fits(new_low, new_high, new_top, limit):
-            nought = add_low == 0 and add_high == 0
-            if _fits(low, high, top, limit) or ((top < 0) == (add_top < 0) and not nought):
-                return each
+            is_zero = add_low == 0 and add_high == 0
+            if _fits(low, high, top, limit) or ((top < 0) == (add_top < 0) and not is_zero):
+                return number
     return -1
 
 
 @njit(_nrt=False, forceinline=True)
-def _apply_exact(words: Any, group: int, at: int, parts: int, low: Any, high: Any, wide: bool, sign: int) -> None:
-    low, high, top = _extended(low, high, np.int64(0), 2 if wide else 1)
+def _add_exact(words: Any, group: int, at: int, parts: int, low: Any, high: Any, wide: bool, sign: int) -> None:
+    """Add an integer or decimal to the exact sum of a group (sign 1) or subtract it (sign -1)."""
+    low, high, top = _sign_extend(low, high, np.int64(0), 2 if wide else 1)
     if sign < 0:
-        low, high, top = _minus(low, high, top)
-    held_low, held_high, held_top = _held(words, group, at, parts)
-    low, high, top = _plus(held_low, held_high, held_top, low, high, top)
-    _keep(words, group, at, parts, low, high, top)
+        low, high, top = _negate(low, high, top)
+    old_low, old_high, old_top = _load_sum(words, group, at, parts)
+    low, high, top = _add_words(old_low, old_high, old_top, low, high, top)
+    _store_sum(words, group, at, parts, low, high, top)
+
+
+@njit(_nrt=False, forceinline=True)
+def _note(
+    groups: Any, cells: Any, plan: Any, calls: Any, carried: Any, noted: Any, noting: int, group: int, row: int
+) -> Any:
+    """Note that the step touches a group, and keep in `carried` the values of its open row; return the number noted."""
+    words = groups.words
+    if words[group, VERSION] >= 0:
+        if words[group, ROW] >= 0:
+            _evaluate(groups, cells, plan, calls, carried, group, noting)
+        words[group, VERSION] = NOTED + noting
+        noted[0, noting] = group
+        noted[1, noting] = row
+        noting += 1
+    return noting
+
+
+@njit(_nrt=False, forceinline=True)
+def _remove_tuple(groups: Any, cells: Any, plan: Any, group: int, slot: int) -> None:
+    """Subtract an ended tuple from the accumulators of its group and unlink it."""
+    words, program = groups.words, plan.accumulators
+    words[group, COUNTED] -= 1
+    for number in range(len(program)):
+        if _is_null(cells.halves, slot, program[number, ARGUMENT]):
+            continue
+        kind, at, cell = program[number, KIND], program[number, AT], plan.base + program[number, LINE]
+        if kind == COUNT:
+            words[group, at] -= 1
+        elif kind == EXACT:
+            words[group, at] -= 1
+            wide = program[number, FORM] == DECIMAL
+            high = cells.words[slot, cell + 1] if wide else np.int64(0)
+            _add_exact(words, group, at, program[number, PARTS], cells.words[slot, cell], high, wide, -1)
+        elif kind == NUMBER:
+            words[group, at] -= 1
+            _add_float(words, groups.floats, group, at, program[number, SQUARES], cells.floats[slot, cell], -1)
+        elif kind == DISTINCT:
+            pair = cells.words[slot, cell]
+            cells.pairs[pair] -= 1
+            if cells.pairs[pair] == 0:
+                words[group, at] -= 1
+    _unlink_tuple(groups, cells, plan, group, slot)
+
+
+@njit(_nrt=False, forceinline=True)
+def _add_tuple(
+    groups: Any, cells: Any, plan: Any, group: int, arguments: Any, row: int, fresh: Any, bringing: int
+) -> Any:
+    """Add a new tuple to the accumulators of its group; return the number of entries in `fresh`."""
+    words, program = groups.words, plan.accumulators
+    words[group, COUNTED] += 1
+    for number in range(len(program)):
+        mask = arguments.mask_of[program[number, ARGUMENT]]
+        if mask >= 0 and not arguments.valid[mask, row]:
+            continue
+        kind, at, line = program[number, KIND], program[number, AT], program[number, LINE]
+        if kind == COUNT:
+            words[group, at] += 1
+        elif kind == EXACT:
+            words[group, at] += 1
+            wide = program[number, FORM] == DECIMAL
+            high = arguments.lines[line + 1, row] if wide else np.int64(0)
+            _add_exact(words, group, at, program[number, PARTS], arguments.lines[line, row], high, wide, 1)
+        elif kind == NUMBER:
+            words[group, at] += 1
+            if plan.endless:
+                _add_endless(groups.floats, group, at, program[number, SQUARES], arguments.floats[line, row])
+            else:
+                _add_float(words, groups.floats, group, at, program[number, SQUARES], arguments.floats[line, row], 1)
+        elif kind == DISTINCT:
+            pair = arguments.lines[line, row]
+            cells.pairs[pair] += 1
+            if cells.pairs[pair] == 1:
+                words[group, at] += 1
+                fresh[bringing] = row * len(program) + number
+                bringing += 1
+        elif plan.endless:
+            form = program[number, FORM]
+            width = 2 if form == DECIMAL else 3 if form == TEXT else 1
+            for part in range(width):
+                cells.words[0, part] = arguments.lines[line + part, row]
+            better = words[group, at] == 0
+            if not better:
+                comparison = _compare(cells.words, 0, 0, words, group, at + 1, form, cells.texts)
+                better = comparison > 0 if program[number, GREATEST] else comparison < 0
+            words[group, at] += 1
+            if better:
+                for part in range(width):
+                    words[group, at + 1 + part] = cells.words[0, part]
+    return bringing
 
 
 @compiled(
     types.UniTuple(_i64, 6),
-    *(_words, _floats, _halves, _words, _floats, _halves, _given(_u8, 1), _i64[::1]),
-    *(_list, _list, _list, _table, _given(_f64, 2), _given(_flag, 2), _list, _list, _i64[::1]),
-    *(_list, _table, _table, _given(_f64, 1), _i64, _i64, _flag),
-    *(_words, _floats, _flag[:, ::1], _words, _words, _floats, _flag[:, ::1]),
-    *(_words, _words, _words, _i64[::1], _i64[::1], _words, _floats),
+    *(_words, _halves, _words, _readonly(_u8, 1), _i64[::1]),
+    *(_list, _list, _list, _table, _readonly(_flag, 2), _list, _list, _i64[::1]),
+    *(_list, _table, _table, _readonly(_f64, 1), _i64, _i64, _flag),
+    *(_words, _flag[:, ::1], _words, _flag[:, ::1]),
+    *(_words, _words, _words, _words, _i64[::1], _i64[::1], _words),
     _nrt=False,
 )
 def sweep(
-    words: Any, floats: Any, anchors: Any, cells: Any, float_cells: Any, halves: Any, arena: Any, pairs: Any,
-    starts: Any, groups: Any, slots: Any, lines: Any, float_lines: Any, valid: Any, known: Any, ends: Any, ended: Any,
-    shape: Any, program: Any, calls: Any, scales: Any, birth: int, first: int, keyless: bool,
-    out: Any, float_out: Any, there: Any, rows: Any, carried: Any, float_carried: Any, carried_there: Any,
-    noted: Any, closed: Any, spoiled: Any, beyond: Any, fresh: Any, lanes: Any, float_lanes: Any,
+    words: Any, anchors: Any, cell_words: Any, texts: Any, pairs: Any,
+    starts: Any, group_of: Any, slots: Any, lines: Any, valid: Any, mask_of: Any, ends: Any, ended: Any,
+    shape: Any, program: Any, call_lines: Any, scales: Any, birth: int, first: int, keyless: bool,
+    out: Any, out_present: Any, before: Any, before_present: Any,
+    rows: Any, noted: Any, closed: Any, spoiled: Any, beyond: Any, fresh: Any, lanes: Any,
 ) -> Any:  # fmt: skip
-    """One sweep over the instants of a step: at each, the ends, then the starts, then the rows of the groups they touch.
+    """Go through the instants of a step: at each, process the ends, then the starts, then emit rows of the groups touched.
 
-    `rows` gets start, end, group and starting tuple (or -1) of every row that appears; its id is `first` and its place.
-    `noted` gets the groups touched, each with the tuple that did it first (-1: an end), `closed` ids and ends of rows of
-    earlier steps, `spoiled` tuples and the accumulator that would overflow, `beyond` rows whose sum is out of range,
-    `fresh` tuples that bring a new value to a distinct count. Returns how many there are: rows, noted, closed, spoiled,
-    beyond, fresh. `carried` are the values that groups had before the step; `ended` is overwritten; `lanes` are for sums
-    made anew.
+    `starts`, `group_of` and `slots` describe the new tuples; `ends` and `ended` (overwritten) those that end. `birth` is
+    the instant at which the row of an aggregate without keys appears (OPEN: not in this step). Fills:
+
+    - `rows`: start, end, group and new tuple (or -1) of every row that appears; row i has the id `first + i`, and its
+      values are in `out`. `before` gets the values that touched groups had before the step;
+    - `noted`: the groups touched, each with the new tuple that touched it first (-1: an end);
+    - `closed`: ids and ends of rows of earlier steps; `spoiled`: new tuples and the accumulator that each would overflow;
+    - `beyond`: rows whose sum is out of range; `fresh`: new tuples that bring a new value to a distinct count.
+
+    Returns the number of entries: rows, noted, closed, spoiled, beyond, fresh. `lanes` is scratch space.
     """
-    endless = shape[0] != 0
-    base = shape[3]
+    groups, cells, plan = _groups(words, anchors), _cells(cell_words, texts, pairs), _plan(shape, program)
+    arguments, calls = _arguments(lines, valid, mask_of), Calls(call_lines, scales)
+    values, carried = _values(out, out_present), _values(before, before_present)
+    float_lanes = lanes.view(np.float64)
+    halves = cells.halves
     made = noting = closing = spoiling = overdue = bringing = 0
     start = end = 0
     exact = False
     numeric = False
-    for each in range(len(program)):
-        exact |= program[each, KIND] == EXACT and program[each, LIMIT] != ANY
-        numeric |= program[each, KIND] == NUMBER and not endless
+    for number in range(len(program)):
+        exact |= program[number, KIND] == EXACT and program[number, LIMIT] != ANY
+        numeric |= program[number, KIND] == NUMBER and not plan.endless
     while start < len(starts) or end < len(ends) or birth != OPEN:
         instant = birth
         if start < len(starts):
@@ -754,122 +967,40 @@ def sweep(
         first_end, first_start = end, start
         while end < len(ends) and ends[end] == instant:
             if end + _AHEAD < len(ended):
-                prefetch(cells, ended[end + _AHEAD])
+                prefetch(cell_words, ended[end + _AHEAD])
                 near = ended[end + _AHEAD // 2]
-                for half in range(shape[2], 2 * base):
-                    prefetch(cells, np.int64(max(halves[near, half], 0)))
+                for half in range(plan.first_link, 2 * plan.base):
+                    prefetch(cell_words, np.int64(max(halves[near, half], 0)))
             slot = ended[end]
             end += 1
             group = np.int64(halves[slot, 0])
-            if group < 0:
-                continue
-            if words[group, VERSION] >= 0:
-                if words[group, ROW] >= 0:
-                    _evaluate(
-                        words, floats, anchors, cells, group, shape, program, calls, scales,
-                        carried, float_carried, carried_there, noting,
-                    )  # fmt: skip
-                words[group, VERSION] = NOTED + noting
-                noted[0, noting] = group
-                noted[1, noting] = -1
-                noting += 1
-            words[group, COUNTED] -= 1
-            for each in range(len(program)):
-                if _is_null(halves, slot, program[each, ARGUMENT]):
-                    continue
-                kind, at, cell = program[each, KIND], program[each, AT], base + program[each, LINE]
-                if kind == COUNT:
-                    words[group, at] -= 1
-                elif kind == EXACT:
-                    words[group, at] -= 1
-                    wide = program[each, FORM] == DECIMAL
-                    _apply_exact(
-                        words, group, at, program[each, PARTS], cells[slot, cell],
-                        cells[slot, cell + 1] if wide else np.int64(0), wide, -1,
-                    )  # fmt: skip
-                elif kind == NUMBER:
-                    words[group, at] -= 1
-                    _add(words, floats, group, at, program[each, SQUARES], float_cells[slot, cell], -1)
-                elif kind == DISTINCT:
-                    pair = cells[slot, cell]
-                    pairs[pair] -= 1
-                    if pairs[pair] == 0:
-                        words[group, at] -= 1
-            _leave(anchors, cells, halves, arena, group, slot, shape, program)
-            ended[end - 1] = -1 - group
+            if group >= 0:
+                noting = _note(groups, cells, plan, calls, carried, noted, noting, group, -1)
+                _remove_tuple(groups, cells, plan, group, slot)
+                ended[end - 1] = -1 - group
         while start < len(starts) and starts[start] == instant:
             row = start
             start += 1
             if row + _AHEAD < len(starts):
-                prefetch(words, groups[row + _AHEAD])
-                prefetch(words, groups[row + _AHEAD] + 1)
-                if not endless:
-                    near = groups[row + _AHEAD // 2]
+                prefetch(words, group_of[row + _AHEAD])
+                prefetch(words, group_of[row + _AHEAD] + 1)
+                if not plan.endless:
+                    near = group_of[row + _AHEAD // 2]
                     for side in range(anchors.shape[1]):
-                        prefetch(cells, np.int64(max(anchors[near, side], 0)))
-            group = groups[row]
-            if exact:
-                culprit = _overflowing(words, group, lines, valid, known, row, program)
-                if culprit >= 0:
-                    spoiled[0, spoiling] = row
-                    spoiled[1, spoiling] = culprit
-                    spoiling += 1
-                    if not endless:
-                        halves[slots[row], 0] = -1
-                    continue
-            if words[group, VERSION] >= 0:
-                if words[group, ROW] >= 0:
-                    _evaluate(
-                        words, floats, anchors, cells, group, shape, program, calls, scales,
-                        carried, float_carried, carried_there, noting,
-                    )  # fmt: skip
-                words[group, VERSION] = NOTED + noting
-                noted[0, noting] = group
-                noted[1, noting] = row
-                noting += 1
-            words[group, COUNTED] += 1
-            for each in range(len(program)):
-                flag = known[program[each, ARGUMENT]]
-                if flag >= 0 and not valid[flag, row]:
-                    continue
-                kind, at, line = program[each, KIND], program[each, AT], program[each, LINE]
-                if kind == COUNT:
-                    words[group, at] += 1
-                elif kind == EXACT:
-                    words[group, at] += 1
-                    wide = program[each, FORM] == DECIMAL
-                    _apply_exact(
-                        words, group, at, program[each, PARTS], lines[line, row],
-                        lines[line + 1, row] if wide else np.int64(0), wide, 1,
-                    )  # fmt: skip
-                elif kind == NUMBER:
-                    words[group, at] += 1
-                    if endless:
-                        _add_for_ever(floats, group, at, program[each, SQUARES], float_lines[line, row])
-                    else:
-                        _add(words, floats, group, at, program[each, SQUARES], float_lines[line, row], 1)
-                elif kind == DISTINCT:
-                    pair = lines[line, row]
-                    pairs[pair] += 1
-                    if pairs[pair] == 1:
-                        words[group, at] += 1
-                        fresh[bringing] = row * len(program) + each
-                        bringing += 1
-                elif endless:
-                    form = program[each, FORM]
-                    width = 2 if form == DECIMAL else 3 if form == TEXT else 1
-                    for part in range(width):
-                        cells[0, part] = lines[line + part, row]
-                    better = words[group, at] == 0
-                    if not better:
-                        compared = _compared(cells, 0, 0, words, group, at + 1, form, arena)
-                        better = compared > 0 if program[each, GREATEST] else compared < 0
-                    words[group, at] += 1
-                    if better:
-                        for part in range(width):
-                            words[group, at + 1 + part] = cells[0, part]
-            if not endless:
-                _enter(anchors, cells, halves, arena, group, slots[row], lines, valid, known, row, shape, program)
+                        prefetch(cell_words, np.int64(max(anchors[near, side], 0)))
+            group = group_of[row]
+            culprit = _find_overflow(words, program, group, arguments, row) if exact else -1
+            if culprit >= 0:
+                spoiled[0, spoiling] = row
+                spoiled[1, spoiling] = culprit
+                spoiling += 1
+                if not plan.endless:
+                    halves[slots[row], 0] = -1
+                continue
+            noting = _note(groups, cells, plan, calls, carried, noted, noting, group, row)
+            bringing = _add_tuple(groups, cells, plan, group, arguments, row, fresh, bringing)
+            if not plan.endless:
+                _link_tuple(groups, cells, plan, group, slots[row], arguments, row)
         last = np.int64(-1)
         touched = (end - first_end) + (start - first_start)
         for place in range(touched + (1 if instant == birth else 0)):
@@ -878,37 +1009,29 @@ def sweep(
                 group = -1 - ended[first_end + place]
             elif place < touched:
                 row = first_start + place - (end - first_end)
-                group = groups[row]
+                group = group_of[row]
             else:
                 group = np.int64(0)
-                if words[group, VERSION] >= 0:
-                    words[group, VERSION] = NOTED + noting
-                    noted[0, noting] = group
-                    noted[1, noting] = -1
-                    noting += 1
+                noting = _note(groups, cells, plan, calls, carried, noted, noting, group, -1)
             if group < 0 or group == last or words[group, VERSION] >= 0:
                 continue
             last = group
             if numeric:
-                for each in range(len(program)):
-                    at, squares = program[each, AT], program[each, SQUARES]
-                    if program[each, KIND] == NUMBER and _is_doubtful(words, floats, group, at, squares):
-                        _sum_anew(
-                            words, floats, anchors, cells, float_cells, halves, lanes, float_lanes, group, at, squares,
-                            base + program[each, LINE], program[each, ARGUMENT], shape[1],
-                        )  # fmt: skip
+                for number in range(len(program)):
+                    if program[number, KIND] == NUMBER and _needs_recomputation(
+                        words, groups.floats, group, program[number, AT], program[number, SQUARES]
+                    ):
+                        _recompute_sums(groups, cells, plan, group, number, lanes, float_lanes)
             alive = words[group, COUNTED] > 0 or (keyless and (instant == birth or words[group, ROW] >= 0))
             open_row = words[group, ROW]
-            off = -1
+            out_of_range = -1
             if alive:
-                off = _evaluate(
-                    words, floats, anchors, cells, group, shape, program, calls, scales, out, float_out, there, made
-                )
+                out_of_range = _evaluate(groups, cells, plan, calls, values, group, made)
                 if open_row >= first:
-                    if _is_same(out, there, made, out, there, open_row - first, program, calls, arena):
+                    if _rows_equal(values, made, values, open_row - first, program, calls, texts):
                         continue
-                elif open_row >= 0 and _is_same(
-                    out, there, made, carried, carried_there, words[group, VERSION] - NOTED, program, calls, arena
+                elif open_row >= 0 and _rows_equal(
+                    values, made, carried, words[group, VERSION] - NOTED, program, calls, texts
                 ):
                     continue
             if open_row >= first:
@@ -924,8 +1047,8 @@ def sweep(
                 rows[1, made] = OPEN
                 rows[2, made] = group
                 rows[3, made] = row
-                if off >= 0:
-                    beyond[overdue] = made * len(calls) + off
+                if out_of_range >= 0:
+                    beyond[overdue] = made * len(call_lines) + out_of_range
                     overdue += 1
                 made += 1
         if instant == birth:
@@ -938,7 +1061,7 @@ def sweep(
 
 @compiled(_i64, _words, _list, _table, _list, _i64)
 def put(words: Any, slots: Any, values: Any, places: Any, version: int) -> Any:
-    """Take over words written at `version` where nothing newer stands; returns how many more groups are alive."""
+    """Set words that were written at `version`, except in groups written later; return by how many the live groups grow."""
     gained = 0
     for row in range(len(slots)):
         if row + _AHEAD < len(slots):
@@ -955,7 +1078,7 @@ def put(words: Any, slots: Any, values: Any, places: Any, version: int) -> Any:
 
 @compiled(types.void, _words, _list, _list, _i64, _words)
 def gather(words: Any, slots: Any, places: Any, version: int, values: Any) -> None:
-    """Copy some words of some groups and mark these as written at `version`."""
+    """Copy the words at `places` of some groups into `values` and mark the groups as written at `version`."""
     for row in range(len(slots)):
         if row + _AHEAD < len(slots):
             prefetch(words, slots[row + _AHEAD])
@@ -968,23 +1091,26 @@ def gather(words: Any, slots: Any, places: Any, version: int, values: Any) -> No
 
 @compiled(_i64, _words, _list, _i64, _i64[::1])
 def unchanged(words: Any, slots: Any, version: int, positions: Any) -> Any:
-    """Positions of living groups last written at or before `version`; each comes once."""
-    found = 0
+    """Put the positions of live groups last written at or before `version` into `positions`, each group once."""
+    count = 0
     for row in range(len(slots)):
         slot = slots[row]
         if slot >= 0 and words[slot, ROW] >= 0 and 0 <= words[slot, VERSION] <= version:
             words[slot, VERSION] = NOTED
-            positions[found] = row
-            found += 1
-    return found
+            positions[count] = row
+            count += 1
+    return count
 
 
 # ---------------------------------------------------------------------------------------------- texts
 
 
-@compiled(types.void, _given(_u8, 1), _list, _given(_flag, 1), _i64, _words)
+@compiled(types.void, _readonly(_u8, 1), _list, _readonly(_flag, 1), _i64, _words)
 def describe_texts(arena: Any, starts: Any, valid: Any, base: int, lines: Any) -> None:
-    """First eight bytes (in an order that int64 has), place and length of texts that stand at `base` in the arena."""
+    """Fill lines with the first eight bytes (as an int64 of the same order), the place and the length of each text.
+
+    The texts are in the arena, one after the other, from `base` on.
+    """
     for row in range(len(starts) - 1):
         at = base + starts[row] - starts[0]
         length = starts[row + 1] - starts[row]
@@ -999,9 +1125,9 @@ def describe_texts(arena: Any, starts: Any, valid: Any, base: int, lines: Any) -
         lines[2, row] = length
 
 
-@compiled(types.void, _given(_u8, 1), _list, _list, _u8[::1])
+@compiled(types.void, _readonly(_u8, 1), _list, _list, _u8[::1])
 def copy_texts(arena: Any, places: Any, ends: Any, copy: Any) -> None:
-    """Copy texts, one behind the other; text i ends at `ends[i + 1]`."""
+    """Copy texts one after the other; text i ends at `ends[i + 1]`."""
     for row in range(len(places)):
         place = places[row]
         for part in range(ends[row + 1] - ends[row]):

@@ -90,7 +90,7 @@ class JoinOperator:
         self._sides = {"left": self._left, "right": self._right}
         self._keys = _Keys()
         self._pool = np.empty((0, 8), np.int32)
-        self._spare = np.array([-1, 0, 0])  # see `joins_loops._free`
+        self._spare = np.array([-1, 0, 0])  # see `joins_loops`
         self._told = np.empty((0, 4), np.int64)  # room for the ends of all pairs in the pool, used again in every step
         self._registers = Registers(("next",), (0,))
         self._seen = 0  # a pair with a lower number was made in a step that this object went through or caught up with
@@ -154,13 +154,11 @@ class JoinOperator:
             told = self._pairs_told(moves)
             return _Found(pairs, self._kept(pairs, moves), told, spoiled)
         self._make_room(len(pairs))
-        singles, told = joins_loops.watch(
-            moves.new_left.slots, moves.new_right.slots, moves.gone_left.slots, moves.gone_right.slots, pairs.lines(), pairs.number,
-            self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
-            self._pool, self._spare, self._left.shown, self._right.shown,
-            self._left.rule, self._right.rule, self._paired,
+        singles, told = joins_loops.sweep_residual(
+            *self._left.arrays(moves.new_left, moves.gone_left), *self._right.arrays(moves.new_right, moves.gone_right),
+            pairs.lines(), pairs.number, self._pool, self._spare, self._paired,
         )  # fmt: skip
-        rows = self._numbered(joins_loops.apart(singles), are_tied=True)
+        rows = self._numbered(joins_loops.to_columns(singles), are_tied=True)
         if self._paired:
             rows = self._in_order(pairs.with_others(rows))
         kept = pairs.chosen(np.flatnonzero(pairs.end >= moves.clock))
@@ -176,15 +174,13 @@ class JoinOperator:
             return columns, np.empty((0, 4), np.int64), done
         self._left.place(moves.new_left)
         self._right.place(moves.new_right)
-        lines, told, done = joins_loops.meet(
-            moves.new_left.slots, moves.new_right.slots, moves.gone_left.slots, moves.gone_right.slots,
-            moves.cursor, moves.clock, limit,
-            self._left.nodes, self._right.nodes, self._left.store.start, self._right.store.start,
-            self._keys.book, self._keys.reach, self._left.shown, self._right.shown, self._paired,
-            self._left.rule, self._right.rule, _FEWEST_ROWS + min(self._expected, limit),
+        lines, told, done = joins_loops.sweep_outer(
+            *self._left.arrays(moves.new_left, moves.gone_left), *self._right.arrays(moves.new_right, moves.gone_right),
+            moves.cursor, moves.clock, limit, self._keys.book, self._keys.reach, self._paired,
+            _FEWEST_ROWS + min(self._expected, limit),
         )  # fmt: skip
         self._expected = len(lines) + len(lines) // 8
-        return joins_loops.apart(lines), told, done
+        return joins_loops.to_columns(lines), told, done
 
     def _pairs(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], bool]:
         """As `_sweep`, where there are only pairs."""
@@ -193,7 +189,7 @@ class JoinOperator:
         columns = [np.empty(_FEWEST_ROWS + min(self._expected, limit), np.int64) for _ in range(4)]
         count = 0
         while True:
-            count, done = joins_loops.pairs(
+            count, done = joins_loops.sweep_inner(
                 *moves.new_left.arrays, *moves.new_right.arrays, *moves.gone_left.arrays, *moves.gone_right.arrays,
                 moves.cursor, moves.clock, self._left.nodes, self._right.nodes,
                 self._keys.book, moves.keys, *columns, count,
@@ -256,14 +252,14 @@ class JoinOperator:
         order = joins_loops.order_ties(rows.start, self._left.ids(rows.left), self._right.ids(rows.right))
         return rows.chosen(order) if len(order) else rows
 
-    def _delta(self, found: _Found) -> Delta:
-        rows = found.rows
+    def _delta(self, result: _Found) -> Delta:
+        rows = result.rows
         if not self._shows_singles:
             columns = [*self._left.store.take(rows.left).columns, *self._right.store.take(rows.right).columns]
         else:
             columns = [*self._left.taken(rows.left), *(self._right.taken(rows.right) if self._paired else ())]
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Delta(made, rows.start, rows.end, rows.number, *_by_end(found.told))
+        return Delta(made, rows.start, rows.end, rows.number, *_by_end(result.told))
 
     # ------------------------------------------------------------------------------------------------ pairs that are kept
 
@@ -279,7 +275,7 @@ class JoinOperator:
             return []
         self._make_room(count)
         written = np.empty((3, count), np.int64)
-        count, latest = joins_loops.keep_rows(
+        count, latest = joins_loops.add_open_rows(
             rows.left, rows.right, rows.end, rows.number, self._pool, self._spare, self._left.nodes, self._right.nodes,
             *written,
         )  # fmt: skip
@@ -290,7 +286,7 @@ class JoinOperator:
         from hayase.lifetimes import joins_loops
 
         self._make_room(len(left))
-        joins_loops.keep_pairs(
+        joins_loops.add_pairs(
             left, right, number, self._paired, self._pool, self._spare,
             self._left.nodes, self._right.nodes, self._left.shown, self._right.shown, self._counted,
         )  # fmt: skip
@@ -304,7 +300,7 @@ class JoinOperator:
 
         if len(self._told) < self._spare[2]:
             self._told = np.empty((2 * int(self._spare[2]), 4), np.int64)
-        count = joins_loops.close_pairs(
+        count = joins_loops.end_pairs(
             moves.gone_left.slots, moves.gone_right.slots, self._left.nodes, self._right.nodes,
             self._pool, self._spare, self._told,
         )  # fmt: skip
@@ -319,19 +315,19 @@ class JoinOperator:
 
     # ------------------------------------------------------------------------------------------------ tuples by themselves
 
-    def _singles_to_write(self, found: _Found, clock: int) -> list[Tuples]:
+    def _singles_to_write(self, result: _Found, clock: int) -> list[Tuples]:
         """Rows of single tuples that stay open, and those that have ended before their tuples did."""
-        result = []
-        for side, at, slots in ((self._left, 0, found.rows.left), (self._right, RIGHT, found.rows.right)):
+        tuples = []
+        for side, at, slots in ((self._left, 0, result.rows.left), (self._right, RIGHT, result.rows.right)):
             if side.rule == NEVER:
                 continue
-            others = found.rows.right if side is self._left else found.rows.left
-            still = np.flatnonzero((found.rows.end == OPEN) & (others < 0))
+            others = result.rows.right if side is self._left else result.rows.left
+            still = np.flatnonzero((result.rows.end == OPEN) & (others < 0))
             shown = slots[still]
             side.marked += int(np.count_nonzero(side.shown[shown, MARK] < 0))
-            side.shown[shown, MARK] = 2 * found.rows.number[still]
+            side.shown[shown, MARK] = 2 * result.rows.number[still]
             side.shown[shown, FRESH] = -1
-            hidden = found.told[found.told[:, 3] == at, 2]
+            hidden = result.told[result.told[:, 3] == at, 2]
             hidden = hidden[(side.nodes["end"][hidden] >= clock) & (side.shown[hidden, MARK] & 1 == 1)]
             both = np.concatenate((shown, hidden))
             if not len(both):
@@ -343,8 +339,8 @@ class JoinOperator:
             ]
             latest = int(side.store.end[both].max())
             rows = pa.RecordBatch.from_arrays(columns, schema=_SINGLES)
-            result.append(Tuples(SINGLES, rows, None if latest == OPEN else latest + 1))
-        return result
+            tuples.append(Tuples(SINGLES, rows, None if latest == OPEN else latest + 1))
+        return tuples
 
     # ------------------------------------------------------------------------------------------------ state
 
@@ -371,7 +367,7 @@ class JoinOperator:
         for side, _, removed in settled:
             if len(removed):
                 number = 0 if side is self._left else 1
-                joins_loops.leave(removed, side.nodes, self._keys.book, number * RIGHT)
+                joins_loops.unlink(removed, side.nodes, self._keys.book, number * RIGHT)
                 joins_loops.drop_pairs(
                     removed, number, self._pool, self._spare,
                     self._left.nodes, self._right.nodes, self._left.shown, self._right.shown, self._counted,
@@ -386,7 +382,7 @@ class JoinOperator:
                 store = side.store
                 side.place(_New(added, store.start[added], store.end[added], store.id[added], keys))
                 side.name(added)
-                joins_loops.enter(
+                joins_loops.link(
                     added, side.nodes, self._keys.book, 0 if side is self._left else RIGHT, self._keys.reach
                 )
         self._settle_pairs()
@@ -591,7 +587,11 @@ class _Side:
         """Tuples have got their ends, if they had none."""
         from hayase.lifetimes import joins_loops
 
-        joins_loops.close(gone.slots, gone.end, self.nodes)
+        joins_loops.set_ends(gone.slots, gone.end, self.nodes)
+
+    def arrays(self, new: _New, gone: _Gone) -> tuple[np.ndarray | int, ...]:
+        """Return what the loops take of a side: `joins_loops.Side` and the rule."""
+        return self.nodes, self.store.start, self.shown, new.slots, gone.slots, self.rule
 
     def finish(self, new: np.ndarray, gone: np.ndarray, clock: int) -> None:
         """End a step: some tuples have come, and some are gone."""
@@ -676,12 +676,12 @@ class _Keys:
         from hayase.lifetimes import joins_loops
 
         keys = np.empty(len(gone_left) + len(gone_right), np.int64)
-        count = joins_loops.forsake(gone_left, left.nodes, self.book, keys, 0)
-        self.clear(keys, joins_loops.forsake(gone_right, right.nodes, self.book, keys, count))
+        count = joins_loops.vacate(gone_left, left.nodes, self.book, keys, 0)
+        self.clear(keys, joins_loops.vacate(gone_right, right.nodes, self.book, keys, count))
 
     def clear(self, keys: np.ndarray, count: int) -> None:
         """Of the first of these keys, which have lost their last tuples, forget those to which no others have come."""
         from hayase.lifetimes import joins_loops
 
         if count:
-            self._index.drop(keys[: joins_loops.empty_keys(self.book, self.reach, keys, count)])
+            self._index.drop(keys[: joins_loops.clear_keys(self.book, self.reach, keys, count)])

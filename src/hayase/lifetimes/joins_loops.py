@@ -1,19 +1,25 @@
-"""The compiled loops of `hayase.lifetimes.joins`; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of `hayase.lifetimes.joins`, compiled on import (see `hayase.core.key_loops`).
 
-- `nodes`, by a tuple's slot: records of the type NODE;
-- `book`, by key, lines of int32: for each side the first and last tuple alive, their number, whether any was at the last
-  instant;
-- `shown`, by a tuple's slot: the row of this step in which it is shown by itself (-1: none); what is known of such rows
-  of earlier steps, twice the number of the latest and one more if that has ended (-1: none); its partners;
-- `pool`, pairs that are kept, lines of int32: for each side the next and the previous pair of the same tuple, then both
-  tuples, the lower and upper half of the pair's number, that of one whose end is not to be told complemented;
-- results: `rows` of left slot, right slot (-1: none), start and end; `told` ends of earlier rows, as number, end, the
-  slot that was shown by itself (-1: a pair) and its side.
+The arrays that they work on:
+
+- `nodes`, by slot of a tuple: records of the type NODE;
+- `book`, by key, lines of int32: for each side the first and last live tuple, their number, and whether there was any
+  at the last instant;
+- `shown`, by slot of a tuple: the row of this step that shows the tuple by itself (-1: none); the same for earlier steps,
+  as twice the number of the latest such row, plus one if that row has ended (-1: none); the number of its partners;
+- `pool`, the kept pairs, lines of int32: for each side the next and the previous pair of the same tuple; both tuples; the
+  lower and upper half of the pair's number, which is complemented if the pair's end is not reported;
+- `free`: the first free line of the pool, the number of lines ever used, and the number of lines in use.
+
+Results are `rows` of left slot, right slot (-1: none), start and end; and `closed` ends of earlier rows: number, end, the
+slot that was shown by itself (-1: a pair), and its side.
+
+The inner functions take named tuples of arrays; the entry points take the arrays one by one, as in `aggregates_loops`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import from_dtype, njit, types
@@ -40,21 +46,21 @@ from hayase.lifetimes.joins import (
 from hayase.lifetimes.relations import OPEN
 
 __all__ = [
-    "apart",
-    "close",
-    "close_pairs",
+    "add_open_rows",
+    "add_pairs",
+    "clear_keys",
     "drop_pairs",
-    "empty_keys",
-    "enter",
-    "forsake",
-    "keep_pairs",
-    "keep_rows",
-    "leave",
-    "meet",
+    "end_pairs",
+    "link",
     "order_ties",
-    "pairs",
     "place",
-    "watch",
+    "set_ends",
+    "sweep_inner",
+    "sweep_outer",
+    "sweep_residual",
+    "to_columns",
+    "unlink",
+    "vacate",
 ]
 
 AFTER, BEFORE, TUPLE, LOWER, UPPER = 0, 1, 4, 6, 7
@@ -63,13 +69,61 @@ _LATEST = np.int64(2**63 - 1)
 _LOWER_HALF = np.int64(2**32 - 1)
 _i64, _flag, _none = types.int64, types.boolean, types.void
 _line, _lines, _short_lines = _i64[::1], _i64[:, ::1], types.int32[:, ::1]
-_given = types.Array(_i64, 1, "C", readonly=True)
+_readonly = types.Array(_i64, 1, "C", readonly=True)
 _nodes = types.Array(from_dtype(NODE), 1, "C")
 
 
+class Side(NamedTuple):
+    """One side of an outer, semi or anti join in a step: its arrays by slot, and the slots that come and leave.
+
+    `starts` are the starts of tuples by slot, `new` the tuples that come, by start, `gone` those that leave, by end.
+    """
+
+    nodes: Any
+    starts: Any
+    shown: Any
+    new: Any
+    gone: Any
+
+
+class Arrivals(NamedTuple):
+    """The tuples that come to one side, by start."""
+
+    slots: Any
+    starts: Any
+    ends: Any
+    ids: Any
+    keys: Any
+
+
+class Departures(NamedTuple):
+    """The tuples that leave one side, by end."""
+
+    slots: Any
+    ends: Any
+
+
+class Columns(NamedTuple):
+    """The rows of an inner join, by column."""
+
+    left: Any
+    right: Any
+    starts: Any
+    ends: Any
+
+
+class Pool(NamedTuple):
+    """The kept pairs and the free lines among them, with the nodes of both sides."""
+
+    lines: Any
+    free: Any
+    left: Any
+    right: Any
+
+
 @njit
-def _room(lines: Any, used: Any, wanted: Any) -> Any:
-    """The lines, or a larger copy of them that has room for so many more."""
+def _reserve(lines: Any, used: Any, wanted: Any) -> Any:
+    """Return the lines, or a larger copy if there is no room for `wanted` more."""
     if used + wanted <= len(lines):
         return lines
     larger = np.empty((max(2 * len(lines), used + wanted), lines.shape[1]), np.int64)
@@ -83,8 +137,8 @@ def _room(lines: Any, used: Any, wanted: Any) -> Any:
 
 
 @njit(inline="always")
-def _enter(nodes: Any, book: Any, side: Any, slot: Any) -> None:
-    """Put a tuple behind the others of its key."""
+def _link(nodes: Any, book: Any, side: Any, slot: Any) -> None:
+    """Append a tuple to the chain of its key."""
     key = nodes[slot].key
     if key < 0:
         return
@@ -100,8 +154,8 @@ def _enter(nodes: Any, book: Any, side: Any, slot: Any) -> None:
 
 
 @njit(inline="always")
-def _leave(nodes: Any, book: Any, side: Any, slot: Any) -> None:
-    """Take a tuple out of those of its key."""
+def _unlink(nodes: Any, book: Any, side: Any, slot: Any) -> None:
+    """Remove a tuple from the chain of its key."""
     key = nodes[slot].key
     if key < 0:
         return
@@ -119,7 +173,7 @@ def _leave(nodes: Any, book: Any, side: Any, slot: Any) -> None:
 
 @njit(inline="always")
 def _place(nodes: Any, slot: Any, end: Any, id: Any, key: Any) -> None:
-    """Make the record of a tuple that has come, in no chain yet and without pairs."""
+    """Initialise the record of a new tuple, in no chain yet and without pairs."""
     nodes[slot].next = -1
     nodes[slot].previous = -1
     nodes[slot].key = key
@@ -128,26 +182,26 @@ def _place(nodes: Any, slot: Any, end: Any, id: Any, key: Any) -> None:
     nodes[slot].id = id
 
 
-@compiled(_none, _given, _given, _given, _given, _nodes, _nrt=False)
+@compiled(_none, _readonly, _readonly, _readonly, _readonly, _nodes, _nrt=False)
 def place(slots: Any, ends: Any, ids: Any, keys: Any, nodes: Any) -> None:
-    """Make records for tuples that have come."""
+    """Initialise the records of new tuples."""
     for at in range(len(slots)):
         _place(nodes, slots[at], ends[at], ids[at], keys[at])
 
 
-@compiled(_none, _given, _given, _nodes, _nrt=False)
-def close(slots: Any, ends: Any, nodes: Any) -> None:
-    """Tuples have got their ends."""
+@compiled(_none, _readonly, _readonly, _nodes, _nrt=False)
+def set_ends(slots: Any, ends: Any, nodes: Any) -> None:
+    """Set the ends of tuples."""
     for at in range(len(slots)):
         prefetch(nodes, slots[min(at + 2 * _AHEAD, len(slots) - 1)])
         nodes[slots[at]].end = ends[at]
 
 
-@compiled(_none, _given, _nodes, _short_lines, _i64, _line)
-def enter(slots: Any, nodes: Any, book: Any, side: int, reach: Any) -> None:
-    """Tuples that were there before this step."""
+@compiled(_none, _readonly, _nodes, _short_lines, _i64, _line)
+def link(slots: Any, nodes: Any, book: Any, side: int, reach: Any) -> None:
+    """Append tuples that were alive before this step to the chains of their keys."""
     for slot in slots:
-        _enter(nodes, book, side, slot)
+        _link(nodes, book, side, slot)
         key = nodes[slot].key
         if key >= 0:
             book[key, side + THERE] = 1
@@ -155,41 +209,43 @@ def enter(slots: Any, nodes: Any, book: Any, side: int, reach: Any) -> None:
                 reach[key] = max(reach[key], nodes[slot].end)
 
 
-@compiled(_none, _given, _nodes, _short_lines, _i64)
-def leave(slots: Any, nodes: Any, book: Any, side: int) -> None:
-    """Tuples that were gone before this step."""
+@compiled(_none, _readonly, _nodes, _short_lines, _i64)
+def unlink(slots: Any, nodes: Any, book: Any, side: int) -> None:
+    """Remove tuples that ended before this step from the chains of their keys."""
     for slot in slots:
-        _leave(nodes, book, side, slot)
+        _unlink(nodes, book, side, slot)
         key = nodes[slot].key
         if key >= 0 and book[key, side + COUNT] == 0:
             book[key, side + THERE] = 0
 
 
 @njit(inline="always")
-def _forsake(nodes: Any, book: Any, slot: Any, found: Any, count: Any) -> Any:
-    """Nobody is in the slot of a tuple that is gone. A key that has no tuples now is put into `found`; returns how many
-    are in it."""
+def _vacate(nodes: Any, book: Any, slot: Any, emptied: Any, count: Any) -> Any:
+    """Mark the slot of a tuple that has left as unused; a key without tuples is appended to `emptied`.
+
+    Returns the number of keys in `emptied`.
+    """
     key = nodes[slot].key
     nodes[slot].key = NOBODY
     if key >= 0 and book[key, COUNT] == 0 and book[key, RIGHT + COUNT] == 0:
-        found[count] = key
+        emptied[count] = key
         count += 1
     return count
 
 
-@compiled(_i64, _given, _nodes, _short_lines, _line, _i64, _nrt=False)
-def forsake(gone: Any, nodes: Any, book: Any, found: Any, count: int) -> Any:
-    """The same for all tuples of a side that are gone."""
+@compiled(_i64, _readonly, _nodes, _short_lines, _line, _i64, _nrt=False)
+def vacate(gone: Any, nodes: Any, book: Any, emptied: Any, count: int) -> Any:
+    """Do so for all tuples that have left a side."""
     for at in range(len(gone)):
         prefetch(nodes, gone[min(at + 2 * _AHEAD, len(gone) - 1)])
         prefetch(book, max(nodes[gone[min(at + _AHEAD, len(gone) - 1)]].key, 0))
-        count = _forsake(nodes, book, gone[at], found, count)
+        count = _vacate(nodes, book, gone[at], emptied, count)
     return count
 
 
 @compiled(_i64, _short_lines, _line, _line, _i64, _nrt=False)
-def empty_keys(book: Any, reach: Any, keys: Any, count: int) -> Any:
-    """Of the first `count` keys leave those that have no tuples, each once, and make their lines blank; how many."""
+def clear_keys(book: Any, reach: Any, keys: Any, count: int) -> Any:
+    """Of the first `count` keys keep those without tuples, each once, and reset their lines; return their number."""
     kept = 0
     for at in range(count):
         key = keys[at]
@@ -211,7 +267,7 @@ def empty_keys(book: Any, reach: Any, keys: Any, count: int) -> Any:
 
 @njit(inline="always")
 def _show(slot: Any, side: Any, now: Any, end: Any, shown: Any, rows: Any, count: Any) -> Any:
-    """From now on a tuple is shown by itself, until an end that is known or open. There must be room."""
+    """Append a row that shows a tuple by itself from now on, until a known end or OPEN. `rows` must have room."""
     rows[count, 0] = slot if side == 0 else -1
     rows[count, 1] = -1 if side == 0 else slot
     rows[count, 2] = now
@@ -222,20 +278,26 @@ def _show(slot: Any, side: Any, now: Any, end: Any, shown: Any, rows: Any, count
 
 
 @njit(inline="always")
-def _hide(slot: Any, side: Any, now: Any, shown: Any, rows: Any, told: Any, telling: Any) -> Any:
-    """A tuple is no longer shown: a row of this step gets its end, of an earlier one it is told. There must be room."""
+def _append_end(number: Any, now: Any, slot: Any, side: Any, closed: Any, closing: Any) -> Any:
+    """Append the end of an earlier row. `closed` must have room."""
+    closed[closing, 0] = number
+    closed[closing, 1] = now
+    closed[closing, 2] = slot
+    closed[closing, 3] = side
+    return closing + 1
+
+
+@njit(inline="always")
+def _hide(slot: Any, side: Any, now: Any, shown: Any, rows: Any, closed: Any, closing: Any) -> Any:
+    """End the row that shows a tuple by itself: in `rows` if it is of this step, else in `closed`, which must have room."""
     fresh, mark = shown[slot, FRESH], shown[slot, MARK]
     if fresh >= 0:
         rows[fresh, 3] = now
         shown[slot, FRESH] = -1
     elif mark >= 0 and mark & 1 == 0:
-        told[telling, 0] = mark >> 1
-        told[telling, 1] = now
-        told[telling, 2] = slot
-        told[telling, 3] = side
+        closing = _append_end(mark >> 1, now, slot, side, closed, closing)
         shown[slot, MARK] = mark + 1
-        telling += 1
-    return telling
+    return closing
 
 
 @njit(inline="always")
@@ -244,17 +306,32 @@ def _is_shown(slot: Any, shown: Any) -> Any:
     return shown[slot, FRESH] >= 0 or (mark >= 0 and mark & 1 == 0)
 
 
-# ---------------------------------------------------------------------------------------------------- the sweep by keys
+# ---------------------------------------------------------------------------------------------------- outer joins by key
+
+
+@njit(inline="always")
+def _next_instant(left: Any, right: Any, at_left: Any, at_right: Any, out_left: Any, out_right: Any) -> Any:
+    """Return the next instant at which a tuple comes or leaves, or _LATEST."""
+    now = _LATEST
+    if out_left < len(left.gone):
+        now = left.nodes[left.gone[out_left]].end
+    if out_right < len(right.gone):
+        now = min(now, right.nodes[right.gone[out_right]].end)
+    if at_left < len(left.new):
+        now = min(now, left.starts[left.new[at_left]])
+    if at_right < len(right.new):
+        now = min(now, right.starts[right.new[at_right]])
+    return now
 
 
 @njit
 def _probe(
     slot: Any, side: Any, now: Any, clock: Any, nodes: Any, others: Any, book: Any, rows: Any, count: Any
 ) -> Any:
-    """Pairs of a tuple that comes now with all of its key that are there on the other side."""
+    """Append the pairs of a new tuple with all live tuples of its key on the other side."""
     theirs = RIGHT - side
     key = nodes[slot].key
-    rows = _room(rows, count, book[key, theirs + COUNT])
+    rows = _reserve(rows, count, book[key, theirs + COUNT])
     mine, other = nodes[slot].end, book[key, theirs + FIRST]
     here, there = (0, 1) if side == 0 else (1, 0)
     while other >= 0:
@@ -268,19 +345,54 @@ def _probe(
     return rows, count
 
 
-@njit
-def _turn(
-    side: Any, rule: Any, now: Any, leaving: Any, joining: Any, coming: Any, nodes: Any, others: Any, begun: Any,
-    book: Any, reach: Any, shown: Any, rows: Any, count: Any, told: Any, telling: Any,
-) -> Any:  # fmt: skip
-    """What an instant as a whole changes for the tuples of one side: an end and a start at one time are no change.
+@njit(inline="always")
+def _process_ends(
+    own: Any, side: Any, rule: Any, now: Any, out: Any, book: Any, rows: Any, closed: Any, closing: Any
+) -> Any:
+    """Remove the tuples of one side that end now from their chains, and end the rows that show them by themselves."""
+    while out < len(own.gone) and own.nodes[own.gone[out]].end == now:
+        slot = own.gone[out]
+        _unlink(own.nodes, book, side, slot)
+        if rule != NEVER:
+            closed = _reserve(closed, closing, 1)
+            closing = _hide(slot, side, now, own.shown, rows, closed, closing)
+        out += 1
+    return out, closed, closing
 
-    `leaving` and `joining` are possible partners, `coming` the side's own new tuples. A tuple that is accompanied up to
-    its end for certain, by one that ends no sooner, has a row of known end.
+
+@njit(inline="always")
+def _process_starts(
+    own: Any, others: Any, side: Any, paired: Any, now: Any, clock: Any, at: Any, book: Any, reach: Any, rows: Any,
+    count: Any,
+) -> Any:  # fmt: skip
+    """Add the tuples of one side that start now to their chains and, if `paired`, emit their pairs."""
+    while at < len(own.new) and own.starts[own.new[at]] == now:
+        prefetch(book, max(own.nodes[own.new[min(at + _AHEAD, len(own.new) - 1)]].key, 0))
+        slot = own.new[at]
+        key = own.nodes[slot].key
+        if paired and key >= 0 and book[key, RIGHT - side + COUNT] > 0:
+            rows, count = _probe(slot, side, now, clock, own.nodes, others, book, rows, count)
+        _link(own.nodes, book, side, slot)
+        if side == RIGHT and key >= 0 and own.nodes[slot].end != OPEN:
+            reach[key] = max(reach[key], own.nodes[slot].end)
+        at += 1
+    return at, rows, count
+
+
+@njit
+def _update_singles(
+    side: Any, rule: Any, now: Any, leaving: Any, joining: Any, coming: Any, nodes: Any, others: Any, starts: Any,
+    book: Any, reach: Any, shown: Any, rows: Any, count: Any, closed: Any, closing: Any,
+) -> Any:  # fmt: skip
+    """Show or hide the tuples of one side whose keys have gained or lost their partners at this instant as a whole.
+
+    `leaving` and `joining` are the other side's tuples that end and start now, `coming` the side's own new tuples. A
+    partner that ends and another that starts at one instant are no change. A tuple that has a partner at least up to its
+    own end for certain (`reach`) gets a row with a known end.
     """
     theirs = RIGHT - side
-    for turn in range(len(leaving) + len(joining)):
-        partner = leaving[turn] if turn < len(leaving) else joining[turn - len(leaving)]
+    for position in range(len(leaving) + len(joining)):
+        partner = leaving[position] if position < len(leaving) else joining[position - len(leaving)]
         key = others[partner].key
         if key < 0:
             continue
@@ -291,20 +403,20 @@ def _turn(
         showing = (there == 1) == (rule == ACCOMPANIED)
         wanted = book[key, side + COUNT]
         if showing:
-            rows = _room(rows, count, wanted)
+            rows = _reserve(rows, count, wanted)
         else:
-            told = _room(told, telling, wanted)
+            closed = _reserve(closed, closing, wanted)
         slot = book[key, side + FIRST]
         while slot >= 0:
-            if begun[slot] != now:
+            if starts[slot] != now:
                 if showing:
                     end = nodes[slot].end
                     sure = rule == ACCOMPANIED and end <= reach[key]
                     count = _show(slot, side, now, end if sure else OPEN, shown, rows, count)
                 else:
-                    telling = _hide(slot, side, now, shown, rows, told, telling)
+                    closing = _hide(slot, side, now, shown, rows, closed, closing)
             slot = nodes[slot].next
-    rows = _room(rows, count, len(coming))
+    rows = _reserve(rows, count, len(coming))
     for slot in coming:
         key = nodes[slot].key
         there = 1 if key >= 0 and book[key, theirs + COUNT] > 0 else 0
@@ -312,133 +424,161 @@ def _turn(
             end = nodes[slot].end
             sure = key < 0 or (rule == ACCOMPANIED and end <= reach[key])
             count = _show(slot, side, now, end if sure else OPEN, shown, rows, count)
-    return rows, count, told, telling
+    return rows, count, closed, closing
 
 
 @compiled(
     types.Tuple((_lines, _lines, _flag)),
-    *(_given, _given, _given, _given, _line, _i64, _i64),
-    *(_nodes, _nodes, _given, _given, _short_lines, _line, _lines, _lines),
-    *(_flag, _i64, _i64, _i64),
+    *(_nodes, _readonly, _lines, _readonly, _readonly, _i64) * 2,
+    *(_line, _i64, _i64, _short_lines, _line, _flag, _i64),
 )
-def meet(
-    new_left: Any, new_right: Any, gone_left: Any, gone_right: Any, cursor: Any, clock: int, limit: int,
-    left: Any, right: Any, left_start: Any, right_start: Any, book: Any, reach: Any, left_shown: Any, right_shown: Any,
-    paired: bool, left_rule: int, right_rule: int, expected: int,
+def sweep_outer(
+    left_nodes: Any, left_starts: Any, left_shown: Any, new_left: Any, gone_left: Any, left_rule: int,
+    right_nodes: Any, right_starts: Any, right_shown: Any, new_right: Any, gone_right: Any, right_rule: int,
+    cursor: Any, clock: int, limit: int, book: Any, reach: Any, paired: bool, expected: int,
 ) -> Any:  # fmt: skip
-    """Go through a step in time order: tuples leave, tuples come and, if `paired`, meet those of their key.
+    """Join by key where tuples may be shown by themselves: go through a step in time order, ends before starts.
 
-    Returns rows, told ends, and whether the step is done. More rows than the limit are a reason to return between two
-    instants; the next call goes on at the cursor. With rules there must be no limit, since rows may still get their end.
+    Emits pairs only if `paired`. Returns rows, ends of earlier rows, and whether the step is finished. It returns early,
+    between two instants, once there are more rows than `limit`; the next call continues at the cursor. With rules other
+    than NEVER there must be no limit, since rows of the step may still get their ends. `expected` rows have room.
     """
+    left = Side(left_nodes, left_starts, left_shown, new_left, gone_left)
+    right = Side(right_nodes, right_starts, right_shown, new_right, gone_right)
     at_left, at_right, out_left, out_right = cursor[0], cursor[1], cursor[2], cursor[3]
-    rows, told = np.empty((expected, 4), np.int64), np.empty((16, 4), np.int64)
-    count = telling = 0
+    rows, closed = np.empty((expected, 4), np.int64), np.empty((16, 4), np.int64)
+    count = closing = 0
     done = True
     while True:
-        now = _LATEST
-        if out_left < len(gone_left):
-            now = left[gone_left[out_left]].end
-        if out_right < len(gone_right):
-            now = min(now, right[gone_right[out_right]].end)
-        if at_left < len(new_left):
-            now = min(now, left_start[new_left[at_left]])
-        if at_right < len(new_right):
-            now = min(now, right_start[new_right[at_right]])
+        now = _next_instant(left, right, at_left, at_right, out_left, out_right)
         if now == _LATEST:
             break
         if count > limit:
             done = False
             break
         was_left, was_right, was_out_left, was_out_right = at_left, at_right, out_left, out_right
-        while out_left < len(gone_left) and left[gone_left[out_left]].end == now:
-            _leave(left, book, 0, gone_left[out_left])
-            if left_rule != NEVER:
-                told = _room(told, telling, 1)
-                telling = _hide(gone_left[out_left], 0, now, left_shown, rows, told, telling)
-            out_left += 1
-        while out_right < len(gone_right) and right[gone_right[out_right]].end == now:
-            _leave(right, book, RIGHT, gone_right[out_right])
-            if right_rule != NEVER:
-                told = _room(told, telling, 1)
-                telling = _hide(gone_right[out_right], RIGHT, now, right_shown, rows, told, telling)
-            out_right += 1
-        # The right first: of one tuple a side, the pairs are then found in the order of (left, right).
-        while at_right < len(new_right) and right_start[new_right[at_right]] == now:
-            prefetch(book, max(right[new_right[min(at_right + _AHEAD, len(new_right) - 1)]].key, 0))
-            slot = new_right[at_right]
-            key = right[slot].key
-            if paired and key >= 0 and book[key, COUNT] > 0:
-                rows, count = _probe(slot, RIGHT, now, clock, right, left, book, rows, count)
-            _enter(right, book, RIGHT, slot)
-            if key >= 0 and right[slot].end != OPEN:
-                reach[key] = max(reach[key], right[slot].end)
-            at_right += 1
-        while at_left < len(new_left) and left_start[new_left[at_left]] == now:
-            prefetch(book, max(left[new_left[min(at_left + _AHEAD, len(new_left) - 1)]].key, 0))
-            slot = new_left[at_left]
-            key = left[slot].key
-            if paired and key >= 0 and book[key, RIGHT + COUNT] > 0:
-                rows, count = _probe(slot, 0, now, clock, left, right, book, rows, count)
-            _enter(left, book, 0, slot)
-            at_left += 1
+        out_left, closed, closing = _process_ends(left, 0, left_rule, now, out_left, book, rows, closed, closing)
+        out_right, closed, closing = _process_ends(
+            right, RIGHT, right_rule, now, out_right, book, rows, closed, closing
+        )
+        # The right side first: with one tuple on each side, pairs are then found in the order of (left, right).
+        at_right, rows, count = _process_starts(
+            right, left_nodes, RIGHT, paired, now, clock, at_right, book, reach, rows, count
+        )
+        at_left, rows, count = _process_starts(
+            left, right_nodes, 0, paired, now, clock, at_left, book, reach, rows, count
+        )
         if left_rule != NEVER:
-            rows, count, told, telling = _turn(
+            rows, count, closed, closing = _update_singles(
                 0, left_rule, now, gone_right[was_out_right:out_right], new_right[was_right:at_right],
-                new_left[was_left:at_left], left, right, left_start, book, reach, left_shown, rows, count, told, telling,
+                new_left[was_left:at_left], left_nodes, right_nodes, left_starts, book, reach, left_shown,
+                rows, count, closed, closing,
             )  # fmt: skip
         if right_rule != NEVER:
-            rows, count, told, telling = _turn(
+            rows, count, closed, closing = _update_singles(
                 RIGHT, right_rule, now, gone_left[was_out_left:out_left], new_left[was_left:at_left],
-                new_right[was_right:at_right], right, left, right_start, book, reach, right_shown,
-                rows, count, told, telling,
+                new_right[was_right:at_right], right_nodes, left_nodes, right_starts, book, reach, right_shown,
+                rows, count, closed, closing,
             )  # fmt: skip
     cursor[0], cursor[1], cursor[2], cursor[3] = at_left, at_right, out_left, out_right
-    return rows[:count], told[:telling], done
+    return rows[:count], closed[:closing], done
+
+
+# ---------------------------------------------------------------------------------------------------- inner joins by key
+
+
+@njit(inline="always")
+def _time(times: Any, at: Any) -> Any:
+    """Return the time at a position, or _LATEST behind the last one."""
+    return times[at] if at < len(times) else _LATEST
+
+
+@njit(_nrt=False, forceinline=True)
+def _depart(nodes: Any, gone: Any, at: Any, book: Any, side: Any, emptied: Any, count: Any) -> Any:
+    """Remove a tuple from its chain; vacate its slot if `emptied` has room. Returns the number of keys in `emptied`."""
+    if at + 2 * _AHEAD < len(gone.slots):
+        prefetch(nodes, gone.slots[at + 2 * _AHEAD])
+        prefetch(book, max(nodes[gone.slots[at + _AHEAD]].key, 0))
+    _unlink(nodes, book, side, gone.slots[at])
+    if len(emptied) > 0:
+        count = _vacate(nodes, book, gone.slots[at], emptied, count)
+    return count
+
+
+@njit(_nrt=False, forceinline=True)
+def _has_room(new: Any, at: Any, book: Any, theirs: Any, rows: Any, count: Any) -> Any:
+    """Return whether `rows` has room for the pairs of a new tuple."""
+    if at + _AHEAD < len(new.slots):
+        prefetch(book, max(new.keys[at + _AHEAD], 0))
+    return new.keys[at] < 0 or count + book[new.keys[at], theirs + COUNT] <= len(rows.left)
+
+
+@njit(_nrt=False, forceinline=True)
+def _arrive(
+    new: Any, at: Any, side: Any, clock: Any, nodes: Any, others: Any, book: Any, rows: Any, count: Any,
+    opens: Any, tied: Any, last: Any,
+) -> Any:  # fmt: skip
+    """Place a new tuple, append its pairs to the rows, and link it to its chain.
+
+    `last` is (start, left id, right id) of the last row. Returns the number of rows, how many ends are open, whether rows
+    of one start are out of the order of ids, and the new `last`.
+    """
+    slot, mine, id, key, now = new.slots[at], new.ends[at], new.ids[at], new.keys[at], new.starts[at]
+    _place(nodes, slot, mine, id, key)
+    if key >= 0:
+        own_column, other_column = (rows.left, rows.right) if side == 0 else (rows.right, rows.left)
+        other = book[key, RIGHT - side + FIRST]
+        while other >= 0:
+            end, later = min(mine, others[other].end), max(mine, others[other].end)
+            if later == OPEN and end >= clock:
+                end = OPEN
+                opens += 1
+            own_column[count] = slot
+            other_column[count] = other
+            rows.starts[count] = now
+            rows.ends[count] = end
+            left_id, right_id = (id, others[other].id) if side == 0 else (others[other].id, id)
+            if last[0] == now and (last[1] > left_id or (last[1] == left_id and last[2] > right_id)):
+                tied = np.int64(1)
+            last = (now, left_id, right_id)
+            count += 1
+            other = others[other].next
+        _link(nodes, book, side, slot)
+    return count, opens, tied, last
 
 
 @compiled(
     types.Tuple((_i64, _flag)),
-    *(_given, _given, _given, _given, _given) * 2,
-    *(
-        _given,
-        _given,
-        _given,
-        _given,
-        _line,
-        _i64,
-        _nodes,
-        _nodes,
-        _short_lines,
-        _line,
-        _line,
-        _line,
-        _line,
-        _line,
-        _i64,
-    ),
+    *(_readonly, _readonly, _readonly, _readonly, _readonly) * 2,
+    *(_readonly, _readonly) * 2,
+    *(_line, _i64, _nodes, _nodes, _short_lines, _line),
+    *(_line, _line, _line, _line, _i64),
     _nrt=False,
 )
-def pairs(
-    new_left: Any, start_left: Any, end_left: Any, id_left: Any, key_left: Any,
-    new_right: Any, start_right: Any, end_right: Any, id_right: Any, key_right: Any,
-    gone_left: Any, leave_left: Any, gone_right: Any, leave_right: Any, cursor: Any, clock: int,
-    left: Any, right: Any, book: Any, keys: Any, lefts: Any, rights: Any, starts: Any, ends: Any, count: int,
+def sweep_inner(
+    left_slots: Any, left_starts: Any, left_ends: Any, left_ids: Any, left_keys: Any,
+    right_slots: Any, right_starts: Any, right_ends: Any, right_ids: Any, right_keys: Any,
+    gone_left_slots: Any, gone_left_ends: Any, gone_right_slots: Any, gone_right_ends: Any,
+    cursor: Any, clock: int, left: Any, right: Any, book: Any, emptied: Any,
+    lefts: Any, rights: Any, starts: Any, ends: Any, count: int,
 ) -> Any:  # fmt: skip
-    """As `meet`, where no tuple is ever shown by itself: returns the number of rows, and whether the step is done.
+    """Join by key where no tuple is ever shown by itself; return the number of rows and whether the step is finished.
 
-    The records of new tuples are made here and, if there is room in `keys`, those that leave are forsaken. The rows are
-    put into columns, where `count` are already. If a probe finds no room the next call goes on with it, at the cursor, which also
-    says how many ends are open, whether rows of one start are not in the order of ids, and how many keys are emptied.
-    The loop makes no array, so that Numba need not count references to those it has: that would cost more than the sweep.
+    Initialises the records of new tuples and, if `emptied` has room, vacates the slots of those that leave. The rows are
+    appended to four columns, which hold `count` already. If a tuple's pairs find no room, the loop returns and the next
+    call continues with that tuple at the cursor. The cursor also counts open ends and emptied keys, and says whether rows
+    of one start are out of the order of ids. The loop allocates nothing, so that Numba does not have to count references;
+    that would cost more than the sweep.
     """
+    new_left = Arrivals(left_slots, left_starts, left_ends, left_ids, left_keys)
+    new_right = Arrivals(right_slots, right_starts, right_ends, right_ids, right_keys)
+    gone_left, gone_right = Departures(gone_left_slots, gone_left_ends), Departures(gone_right_slots, gone_right_ends)
+    rows = Columns(lefts, rights, starts, ends)
     at_left, at_right, out_left, out_right = cursor[0], cursor[1], cursor[2], cursor[3]
-    opens, tied, emptied = cursor[OPENS], cursor[ARE_TIED], cursor[EMPTIED]
-    last_time, last_left, last_right = cursor[7], cursor[8], cursor[9]
-    leaves_left = leave_left[out_left] if out_left < len(gone_left) else _LATEST
-    leaves_right = leave_right[out_right] if out_right < len(gone_right) else _LATEST
-    comes_left = start_left[at_left] if at_left < len(new_left) else _LATEST
-    comes_right = start_right[at_right] if at_right < len(new_right) else _LATEST
+    opens, tied, keys = cursor[OPENS], cursor[ARE_TIED], cursor[EMPTIED]
+    last = (cursor[7], cursor[8], cursor[9])
+    leaves_left, leaves_right = _time(gone_left.ends, out_left), _time(gone_right.ends, out_right)
+    comes_left, comes_right = _time(new_left.starts, at_left), _time(new_right.starts, at_right)
     done = True
     while True:
         leaving, coming = min(leaves_left, leaves_right), min(comes_left, comes_right)
@@ -446,155 +586,121 @@ def pairs(
             if leaving == _LATEST:
                 break
             if leaves_left <= leaves_right:
-                if out_left + 2 * _AHEAD < len(gone_left):
-                    prefetch(left, gone_left[out_left + 2 * _AHEAD])
-                    prefetch(book, max(left[gone_left[out_left + _AHEAD]].key, 0))
-                _leave(left, book, 0, gone_left[out_left])
-                if len(keys) > 0:
-                    emptied = _forsake(left, book, gone_left[out_left], keys, emptied)
+                keys = _depart(left, gone_left, out_left, book, 0, emptied, keys)
                 out_left += 1
-                leaves_left = leave_left[out_left] if out_left < len(gone_left) else _LATEST
+                leaves_left = _time(gone_left.ends, out_left)
             else:
-                if out_right + 2 * _AHEAD < len(gone_right):
-                    prefetch(right, gone_right[out_right + 2 * _AHEAD])
-                    prefetch(book, max(right[gone_right[out_right + _AHEAD]].key, 0))
-                _leave(right, book, RIGHT, gone_right[out_right])
-                if len(keys) > 0:
-                    emptied = _forsake(right, book, gone_right[out_right], keys, emptied)
+                keys = _depart(right, gone_right, out_right, book, RIGHT, emptied, keys)
                 out_right += 1
-                leaves_right = leave_right[out_right] if out_right < len(gone_right) else _LATEST
-        elif comes_right <= comes_left:  # of one tuple a side, pairs are then found in the order of (left, right)
-            if at_right + _AHEAD < len(new_right):
-                prefetch(book, max(key_right[at_right + _AHEAD], 0))
-            slot, mine, id, key = new_right[at_right], end_right[at_right], id_right[at_right], key_right[at_right]
-            if key >= 0 and count + book[key, COUNT] > len(lefts):
+                leaves_right = _time(gone_right.ends, out_right)
+        elif (
+            comes_right <= comes_left
+        ):  # with one tuple on each side, pairs are then found in the order of (left, right)
+            if not _has_room(new_right, at_right, book, 0, rows, count):
                 done = False
                 break
-            _place(right, slot, mine, id, key)
-            if key >= 0:
-                other = book[key, FIRST]
-                while other >= 0:
-                    end, later = min(mine, left[other].end), max(mine, left[other].end)
-                    if later == OPEN and end >= clock:
-                        end = OPEN
-                        opens += 1
-                    lefts[count] = other
-                    rights[count] = slot
-                    starts[count] = comes_right
-                    ends[count] = end
-                    theirs = left[other].id
-                    if last_time == comes_right and (last_left > theirs or (last_left == theirs and last_right > id)):
-                        tied = 1
-                    last_time, last_left, last_right = comes_right, theirs, id
-                    count += 1
-                    other = left[other].next
-                _enter(right, book, RIGHT, slot)
+            count, opens, tied, last = _arrive(
+                new_right, at_right, RIGHT, clock, right, left, book, rows, count, opens, tied, last
+            )
             at_right += 1
-            comes_right = start_right[at_right] if at_right < len(new_right) else _LATEST
+            comes_right = _time(new_right.starts, at_right)
         else:
-            if at_left + _AHEAD < len(new_left):
-                prefetch(book, max(key_left[at_left + _AHEAD], 0))
-            slot, mine, id, key = new_left[at_left], end_left[at_left], id_left[at_left], key_left[at_left]
-            if key >= 0 and count + book[key, RIGHT + COUNT] > len(lefts):
+            if not _has_room(new_left, at_left, book, RIGHT, rows, count):
                 done = False
                 break
-            _place(left, slot, mine, id, key)
-            if key >= 0:
-                other = book[key, RIGHT + FIRST]
-                while other >= 0:
-                    end, later = min(mine, right[other].end), max(mine, right[other].end)
-                    if later == OPEN and end >= clock:
-                        end = OPEN
-                        opens += 1
-                    lefts[count] = slot
-                    rights[count] = other
-                    starts[count] = comes_left
-                    ends[count] = end
-                    theirs = right[other].id
-                    if last_time == comes_left and (last_left > id or (last_left == id and last_right > theirs)):
-                        tied = 1
-                    last_time, last_left, last_right = comes_left, id, theirs
-                    count += 1
-                    other = right[other].next
-                _enter(left, book, 0, slot)
+            count, opens, tied, last = _arrive(
+                new_left, at_left, 0, clock, left, right, book, rows, count, opens, tied, last
+            )
             at_left += 1
-            comes_left = start_left[at_left] if at_left < len(new_left) else _LATEST
+            comes_left = _time(new_left.starts, at_left)
     cursor[0], cursor[1], cursor[2], cursor[3] = at_left, at_right, out_left, out_right
-    cursor[OPENS], cursor[ARE_TIED], cursor[EMPTIED] = opens, tied, emptied
-    cursor[7], cursor[8], cursor[9] = last_time, last_left, last_right
+    cursor[OPENS], cursor[ARE_TIED], cursor[EMPTIED] = opens, tied, keys
+    cursor[7], cursor[8], cursor[9] = last[0], last[1], last[2]
     return count, done
 
 
-# ---------------------------------------------------------------------------------------------------- pairs that are kept
+# ---------------------------------------------------------------------------------------------------- kept pairs
 
 
 @njit(inline="always")
-def _number(pool: Any, line: Any) -> Any:
-    """The number of a pair, complemented if its end is not to be told."""
-    return (np.int64(pool[line, UPPER]) << 32) | (np.int64(pool[line, LOWER]) & _LOWER_HALF)
+def _number(lines: Any, line: Any) -> Any:
+    """Return the number of a pair, complemented if its end is not reported."""
+    return (np.int64(lines[line, UPPER]) << 32) | (np.int64(lines[line, LOWER]) & _LOWER_HALF)
 
 
 @njit(inline="always")
-def _keep(line: Any, pool: Any, nodes: Any, side: Any) -> None:
-    """Put a pair before the others of its tuple on one side (0 or 1)."""
-    slot = pool[line, TUPLE + side]
+def _link_pair(line: Any, lines: Any, nodes: Any, side: Any) -> None:
+    """Put a pair before the other pairs of its tuple on one side (0 or 1)."""
+    slot = lines[line, TUPLE + side]
     first = nodes[slot].pair
-    pool[line, 2 * side + AFTER] = first
-    pool[line, 2 * side + BEFORE] = -1
+    lines[line, 2 * side + AFTER] = first
+    lines[line, 2 * side + BEFORE] = -1
     if first >= 0:
-        pool[first, 2 * side + BEFORE] = line
+        lines[first, 2 * side + BEFORE] = line
     nodes[slot].pair = line
 
 
 @njit(inline="always")
-def _drop(line: Any, pool: Any, nodes: Any, side: Any) -> None:
-    """Take a pair out of those of its tuple on one side (0 or 1)."""
-    after, before = pool[line, 2 * side + AFTER], pool[line, 2 * side + BEFORE]
+def _unlink_pair(line: Any, lines: Any, nodes: Any, side: Any) -> None:
+    """Remove a pair from the pairs of its tuple on one side (0 or 1)."""
+    after, before = lines[line, 2 * side + AFTER], lines[line, 2 * side + BEFORE]
     if before < 0:
-        nodes[pool[line, TUPLE + side]].pair = after
+        nodes[lines[line, TUPLE + side]].pair = after
     else:
-        pool[before, 2 * side + AFTER] = after
+        lines[before, 2 * side + AFTER] = after
     if after >= 0:
-        pool[after, 2 * side + BEFORE] = before
+        lines[after, 2 * side + BEFORE] = before
 
 
 @njit(inline="always")
-def _free(line: Any, pool: Any, spare: Any) -> None:
-    """Give a line back; `spare` holds the first spare line, the number of lines ever used, and of those in use."""
-    pool[line, AFTER] = spare[0]
-    spare[0] = line
-    spare[2] -= 1
+def _first_pair(pool: Any, slot: Any, side: Any) -> Any:
+    """Return the line of the first pair of a tuple (of side 0 or 1), or -1."""
+    return pool.left[slot].pair if side == 0 else pool.right[slot].pair
 
 
 @njit(inline="always")
-def _join(left: Any, right: Any, number: Any, is_told: Any, pool: Any, spare: Any, lefts: Any, rights: Any) -> None:
-    """Keep a pair of tuples, by their slots. There must be room."""
-    line = spare[0]
+def _remove_pair(pool: Any, line: Any) -> None:
+    """Remove a pair from both of its tuples and free its line, whose content stays readable except for AFTER."""
+    _unlink_pair(line, pool.lines, pool.left, 0)
+    _unlink_pair(line, pool.lines, pool.right, 1)
+    pool.lines[line, AFTER] = pool.free[0]
+    pool.free[0] = line
+    pool.free[2] -= 1
+
+
+@njit(inline="always")
+def _add_pair(pool: Any, left: Any, right: Any, number: Any, reports_end: Any) -> None:
+    """Keep a pair of tuples, by their slots. The pool must have room."""
+    lines, free = pool.lines, pool.free
+    line = free[0]
     if line >= 0:
-        spare[0] = pool[line, AFTER]
+        free[0] = lines[line, AFTER]
     else:
-        line = spare[1]
-        spare[1] += 1
-    spare[2] += 1
-    named = number if is_told else ~number
-    pool[line, TUPLE] = left
-    pool[line, TUPLE + 1] = right
-    pool[line, LOWER] = named & _LOWER_HALF
-    pool[line, UPPER] = named >> 32
-    _keep(line, pool, lefts, 0)
-    _keep(line, pool, rights, 1)
+        line = free[1]
+        free[1] += 1
+    free[2] += 1
+    stored = number if reports_end else ~number
+    lines[line, TUPLE] = left
+    lines[line, TUPLE + 1] = right
+    lines[line, LOWER] = stored & _LOWER_HALF
+    lines[line, UPPER] = stored >> 32
+    _link_pair(line, lines, pool.left, 0)
+    _link_pair(line, lines, pool.right, 1)
 
 
-@compiled(_none, _given, _given, _given, _flag, _short_lines, _line, _nodes, _nodes, _lines, _lines, _flag)
-def keep_pairs(
-    lefts: Any, rights: Any, numbers: Any, paired: bool, pool: Any, spare: Any,
+@compiled(_none, _readonly, _readonly, _readonly, _flag, _short_lines, _line, _nodes, _nodes, _lines, _lines, _flag)
+def add_pairs(
+    lefts: Any, rights: Any, numbers: Any, paired: bool, lines: Any, free: Any,
     left: Any, right: Any, left_shown: Any, right_shown: Any, counted: bool,
 ) -> None:  # fmt: skip
-    """Take up pairs, by the slots of their tuples; if `counted`, they are partners from now on. Of `paired` results an
-    end that is open is to be told. There must be room."""
+    """Keep live pairs, by the slots of their tuples; if `counted`, they count as partners from now on.
+
+    If pairs are results (`paired`), an open end is reported when it is known. The pool must have room.
+    """
+    pool = Pool(lines, free, left, right)
     for at in range(len(lefts)):
         is_open = left[lefts[at]].end == OPEN or right[rights[at]].end == OPEN
-        _join(lefts[at], rights[at], numbers[at], paired and is_open, pool, spare, left, right)
+        _add_pair(pool, lefts[at], rights[at], numbers[at], paired and is_open)
         if counted:
             left_shown[lefts[at], PARTNERS] += 1
             right_shown[rights[at], PARTNERS] += 1
@@ -602,23 +708,24 @@ def keep_pairs(
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_given, _given, _given, _given, _short_lines, _line, _nodes, _nodes, _line, _line, _line),
+    *(_readonly, _readonly, _readonly, _readonly, _short_lines, _line, _nodes, _nodes, _line, _line, _line),
     _nrt=False,
 )
-def keep_rows(
-    lefts: Any, rights: Any, ends: Any, numbers: Any, pool: Any, spare: Any, left: Any, right: Any,
+def add_open_rows(
+    lefts: Any, rights: Any, ends: Any, numbers: Any, lines: Any, free: Any, left: Any, right: Any,
     kept_left: Any, kept_right: Any, kept_number: Any,
 ) -> Any:  # fmt: skip
-    """Take up the pairs with an open end among results, which is to be told; there must be room for them.
+    """Keep the pairs with an open end among the rows, to report their ends later. The pool must have room.
 
-    The last three get the ids of their tuples and their numbers. Returns how many there are, and until when one of them
-    lives at the latest.
+    The last three arrays get the ids of their tuples and their numbers. Returns how many there are, and the latest instant
+    up to which one of them can live.
     """
+    pool = Pool(lines, free, left, right)
     count = 0
     latest = -_LATEST
     for at in range(len(ends)):
         if ends[at] == OPEN and lefts[at] >= 0 and rights[at] >= 0:
-            _join(lefts[at], rights[at], numbers[at], True, pool, spare, left, right)
+            _add_pair(pool, lefts[at], rights[at], numbers[at], True)
             kept_left[count] = left[lefts[at]].id
             kept_right[count] = right[rights[at]].id
             kept_number[count] = numbers[at]
@@ -627,201 +734,182 @@ def keep_rows(
     return count, latest
 
 
-@compiled(_none, _given, _i64, _short_lines, _line, _nodes, _nodes, _lines, _lines, _flag)
+@compiled(_none, _readonly, _i64, _short_lines, _line, _nodes, _nodes, _lines, _lines, _flag)
 def drop_pairs(
-    slots: Any,
-    side: int,
-    pool: Any,
-    spare: Any,
-    left: Any,
-    right: Any,
-    left_shown: Any,
-    right_shown: Any,
+    slots: Any, side: int, lines: Any, free: Any, left: Any, right: Any, left_shown: Any, right_shown: Any,
     counted: bool,
-) -> None:
-    """Forget the pairs of tuples (of side 0 or 1) that were gone before this step."""
+) -> None:  # fmt: skip
+    """Remove the pairs of tuples (of side 0 or 1) that ended before this step."""
+    pool = Pool(lines, free, left, right)
     for slot in slots:
-        line = left[slot].pair if side == 0 else right[slot].pair
+        line = _first_pair(pool, slot, side)
         while line >= 0:
-            after = pool[line, 2 * side + AFTER]
-            _drop(line, pool, left, 0)
-            _drop(line, pool, right, 1)
+            after = lines[line, 2 * side + AFTER]
+            _remove_pair(pool, line)
             if counted:
-                left_shown[pool[line, TUPLE], PARTNERS] -= 1
-                right_shown[pool[line, TUPLE + 1], PARTNERS] -= 1
-            _free(line, pool, spare)
+                left_shown[lines[line, TUPLE], PARTNERS] -= 1
+                right_shown[lines[line, TUPLE + 1], PARTNERS] -= 1
             line = after
 
 
-@compiled(_i64, _given, _given, _nodes, _nodes, _short_lines, _line, _lines, _nrt=False)
-def close_pairs(gone_left: Any, gone_right: Any, left: Any, right: Any, pool: Any, spare: Any, told: Any) -> Any:
-    """The ends of the pairs of tuples that leave in this step, in time order; the pairs are forgotten. Returns how many
-    there are; in `told` there must be room for all that are kept."""
-    telling = at_left = at_right = 0
+@njit(inline="always")
+def _prefetch_pairs(nodes: Any, gone: Any, at: Any, lines: Any) -> None:
+    """Prefetch the nodes and first pairs of tuples that leave soon."""
+    if at + 2 * _AHEAD < len(gone):
+        prefetch(nodes, gone[at + 2 * _AHEAD])
+        prefetch(lines, max(nodes[gone[at + _AHEAD]].pair, 0))
+
+
+@compiled(_i64, _readonly, _readonly, _nodes, _nodes, _short_lines, _line, _lines, _nrt=False)
+def end_pairs(gone_left: Any, gone_right: Any, left: Any, right: Any, lines: Any, free: Any, closed: Any) -> Any:
+    """Remove the pairs of tuples that leave in this step, put their ends into `closed` in time order, and return how many.
+
+    `closed` must have room for all kept pairs.
+    """
+    pool = Pool(lines, free, left, right)
+    closing = at_left = at_right = 0
     while at_left < len(gone_left) or at_right < len(gone_right):
         leaves_left = left[gone_left[at_left]].end if at_left < len(gone_left) else _LATEST
         leaves_right = right[gone_right[at_right]].end if at_right < len(gone_right) else _LATEST
         if leaves_left <= leaves_right:
             side, now, line = 0, leaves_left, left[gone_left[at_left]].pair
             at_left += 1
-            if at_left + 2 * _AHEAD < len(gone_left):
-                prefetch(left, gone_left[at_left + 2 * _AHEAD])
-                prefetch(pool, max(left[gone_left[at_left + _AHEAD]].pair, 0))
+            _prefetch_pairs(left, gone_left, at_left, lines)
         else:
             side, now, line = 1, leaves_right, right[gone_right[at_right]].pair
             at_right += 1
-            if at_right + 2 * _AHEAD < len(gone_right):
-                prefetch(right, gone_right[at_right + 2 * _AHEAD])
-                prefetch(pool, max(right[gone_right[at_right + _AHEAD]].pair, 0))
+            _prefetch_pairs(right, gone_right, at_right, lines)
         while line >= 0:
-            after = pool[line, 2 * side + AFTER]
-            _drop(line, pool, left, 0)
-            _drop(line, pool, right, 1)
-            told[telling, 0] = _number(pool, line)
-            told[telling, 1] = now
-            told[telling, 2] = -1
-            told[telling, 3] = -1
-            telling += 1
-            _free(line, pool, spare)
+            after = lines[line, 2 * side + AFTER]
+            _remove_pair(pool, line)
+            closing = _append_end(_number(lines, line), now, -1, -1, closed, closing)
             line = after
-    return telling
+    return closing
 
 
-# ---------------------------------------------------------------------------------------------------- the sweep by pairs
+# ---------------------------------------------------------------------------------------------------- residual predicates
 
 
 @njit
-def _part(
-    slot: Any, side: Any, now: Any, pool: Any, spare: Any, left: Any, right: Any,
-    left_shown: Any, right_shown: Any, told: Any, telling: Any, touched: Any, touching: Any,
+def _end_pairs_of(
+    slot: Any, side: Any, now: Any, lines: Any, free: Any, left: Any, right: Any, left_shown: Any, right_shown: Any,
+    closed: Any, closing: Any, touched: Any, touching: Any,
 ) -> Any:  # fmt: skip
-    """A tuple (of side 0 or 1) leaves now, and with it its pairs; their other tuples have a partner less."""
-    line = left[slot].pair if side == 0 else right[slot].pair
+    """Remove the pairs of a tuple (of side 0 or 1) that leaves now; their other tuples are appended to `touched`."""
+    pool = Pool(lines, free, left, right)
+    line = _first_pair(pool, slot, side)
     while line >= 0:
-        after = pool[line, 2 * side + AFTER]
-        _drop(line, pool, left, 0)
-        _drop(line, pool, right, 1)
-        left_shown[pool[line, TUPLE], PARTNERS] -= 1
-        right_shown[pool[line, TUPLE + 1], PARTNERS] -= 1
-        if _number(pool, line) >= 0:
-            told = _room(told, telling, 1)
-            told[telling, 0] = _number(pool, line)
-            told[telling, 1] = now
-            told[telling, 2] = -1
-            told[telling, 3] = -1
-            telling += 1
-        touched = _room(touched, touching, 1)
-        touched[touching, 0] = pool[line, TUPLE + 1 - side]
+        after = lines[line, 2 * side + AFTER]
+        _remove_pair(pool, line)
+        left_shown[lines[line, TUPLE], PARTNERS] -= 1
+        right_shown[lines[line, TUPLE + 1], PARTNERS] -= 1
+        if _number(lines, line) >= 0:
+            closed = _reserve(closed, closing, 1)
+            closing = _append_end(_number(lines, line), now, -1, -1, closed, closing)
+        touched = _reserve(touched, touching, 1)
+        touched[touching, 0] = lines[line, TUPLE + 1 - side]
         touched[touching, 1] = 1 - side
         touching += 1
-        _free(line, pool, spare)
         line = after
-    return told, telling, touched, touching
+    return closed, closing, touched, touching
 
 
 @njit
-def _look(
-    slot: Any, side: Any, rule: Any, now: Any, nodes: Any, shown: Any, rows: Any, count: Any, told: Any, telling: Any
+def _update_single(
+    slot: Any, side: Any, rule: Any, now: Any, nodes: Any, shown: Any, rows: Any, count: Any, closed: Any, closing: Any
 ) -> Any:
-    """Show or hide a tuple as its partners at this instant ask for."""
+    """Show or hide a tuple according to its number of partners at this instant."""
     if rule != NEVER and nodes[slot].end > now:
         wanted = (shown[slot, PARTNERS] > 0) == (rule == ACCOMPANIED)
         if wanted and not _is_shown(slot, shown):
-            rows = _room(rows, count, 1)
+            rows = _reserve(rows, count, 1)
             count = _show(slot, side, now, nodes[slot].end if nodes[slot].key < 0 else OPEN, shown, rows, count)
         elif not wanted:
-            told = _room(told, telling, 1)
-            telling = _hide(slot, side, now, shown, rows, told, telling)
-    return rows, count, told, telling
+            closed = _reserve(closed, closing, 1)
+            closing = _hide(slot, side, now, shown, rows, closed, closing)
+    return rows, count, closed, closing
 
 
 @compiled(
     types.Tuple((_lines, _lines)),
-    *(_given, _given, _given, _given, _lines, _given),
-    *(_nodes, _nodes, _given, _given, _short_lines, _line, _lines, _lines),
-    *(_i64, _i64, _flag),
+    *(_nodes, _readonly, _lines, _readonly, _readonly, _i64) * 2,
+    *(_lines, _readonly, _short_lines, _line, _flag),
 )
-def watch(
-    new_left: Any, new_right: Any, gone_left: Any, gone_right: Any, pairs: Any, numbers: Any,
-    left: Any, right: Any, left_start: Any, right_start: Any, pool: Any, spare: Any,
-    left_shown: Any, right_shown: Any, left_rule: int, right_rule: int, paired: bool,
+def sweep_residual(
+    left_nodes: Any, left_starts: Any, left_shown: Any, new_left: Any, gone_left: Any, left_rule: int,
+    right_nodes: Any, right_starts: Any, right_shown: Any, new_right: Any, gone_right: Any, right_rule: int,
+    pairs: Any, numbers: Any, lines: Any, free: Any, paired: bool,
 ) -> Any:  # fmt: skip
-    """Go through a step in time order, with pairs (lines like rows, in the order of their starts) already found.
+    """Go through a step in time order with pairs that satisfied a residual predicate (lines like rows, by start).
 
-    Keeps the pairs that are alive and counts the partners of each tuple. Returns the rows of tuples shown by themselves
-    and the told ends, those of pairs only if these are `paired` results. There must be room for all pairs.
+    Keeps the live pairs and counts the partners of every tuple. Returns the rows that show tuples by themselves and the
+    ends of earlier rows; ends of pairs are among these only if pairs are results (`paired`). The pool must have room for
+    all pairs.
     """
-    rows, told, touched = np.empty((16, 4), np.int64), np.empty((16, 4), np.int64), np.empty((16, 2), np.int64)
-    count = telling = at_left = at_right = out_left = out_right = at = 0
+    left = Side(left_nodes, left_starts, left_shown, new_left, gone_left)
+    right = Side(right_nodes, right_starts, right_shown, new_right, gone_right)
+    pool = Pool(lines, free, left_nodes, right_nodes)
+    rows, closed, touched = np.empty((16, 4), np.int64), np.empty((16, 4), np.int64), np.empty((16, 2), np.int64)
+    count = closing = at_left = at_right = out_left = out_right = at = 0
     while True:
-        now = _LATEST
-        if out_left < len(gone_left):
-            now = left[gone_left[out_left]].end
-        if out_right < len(gone_right):
-            now = min(now, right[gone_right[out_right]].end)
-        if at_left < len(new_left):
-            now = min(now, left_start[new_left[at_left]])
-        if at_right < len(new_right):
-            now = min(now, right_start[new_right[at_right]])
+        now = _next_instant(left, right, at_left, at_right, out_left, out_right)
         if now == _LATEST:
             break
         touching = 0
-        while out_left < len(gone_left) and left[gone_left[out_left]].end == now:
-            slot = gone_left[out_left]
-            told, telling, touched, touching = _part(
-                slot, 0, now, pool, spare, left, right, left_shown, right_shown,
-                told, telling, touched, touching,
+        while out_left < len(gone_left) and left_nodes[gone_left[out_left]].end == now:
+            closed, closing, touched, touching = _end_pairs_of(
+                gone_left[out_left], 0, now, lines, free, left_nodes, right_nodes, left_shown, right_shown,
+                closed, closing, touched, touching,
             )  # fmt: skip
-            told = _room(told, telling, 1)
-            telling = _hide(slot, 0, now, left_shown, rows, told, telling)
+            closed = _reserve(closed, closing, 1)
+            closing = _hide(gone_left[out_left], 0, now, left_shown, rows, closed, closing)
             out_left += 1
-        while out_right < len(gone_right) and right[gone_right[out_right]].end == now:
-            slot = gone_right[out_right]
-            told, telling, touched, touching = _part(
-                slot, 1, now, pool, spare, left, right, left_shown, right_shown,
-                told, telling, touched, touching,
+        while out_right < len(gone_right) and right_nodes[gone_right[out_right]].end == now:
+            closed, closing, touched, touching = _end_pairs_of(
+                gone_right[out_right], 1, now, lines, free, left_nodes, right_nodes, left_shown, right_shown,
+                closed, closing, touched, touching,
             )  # fmt: skip
-            told = _room(told, telling, 1)
-            telling = _hide(slot, RIGHT, now, right_shown, rows, told, telling)
+            closed = _reserve(closed, closing, 1)
+            closing = _hide(gone_right[out_right], RIGHT, now, right_shown, rows, closed, closing)
             out_right += 1
         while at < len(pairs) and pairs[at, 2] == now:
-            is_told = paired and pairs[at, 3] == OPEN
-            _join(pairs[at, 0], pairs[at, 1], numbers[at], is_told, pool, spare, left, right)
+            _add_pair(pool, pairs[at, 0], pairs[at, 1], numbers[at], paired and pairs[at, 3] == OPEN)
             left_shown[pairs[at, 0], PARTNERS] += 1
             right_shown[pairs[at, 1], PARTNERS] += 1
-            touched = _room(touched, touching, 2)
+            touched = _reserve(touched, touching, 2)
             touched[touching, 0], touched[touching, 1] = pairs[at, 0], 0
             touched[touching + 1, 0], touched[touching + 1, 1] = pairs[at, 1], 1
             touching += 2
             at += 1
-        while at_left < len(new_left) and left_start[new_left[at_left]] == now:
-            rows, count, told, telling = _look(
-                new_left[at_left], 0, left_rule, now, left, left_shown, rows, count, told, telling
+        while at_left < len(new_left) and left_starts[new_left[at_left]] == now:
+            rows, count, closed, closing = _update_single(
+                new_left[at_left], 0, left_rule, now, left_nodes, left_shown, rows, count, closed, closing
             )
             at_left += 1
-        while at_right < len(new_right) and right_start[new_right[at_right]] == now:
-            rows, count, told, telling = _look(
-                new_right[at_right], RIGHT, right_rule, now, right, right_shown, rows, count, told, telling
+        while at_right < len(new_right) and right_starts[new_right[at_right]] == now:
+            rows, count, closed, closing = _update_single(
+                new_right[at_right], RIGHT, right_rule, now, right_nodes, right_shown, rows, count, closed, closing
             )
             at_right += 1
-        for each in range(touching):
-            if touched[each, 1] == 0:
-                rows, count, told, telling = _look(
-                    touched[each, 0], 0, left_rule, now, left, left_shown, rows, count, told, telling
+        for position in range(touching):
+            slot = touched[position, 0]
+            if touched[position, 1] == 0:
+                rows, count, closed, closing = _update_single(
+                    slot, 0, left_rule, now, left_nodes, left_shown, rows, count, closed, closing
                 )
             else:
-                rows, count, told, telling = _look(
-                    touched[each, 0], RIGHT, right_rule, now, right, right_shown, rows, count, told, telling
+                rows, count, closed, closing = _update_single(
+                    slot, RIGHT, right_rule, now, right_nodes, right_shown, rows, count, closed, closing
                 )
-    return rows[:count], told[:telling]
+    return rows[:count], closed[:closing]
 
 
 # ---------------------------------------------------------------------------------------------------- order
 
 
 @compiled(_lines, types.Array(_i64, 2, "C", readonly=True))
-def apart(rows: Any) -> Any:
-    """The columns of rows, one after the other."""
+def to_columns(rows: Any) -> Any:
+    """Transpose rows into their four columns."""
     columns = np.empty((4, len(rows)), np.int64)
     for at in range(len(rows)):
         for part in range(4):
@@ -835,8 +923,8 @@ def _precedes(lines: Any, one: Any, other: Any) -> Any:
 
 
 @njit
-def _rise(lines: Any, at: Any, stop: Any) -> Any:
-    """Where the run that begins at a line ends."""
+def _run_end(lines: Any, at: Any, stop: Any) -> Any:
+    """Return the end of the sorted run that begins at a line."""
     at += 1
     while at < stop and _precedes(lines, at - 1, at):
         at += 1
@@ -844,14 +932,16 @@ def _rise(lines: Any, at: Any, stop: Any) -> Any:
 
 
 @njit
-def _merged(lines: Any, spare: Any, count: Any) -> Any:
-    """Lines sorted by their first two numbers, in one of the two tables: neighbouring runs are merged until there is
-    but one (what a probe finds is a run already)."""
-    while _rise(lines, 0, count) < count:
+def _merge_sort(lines: Any, spare: Any, count: Any) -> Any:
+    """Sort lines by their first two numbers and return one of the two tables.
+
+    Neighbouring runs are merged until one is left; what a probe emits is a run already.
+    """
+    while _run_end(lines, 0, count) < count:
         put = 0
         while put < count:
-            left, middle = put, _rise(lines, put, count)
-            right, end = middle, _rise(lines, middle, count) if middle < count else count
+            left, middle = put, _run_end(lines, put, count)
+            right, end = middle, _run_end(lines, middle, count) if middle < count else count
             while put < end:
                 if right == end or (left < middle and _precedes(lines, left, right)):
                     at = left
@@ -866,9 +956,9 @@ def _merged(lines: Any, spare: Any, count: Any) -> Any:
     return lines
 
 
-@compiled(_line, _given, _given, _given)
+@compiled(_line, _readonly, _readonly, _readonly)
 def order_ties(times: Any, ones: Any, twos: Any) -> Any:
-    """The order by time, one and two, of what is in the order of time already; empty if it is in the whole order."""
+    """Return the order by (time, one, two) of lines that are in time order; empty if they are in that order already."""
     order = np.empty(0, np.int64)
     lines = spare = np.empty((0, 3), np.int64)
     begin = 0
@@ -883,11 +973,11 @@ def order_ties(times: Any, ones: Any, twos: Any) -> Any:
                 order = np.empty(len(times), np.int64)
                 for at in range(len(times)):
                     order[at] = at
-            lines, spare = _room(lines, 0, stop - begin), _room(spare, 0, stop - begin)
+            lines, spare = _reserve(lines, 0, stop - begin), _reserve(spare, 0, stop - begin)
             for at in range(begin, stop):
                 lines[at - begin, 0], lines[at - begin, 1], lines[at - begin, 2] = ones[at], twos[at], at
-            found = _merged(lines, spare, stop - begin)
+            ordered = _merge_sort(lines, spare, stop - begin)
             for at in range(begin, stop):
-                order[at] = found[at - begin, 2]
+                order[at] = ordered[at - begin, 2]
         begin = stop
     return order
