@@ -1,1 +1,1 @@
-"""Interval relations: tuples that carry the time in which they hold, and the operators over them."""
+"""Interval relations: tuples with lifetimes, and the operators of query plans over them."""

@@ -1,7 +1,7 @@
-"""The groups of an aggregate: an index of keys, a row of words for each, and the log of state they are written to.
+"""The groups of an aggregate: an index of keys and a row of words per group.
 
-A group whose row is open is alive. One that is not is written as a tombstone, and goes from the index once such groups
-are in the majority. The words of a group lie in one piece, so that one that is not in the cache costs one miss.
+A group with an open row is alive. One without is written as a tombstone and removed from the index once such groups are
+the majority. The words of a group are contiguous, so that a group that is not in the CPU cache costs one miss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SPARE = 1024
 
 
 class Groups:
-    """Numbered groups of equal keys. `anchors` say where their lists and heaps begin, -1 if nowhere."""
+    """Numbered groups of equal keys. `anchors` are the heads of their lists and heaps, -1 if empty."""
 
     def __init__(self, kinds: Sequence[pa.DataType], width: int, anchors: int) -> None:
         assert width >= GROUP_WORDS
@@ -33,18 +33,18 @@ class Groups:
         self._known = 0
 
     def __len__(self) -> int:
-        """How many there are, with those that are not alive."""
+        """Return the number of groups, including those that are not alive."""
         return len(self._index)
 
     def slots(self, keys: Sequence[pa.Array], rows: int, *, insert: bool = True) -> np.ndarray:
-        """The number of each key's group; a new group is made, or with `insert` false -1 is given."""
+        """Return the number of each row's group; a new group is added, or -1 is returned if `insert` is false."""
         encoded = encode(keys, rows)
         slots = self._index.slots(encoded, hashes(encoded), insert)
         self._make_room()
         return slots
 
     def keys(self, slots: np.ndarray) -> list[pa.Array]:
-        """The key columns of groups. If more are asked for than there are, all are decoded once."""
+        """Return the key columns of groups. If `slots` has as many entries as there are groups, all are decoded once."""
         if not self._kinds:
             return []
         if len(slots) < len(self):
@@ -55,13 +55,13 @@ class Groups:
         return [column.take(chosen) for column in self._decoded]
 
     def put(self, slots: np.ndarray, values: np.ndarray, places: np.ndarray, version: int) -> None:
-        """Set the words at `places` (int64[places, n]) as written at `version`, but never over what was written later."""
+        """Set the words at `places` (int64[places, n]) as written at `version`, except in groups written later."""
         from hayase.lifetimes import aggregates_loops
 
         self.alive += aggregates_loops.put(self.words, slots, values, places, version)
 
     def gather(self, slots: np.ndarray, places: np.ndarray, version: int) -> np.ndarray:
-        """The words at `places` of distinct groups, which count as written at `version` from now on."""
+        """Return the words at `places` of distinct groups, which count as written at `version` from now on."""
         from hayase.lifetimes import aggregates_loops
 
         values = np.empty((len(places), len(slots)), np.int64)
@@ -69,16 +69,19 @@ class Groups:
         return values
 
     def unchanged(self, slots: np.ndarray, version: int) -> np.ndarray:
-        """Positions in `slots` of living groups last written at or before `version`, each once; `gather` must follow."""
+        """Return the positions in `slots` of live groups last written at or before `version`, each once.
+
+        `gather` must follow.
+        """
         from hayase.lifetimes import aggregates_loops
 
         positions = np.empty(len(slots), np.int64)
         return positions[: aggregates_loops.unchanged(self.words, slots, version, positions)]
 
     def shed(self, spare: int) -> np.ndarray | None:
-        """Forget the groups that are not alive, if they are more than those that are and `spare` besides.
+        """Drop the groups that are not alive, if there are more of them than live groups and `spare`.
 
-        Returns the new number of each old one, -1 for those forgotten, or None if nothing changed.
+        Returns the new number of each old group, -1 for those dropped, or None if nothing changed.
         """
         if len(self) <= 2 * self.alive + spare + _SPARE:
             return None
@@ -94,7 +97,7 @@ class Groups:
         return numbers
 
     def _make_room(self) -> None:
-        """Words for all groups of the index: noughts, and no row, list or heap for those that are new."""
+        """Allocate words for all groups of the index; new groups have zeros and no row, list or heap."""
         known, groups = self._known, len(self._index)
         if groups > len(self.words):
             words = np.zeros((max(2 * len(self.words), groups), self.words.shape[1]), np.int64)

@@ -1,19 +1,19 @@
-"""Aggregates over interval relations: a row per group, with the interval in which it holds.
+"""The aggregate operator: GROUP BY over an interval relation, one row per group with the lifetime of its values.
 
-- Sweep: at each instant first the ends, then the starts, in the order given; then the groups they touch are looked at.
-  A row whose values stay the same lives on.
-- Cost: constant per start and end, logarithmic for min and max; memory follows what is alive. If no tuple of the child
-  ever ends there are no tuples to be kept, only accumulators.
-- Exact: counts; sums of integers and decimals, where a tuple that would take a sum out of its range is spoiled and
-  counts for nothing. If the *end* of a tuple does that, the sum is NULL while it lasts, and the row is reported.
-- Sums of floats are kept in two doubles, with a bound on what rounding may have done to them. When that is no longer
-  small beside the sizes of the live numbers (something large has left), the sum is made anew from the tuples, exactly.
-  NaN and the infinities are counted apart and leave with their tuples.
-- min and max: a pairing heap of tuples per group. NaN is the greatest; texts are ordered by their bytes.
+- Sweep: at each instant the ends are processed first, then the starts in input order; then rows are emitted for the groups
+  that these touch. A row whose values do not change lives on.
+- Cost: constant per start and end, logarithmic for min and max. Memory is proportional to the live tuples; if no tuple of
+  the child ever ends, only accumulators are kept.
+- Counts and sums of integers and decimals are exact. A tuple that would take a sum out of its range is refused. If the
+  *end* of a tuple does so, the sum is NULL while that lasts, and the row is reported.
+- Sums of floats are kept in two doubles with a bound of their rounding error. When the bound is no longer small relative
+  to the live numbers (a large number has left), the sum is recomputed exactly from the tuples. NaN and the infinities are
+  counted separately and leave with their tuples.
+- min and max use a pairing heap of tuples per group. NaN is the greatest number; texts are ordered by their bytes.
 
-State: "tuples" (a `TupleStore`), "groups" (keys, open row, accumulators; the last version counts), "registers" (the next
-row's id) and, for an endless count(distinct), "distinct.N" (keys and values). Lists, heaps and the counts of
-distinct values are rebuilt from the tuples.
+State: "tuples" (a `TupleStore`), "groups" (keys, open row, accumulators; the last version counts), "registers" (the id of
+the next row) and, for count(distinct) over tuples that never end, "distinct.N" (keys and values). Lists, heaps and the
+counts of distinct values are rebuilt from the tuples.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ __all__ = ["AggregateOperator"]
 _TUPLES, _GROUPS, _REGISTERS, _VALUES = "tuples", "groups", "registers", "distinct"
 _SIGN = np.int64(-(2**63))
 _SPARE = 65_536
-"""So many bytes of texts, or pairs, that nobody needs are not worth a rewrite."""
+"""Fewer unused bytes of text, or pairs, than this do not cause a rewrite."""
 
 
 class AggregateOperator:
-    """A `plans.Aggregate` (`relations.Operator`). `endless` says that no tuple of the child ever ends."""
+    """The operator of `plans.Aggregate` (`relations.Operator`). `endless`: no tuple of the child ever ends."""
 
     def __init__(self, node: Aggregate, endless: bool) -> None:
         self.schema = node.schema
@@ -73,11 +73,11 @@ class AggregateOperator:
         self._layout = layout(node.calls, child, endless)
         self._program, self._calls = self._layout.program(), self._layout.calls()
         self._shape = self._layout.shape()
-        self._scales = np.array([each.scale for each in self._layout.outputs])
+        self._scales = np.array([output.scale for output in self._layout.outputs])
         self._groups = Groups(
             [child.field(name).type for name in node.keys], self._layout.group_words, 1 + self._layout.heaps
         )
-        columns = dict.fromkeys([*node.keys, *(each.column for each in self._layout.arguments)])
+        columns = dict.fromkeys([*node.keys, *(argument.column for argument in self._layout.arguments)])
         self._needed = list(columns)
         self._store = (
             None
@@ -86,7 +86,9 @@ class AggregateOperator:
         )
         self._cells = np.zeros((1, max(self._layout.cell_words, 3)), np.int64)
         self._texts = _Texts()
-        self._distinct = [at for at, each in enumerate(self._layout.accumulators) if each.kind == DISTINCT]
+        self._distinct = [
+            at for at, accumulator in enumerate(self._layout.accumulators) if accumulator.kind == DISTINCT
+        ]
         self._pairs = _Pairs(len(self._distinct))
         self._state = _GroupState(self._layout.accumulators, self._layout.arguments, endless, node.keys, child)
         self._registers = Registers(("next",), (0,), _REGISTERS)
@@ -94,7 +96,7 @@ class AggregateOperator:
         self._version = 0
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """The rows that begin and end in the step."""
+        """Process a step and return the rows that begin and end in it."""
         from hayase.lifetimes import aggregates_loops
 
         (delta,) = inputs
@@ -119,25 +121,25 @@ class AggregateOperator:
         self._registers["next"] += made
         self._groups.alive += made - closing - int(np.count_nonzero(rows[1, :made] != OPEN))
         result = self._result(delta.rows, rows[:, :made], out[:, :made], there[:, :made])
-        trouble = self._spoiled(delta, spoiled[:, :spoiling]) + self._beyond(result, beyond[:overdue])
+        refused = self._spoiled(delta, spoiled[:, :spoiling]) + self._beyond(result, beyond[:overdue])
         state = self._changes(noted[:, :noting], delta.rows, fresh[:bringing], span.version)
         if self._store is not None:
             unused = slots[spoiled[0, :spoiling]]
             unused = unused[self._store.end[unused] >= span.clock]
             self._store.end[unused] = self._store.start[
                 unused
-            ]  # so it is not written, and goes when it would have ended
+            ]  # an empty lifetime: it is not written, and is removed when it would have ended
             self._store.release(ended)
             state += self._store.changes()
         self._tidy()
         ids = np.arange(first, first + made)
         start, end = rows[0, :made].copy(), rows[1, :made].copy()
         return Step(
-            Delta(result, start, end, ids, closed[0, :closing].copy(), closed[1, :closing].copy()), state, trouble
+            Delta(result, start, end, ids, closed[0, :closing].copy(), closed[1, :closing].copy()), state, refused
         )
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples; of a group's the latest written counts, of those of one version the last."""
+        """Load state. Of several rows of a group the latest version counts, and within a version the last row."""
         if section == _REGISTERS:
             self._registers.restore(section, rows, version)
         elif section == _TUPLES:
@@ -154,7 +156,7 @@ class AggregateOperator:
         self._version = max(self._version, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples written up to `version`, those that still matter. Groups count as written anew from then on."""
+        """Return the rows, written up to `version`, that are still needed. Groups count as written anew from then on."""
         if section == _REGISTERS:
             return self._registers.live(section, rows, version)
         if section == _TUPLES:
@@ -167,26 +169,26 @@ class AggregateOperator:
             positions = self._groups.unchanged(slots, version)
             chosen = pa.array(positions)
             return self._group_rows([column.take(chosen) for column in keys], slots[positions], self._version)
-        return rows  # a value once seen is never unseen
+        return rows  # a value that was seen stays counted for ever
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """Return the number of live tuples of a section."""
         if section == _REGISTERS:
             return self._registers.size(section)
         if section == _TUPLES:
             return 0 if self._store is None else self._store.size()
         return self._groups.alive if section == _GROUPS else self._pairs.sizes[int(section.rpartition(".")[2])]
 
-    # ------------------------------------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------------------------------------ input
 
     def _birth(self, span: Span) -> int:
-        """When the one row of an aggregate without keys begins, if that is in this step; else OPEN."""
+        """Return when the row of an aggregate without keys begins, if it does in this step; else OPEN."""
         if self._keys or span.began == BEGINNING or span.began >= span.clock or self._groups.words[0, ROW] >= 0:
             return OPEN
         return max(span.began, span.since)
 
     def _settle(self, span: Span) -> None:
-        """Index tuples that were restored, and forget those that ended meanwhile."""
+        """Index restored tuples, and remove those that ended while another worker ran the stage."""
         if self._store is None:
             return
         from hayase.lifetimes import aggregates_loops
@@ -207,7 +209,7 @@ class AggregateOperator:
         return self._groups.words, self._groups.anchors, self._cells, self._texts.arena, self._pairs.counts
 
     def _tuples(self, delta: Delta, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Keep the tuples that begin; their slots, and slots and ends of those that end in the step."""
+        """Store the new tuples; return their slots, and the slots and ends of the tuples that end in the step."""
         none = np.empty(0, np.int64)
         if self._store is None:
             return none, none, none
@@ -225,47 +227,54 @@ class AggregateOperator:
             self._cells = cells
 
     def _lines(self, rows: pa.RecordBatch, count: int, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The arguments of rows as lines of words; lines that say which are there; and, by argument, which of these (-1:
-        all are there)."""
-        parts: list[np.ndarray] = []
-        there: list[np.ndarray] = []
+        """Return the arguments of rows as lines of words, the validity masks of those with NULLs, and the number of each
+        argument's mask (-1: none)."""
+        lines_of: list[np.ndarray] = []
+        masks: list[np.ndarray] = []
         known = np.full(len(self._layout.arguments), -1, np.int64)
         pairs = 0
-        for at, each in enumerate(self._layout.arguments):
-            column = rows.column(each.column)
+        for at, argument in enumerate(self._layout.arguments):
+            column = rows.column(argument.column)
             if column.null_count:
-                known[at] = len(there)
-                there.append(flags(column))
-            if each.form == PAIR:
-                parts.append(self._pairs.slots(groups, pairs, column).reshape(1, -1))
+                known[at] = len(masks)
+                masks.append(flags(column))
+            if argument.form == PAIR:
+                lines_of.append(self._pairs.slots(groups, pairs, column).reshape(1, -1))
                 pairs += 1
-            elif each.form == TEXT:
-                parts.append(self._texts.append(column))
-            elif each.form != PRESENCE:
-                parts.append(_words(column, each.form))
-        lines = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty((0, count), np.int64)
-        valid = np.stack(there) if there else np.empty((0, count), np.bool_)
+            elif argument.form == TEXT:
+                lines_of.append(self._texts.append(column))
+            elif argument.form != PRESENCE:
+                lines_of.append(_words(column, argument.form))
+        lines = (
+            lines_of[0]
+            if len(lines_of) == 1
+            else np.concatenate(lines_of)
+            if lines_of
+            else np.empty((0, count), np.int64)
+        )
+        valid = np.stack(masks) if masks else np.empty((0, count), np.bool_)
         return lines, valid, known
 
-    # ------------------------------------------------------------------------------------------ what goes out
+    # ------------------------------------------------------------------------------------------ output
 
     def _result(self, source: pa.RecordBatch, rows: np.ndarray, out: np.ndarray, there: np.ndarray) -> pa.RecordBatch:
-        """The rows of the result: keys and calls."""
+        """Return the rows of the result: keys and the values of the calls."""
         columns: list[pa.Array] = []
-        if self._keys and self._store is None:  # every row comes with a tuple that has its keys
-            given = [source.column(name) for name in self._keys]
+        if self._keys and self._store is None:  # every row is caused by a new tuple, which has its keys
+            keys = [source.column(name) for name in self._keys]
             chosen = rows[3]
             if len(chosen) != source.num_rows or (chosen[1:] <= chosen[:-1]).any():
                 taken = pa.array(chosen)
-                given = [column.take(taken) for column in given]
-            columns += given
+                keys = [column.take(taken) for column in keys]
+            columns += keys
         elif self._keys:
             columns += self._groups.keys(rows[2])
-        for at, each in enumerate(self._layout.outputs):
-            columns.append(self._column(each, out[each.to : each.to + each.lines], there[at]))
+        for at, output in enumerate(self._layout.outputs):
+            columns.append(self._column(output, out[output.to : output.to + output.lines], there[at]))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, output: Output, lines: np.ndarray, there: np.ndarray) -> pa.Array:
+        """Return a column of the result, NULL where `there` is false."""
         if output.form == TEXT:
             return self._texts.column(output.kind, lines[1], lines[2], there)
         if output.form == UNSIGNED:
@@ -273,32 +282,32 @@ class AggregateOperator:
         return fixed_column(output.kind, lines.T, there)
 
     def _spoiled(self, delta: Delta, spoiled: np.ndarray) -> list[Spoiled]:
-        """The tuples that would have taken a sum out of its range."""
+        """Return the tuples that would have taken a sum out of its range."""
         if not spoiled.shape[1]:
             return []
         reasons = []
         for culprit in spoiled[1].tolist():
-            each = self._layout.accumulators[culprit]
-            reasons.append(f"{each.text} of its group would overflow {_limit(each)}")
+            accumulator = self._layout.accumulators[culprit]
+            reasons.append(f"{accumulator.text} of its group would overflow {_limit(accumulator)}")
         return [Spoiled(delta.rows.take(pa.array(spoiled[0])), reasons, delta.id[spoiled[0]])]
 
     def _beyond(self, result: pa.RecordBatch, beyond: np.ndarray) -> list[Spoiled]:
-        """The rows of the result in which a sum is NULL because the end of a tuple took it out of its range."""
+        """Return the rows of the result in which a sum is NULL because the end of a tuple took it out of its range."""
         if not len(beyond):
             return []
         rows, calls = np.divmod(beyond, len(self._calls))
         reasons = []
         for call in calls.tolist():
-            each = self._layout.accumulators[self._layout.outputs[call].of]
+            accumulator = self._layout.accumulators[self._layout.outputs[call].of]
             reasons.append(
-                f"{each.text} is beyond {_limit(each)} since a tuple of its group ended; it is NULL meanwhile"
+                f"{accumulator.text} is beyond {_limit(accumulator)} since a tuple of its group ended; it is NULL meanwhile"
             )
         return [Spoiled(result.take(pa.array(rows)), reasons)]
 
     # ------------------------------------------------------------------------------------------ state
 
     def _changes(self, noted: np.ndarray, rows: pa.RecordBatch, fresh: np.ndarray, version: int) -> list[Tuples]:
-        """The groups that the step touched, the values that it brought, the next id."""
+        """Return the change of the state: the groups touched, new distinct values, the next id."""
         state = self._registers.changes(version)
         if noted.shape[1]:
             groups, firsts = noted[0].copy(), pa.array(noted[1])
@@ -314,13 +323,13 @@ class AggregateOperator:
                 self._pairs.sizes[number] += len(chosen)
                 if len(chosen):
                     name = self._layout.arguments[self._layout.accumulators[at].argument].column
-                    columns = [rows.column(each).take(chosen) for each in (*self._keys, name)]
+                    columns = [rows.column(column).take(chosen) for column in (*self._keys, name)]
                     names = [*(f"key_{key}" for key in range(len(self._keys))), "value"]
                     state.append(Tuples(f"{_VALUES}.{number}", pa.RecordBatch.from_arrays(columns, names)))
         return state
 
     def _group_rows(self, keys: list[pa.Array], slots: np.ndarray, version: int) -> pa.RecordBatch:
-        """Groups as they are written, from now on as of `version`."""
+        """Return groups as rows of the state; they count as written at `version`."""
         gathered = self._groups.gather(slots, self._state.places, version)
         texts = [
             self._texts.column(
@@ -334,7 +343,7 @@ class AggregateOperator:
         return pa.RecordBatch.from_arrays([*keys, *map(pa.array, gathered), *texts], schema=self._state.schema)
 
     def _tidy(self) -> None:
-        """Give back the memory of what is alive no more, when it is as much as what is."""
+        """Free the memory of groups, pairs and texts that are no longer alive, when it is as large as that of the live ones."""
         halves = self._cells.view(np.int32)
         tuples = 0 if self._store is None else len(self._store)
         numbers = self._groups.shed(tuples // 16) if self._keys else None
@@ -356,15 +365,15 @@ class AggregateOperator:
         return (self._cells.view(np.int32)[slots, 1 + (argument >> 5)] >> (argument & 31)) & 1 == 1
 
     def _places_of_texts(self) -> list[tuple[np.ndarray, np.ndarray, int]]:
-        """Rows of words, and where in them a text's place stands (its length behind it)."""
+        """Return arrays of words, the rows in use, and the word that holds the place of a text (its length follows)."""
         if self._store is None:
             alive = self._groups.words[: len(self._groups)]
             return [(alive, np.flatnonzero(alive[:, at] > 0), at + 2) for at in self._state.texts]
         held = np.flatnonzero(self._cells.view(np.int32)[:, 0] >= 0)
         return [
-            (self._cells, held[~self._nulls(held, number)], self._layout.base + each.line + 1)
-            for number, each in enumerate(self._layout.arguments)
-            if each.form == TEXT
+            (self._cells, held[~self._nulls(held, number)], self._layout.base + argument.line + 1)
+            for number, argument in enumerate(self._layout.arguments)
+            if argument.form == TEXT
         ]
 
 
@@ -373,7 +382,7 @@ def _limit(accumulator: Accumulator) -> str:
 
 
 def _words(column: pa.Array, form: int) -> np.ndarray:
-    """A column of fixed width as lines of words."""
+    """Return a column of fixed width as lines of words."""
     if form == FLOAT:
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
             numbers = values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
@@ -389,9 +398,9 @@ def _words(column: pa.Array, form: int) -> np.ndarray:
 
 
 class _GroupState:
-    """How groups are written: keys, the open row, the count of tuples, the words of the accumulators.
+    """The layout of the section "groups": keys, the open row, the number of tuples, the words of the accumulators.
 
-    The words of a text in an endless min or max say where it stands, so the text itself is written in their place.
+    For a text in an endless min or max, the text is written instead of the words that hold its place.
     """
 
     def __init__(
@@ -403,17 +412,19 @@ class _GroupState:
         child: pa.Schema,
     ) -> None:
         texts = [
-            each for each in accumulators if endless and each.kind == EXTREME and arguments[each.argument].form == TEXT
+            accumulator
+            for accumulator in accumulators
+            if endless and accumulator.kind == EXTREME and arguments[accumulator.argument].form == TEXT
         ]
-        hidden = {word for each in texts for word in range(each.at + 1, each.at + 1 + LINES[TEXT])}
-        width = GROUP_WORDS + sum(each.words for each in accumulators)
+        hidden = {word for accumulator in texts for word in range(accumulator.at + 1, accumulator.at + 1 + LINES[TEXT])}
+        width = GROUP_WORDS + sum(accumulator.words for accumulator in accumulators)
         own = [word for word in range(GROUP_WORDS, width) if word not in hidden]
         self.places = np.array([ROW, COUNTED, *own], np.int64)
-        """The words that are written."""
+        """The words that are written as numbers."""
         self.all_places = np.array([*self.places, *sorted(hidden)], np.int64)
-        """The words that are read: those of the texts follow."""
-        self.texts = [each.at for each in texts]
-        """Where the accumulators of texts begin."""
+        """The words that are set when a group is loaded: also those of the texts."""
+        self.texts = [accumulator.at for accumulator in texts]
+        """The first words of the accumulators of texts."""
         fields = [pa.field(f"key_{at}", child.field(name).type) for at, name in enumerate(keys)]
         fields += [pa.field(name, pa.int64()) for name in ("row", "count", *(f"word_{word}" for word in own))]
         fields += [pa.field(f"text_{at}", pa.binary()) for at in self.texts]
@@ -428,14 +439,14 @@ class _GroupState:
             )
 
     def words(self, rows: pa.RecordBatch, texts: _Texts) -> np.ndarray:
-        """The words of written groups, at `all_places`."""
+        """Return the words of written groups, at `all_places`."""
         columns = rows.columns[self._keys :]
         plain = [values(column, np.int64).reshape(1, -1) for column in columns[: len(self.places)]]
         return np.concatenate([*plain, *(texts.append(column) for column in columns[len(self.places) :])])
 
 
 class _Texts:
-    """The bytes of arguments that are texts, one behind the other, and often garbage between them."""
+    """The bytes of text arguments in one arena, possibly with garbage between them."""
 
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
@@ -443,7 +454,7 @@ class _Texts:
         self.enough = _SPARE
 
     def append(self, column: pa.Array) -> np.ndarray:
-        """Take up texts; for each its first eight bytes, its place and its length, int64[3, n]."""
+        """Append texts; return the first eight bytes, the place and the length of each, int64[3, n]."""
         from hayase.lifetimes import aggregates_loops
 
         column = column.cast(pa.binary())
@@ -464,13 +475,13 @@ class _Texts:
         return lines
 
     def column(self, kind: pa.DataType, places: np.ndarray, lengths: np.ndarray, there: np.ndarray) -> pa.Array:
-        """Texts as a column, NULL where `there` says no."""
+        """Return texts as a column, NULL where `there` is false."""
         ends = np.zeros(len(places) + 1, np.int64)
         np.cumsum(np.where(there, lengths, 0), out=ends[1:])
         return text_column(kind, self._copied(places, ends), ends, there)
 
     def keep(self, rows: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> None:
-        """Forget all texts but those of some rows: (words, which of them, the word of the place)."""
+        """Drop all texts except those of some rows, passed as (words, rows in use, the word that holds the place)."""
         parts = []
         used = 0
         for words, chosen, at in rows:
@@ -492,7 +503,7 @@ class _Texts:
 
 
 class _Pairs:
-    """Pairs of a group and a value of a distinct count, numbered, and how many live tuples each has."""
+    """The (group, value) pairs of distinct counts, numbered, with the number of live tuples of each."""
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
@@ -505,20 +516,20 @@ class _Pairs:
         return len(self._index)
 
     def slots(self, groups: np.ndarray, call: int, column: pa.Array) -> np.ndarray:
-        """The numbers of pairs of groups and values."""
+        """Return the numbers of pairs of groups and values; new pairs are added."""
         encoded = encode([pa.array(groups * self._calls + call), column])
         slots = self._index.slots(encoded, hashes(encoded))
         self._make_room(len(self._index))
         return slots
 
     def bring(self, call: int, slots: np.ndarray) -> None:
-        """Take up pairs that will stay for ever."""
+        """Load pairs that stay for ever."""
         new = np.unique(slots[self.counts[slots] == 0])
         self.counts[new] = 1
         self.sizes[call] += len(new)
 
     def shed(self, groups: np.ndarray | None, spare: int) -> np.ndarray:
-        """Forget pairs without tuples, and go over to new numbers of the groups; the new number of each pair, or -1."""
+        """Drop pairs without tuples and adopt new numbers of the groups; return the new number of each pair, or -1."""
         kept = np.flatnonzero(self.counts[: len(self)])
         numbers = np.full(len(self), -1, np.int64)
         numbers[kept] = np.arange(len(kept))

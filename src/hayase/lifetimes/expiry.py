@@ -1,10 +1,10 @@
-"""The expiry queue: the known ends of tuples, given out in the order of (end, id) as the clock passes them.
+"""The expiry queue: the known ends of tuples, returned in the order of (end, id) as the clock passes them.
 
-Paper 1, 3.2, deferred sort: ends that come in no order are only collected, with the earliest of them; they are sorted
-when the clock passes that one. Here there are a few such runs of growing size instead of one, so that no single step
-sorts all there is. Ends that come in order (a time window's) are appended to a sorted run and cost next to nothing.
+Paper 1, 3.2, deferred sort: unordered ends are only collected, together with the earliest of them, and sorted when the
+clock passes that one. Here there are several such runs of growing size instead of one, so that no single step sorts
+everything. Ends that come in order, such as those of a time window, are appended to a sorted run at almost no cost.
 
-Order: any.   Per tuple: O(1) in order; else one sort, and merges in number logarithmic.   Space: 24 bytes a tuple.
+Order: any.   Per tuple: O(1) if in order; else one sort and a logarithmic number of merges.   Space: 24 bytes per tuple.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 __all__ = ["ExpiryQueue", "end_order"]
 
 _SMALLEST = 65_536
-"""Tuples of a collected run that are worth being sorted together."""
+"""The least number of tuples at which an unsorted run is closed and the next one begun."""
 _SHARE = 8
-"""A collected run takes up to this share of all tuples before the next one is begun."""
+"""An unsorted run takes up to one in this many of all tuples before the next one is begun."""
 _MOST_RUNS = 12
-"""Sorted runs; the smaller half of more are merged into one."""
+"""The greatest number of sorted runs; if there are more, the smaller half is merged into one."""
 _LEAST = 8192
-"""Lines of a chunk, at least."""
+"""The least number of lines of a chunk."""
 
 
 def end_order(end: np.ndarray, id: np.ndarray) -> np.ndarray:
-    """The order of (end, id). Only where ends are equal the ids are sorted."""
+    """Return the order of (end, id); ids are sorted only where ends are equal."""
     order = np.argsort(end)
     ends, ids = end[order], id[order]
     tie = ends[1:] == ends[:-1]
@@ -59,7 +59,7 @@ class _Chunk:
 
 
 class _Run:
-    """Lines in chunks, which go one by one; `earliest` is the least end of a run, sorted or not."""
+    """Lines in chunks, which are freed one by one; `earliest` is the least end of the run, sorted or not."""
 
     __slots__ = ("_chunks", "_count", "earliest", "ordered")
 
@@ -71,7 +71,7 @@ class _Run:
 
     @classmethod
     def of(cls, lines: np.ndarray) -> _Run:
-        """A sorted run of these lines."""
+        """Return a sorted run of sorted lines."""
         run = cls(ordered=True)
         run._chunks.append(_Chunk(lines, lines.shape[1]))
         run._count = lines.shape[1]
@@ -83,8 +83,8 @@ class _Run:
 
     @property
     def held(self) -> np.ndarray:
-        """All lines."""
-        return np.concatenate([each.held for each in self._chunks], axis=1)
+        """All lines of the run."""
+        return np.concatenate([chunk.held for chunk in self._chunks], axis=1)
 
     @property
     def last(self) -> tuple[int, int]:
@@ -104,14 +104,14 @@ class _Run:
         self.earliest = min(self.earliest, earliest)
 
     def sort(self) -> None:
-        """Put the lines in order, if nobody did."""
+        """Sort the lines, unless they are sorted."""
         if not self.ordered:
             held = self.held
             self._chunks = deque([_Chunk(held[:, end_order(held[0], held[1])], held.shape[1])])
             self.ordered = True
 
     def before(self, clock: int) -> np.ndarray:
-        """Take out the lines whose end is before the clock; the run is sorted."""
+        """Remove and return the lines whose end is before the clock; the run must be sorted."""
         parts = []
         while self._chunks:
             chunk = self._chunks[0]
@@ -127,7 +127,7 @@ class _Run:
 
 
 class ExpiryQueue:
-    """Ends, ids and slots, to be popped by the clock. Nothing is taken out in any other way."""
+    """Ends, ids and slots of tuples, removed only by the clock."""
 
     __slots__ = ("_count", "_runs")
 
@@ -139,24 +139,24 @@ class ExpiryQueue:
         return self._count
 
     def push(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray) -> None:
-        """Put tuples in."""
+        """Add tuples."""
         if not len(end):
             return
         self._count += len(end)
         if _is_ordered(end, id):
             first = int(end[0]), int(id[0])
-            fitting = [each for each in self._runs if each.ordered and each.last < first]
-            run = max(fitting, key=lambda each: each.last) if fitting else self._begun(ordered=True)
+            candidates = [other for other in self._runs if other.ordered and other.last < first]
+            run = max(candidates, key=lambda other: other.last) if candidates else self._begun(ordered=True)
             run.append(end, id, slot, first[0])
         else:
             limit = max(_SMALLEST, self._count // _SHARE)
-            collecting = [each for each in self._runs if not each.ordered and len(each) < limit]
+            collecting = [other for other in self._runs if not other.ordered and len(other) < limit]
             run = collecting[-1] if collecting else self._begun(ordered=False)
             run.append(end, id, slot, int(end.min()))
         self._merge()
 
     def pop(self, clock: int) -> np.ndarray:
-        """Take out all whose end is before the clock; their slots in the order of (end, id)."""
+        """Remove all tuples whose end is before the clock and return their slots in the order of (end, id)."""
         parts = []
         for run in self._runs:
             if run.earliest < clock:
@@ -164,9 +164,9 @@ class ExpiryQueue:
                 parts.append(run.before(clock))
         if not parts:
             return np.empty(0, np.int64)
-        self._runs = [each for each in self._runs if len(each)]
+        self._runs = [filled for filled in self._runs if len(filled)]
         self._merge()
-        parts.sort(key=lambda each: (int(each[0, 0]), int(each[1, 0])) if each.shape[1] else (0, 0))
+        parts.sort(key=lambda part: (int(part[0, 0]), int(part[1, 0])) if part.shape[1] else (0, 0))
         if len(parts) == 1:
             slots = parts[0][2].copy()
         else:
@@ -177,7 +177,7 @@ class ExpiryQueue:
         return slots
 
     def has(self, end: np.ndarray, id: np.ndarray) -> np.ndarray:
-        """Which of these tuples are in the queue; collected runs are sorted for it."""
+        """Return which of the tuples are in the queue; this sorts all runs."""
         found = np.zeros(len(end), np.bool_)
         for run in self._runs:
             run.sort()
@@ -200,11 +200,11 @@ class ExpiryQueue:
         return run
 
     def _merge(self) -> None:
-        """Of too many sorted runs make the smaller half one: a tuple takes part as often as the number has digits."""
-        ordered = [each for each in self._runs if each.ordered]
+        """Merge the smaller half of too many sorted runs; a tuple is merged a logarithmic number of times."""
+        ordered = [run for run in self._runs if run.ordered]
         if len(ordered) <= _MOST_RUNS:
             return
         small = sorted(ordered, key=len)[: _MOST_RUNS // 2]
-        lines = np.concatenate([each.held for each in small], axis=1)
+        lines = np.concatenate([run.held for run in small], axis=1)
         merged = _Run.of(lines[:, end_order(lines[0], lines[1])])
-        self._runs = [each for each in self._runs if not any(each is other for other in small)] + [merged]
+        self._runs = [run for run in self._runs if not any(run is merging for merging in small)] + [merged]

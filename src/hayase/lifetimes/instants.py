@@ -1,10 +1,10 @@
-"""The instants at which Rstream gives a snapshot: those at which the window of a stream moves because of a record.
+"""The instants at which Rstream emits a snapshot: those at which the window of a stream moves because of a record.
 
-For every record of the input: its time and, for a window by time, its end, both moved up to the window's slide. Whether
-the record is in the window's relation (WHERE, an end that is no later than the start) makes no difference. A window by
-rows with a slide moves at every slide-th record, of the stream or of each partition: at the time of that record.
+For every record of the input these are its time and, for a time window, its end, both rounded up to the slide. It makes no
+difference whether the record is in the window's relation (WHERE, an empty lifetime). A row window with a slide moves at
+the time of every slide-th record of the stream or of each partition.
 
-State: instants that lie ahead, each once; how many records there were, for a slide by rows.
+State: the instants beyond the clock, each once; for a slide by rows, the number of records.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING = pa.schema([])
 
 
 def instants(node: Instants) -> LeafOperator:
-    """The operator of a node: its tuples have no columns, and start at the instants. Several may start at one."""
+    """Return the operator of a node. Its tuples have no columns and start at the instants; several may start at one."""
     source: _Source
     match node.window:
         case Range() as window:
@@ -45,6 +45,8 @@ def instants(node: Instants) -> LeafOperator:
 
 
 class _Source(Protocol):
+    """Computes the instants of a step in ascending order, with the change of its state."""
+
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]: ...
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None: ...
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch: ...
@@ -52,7 +54,7 @@ class _Source(Protocol):
 
 
 class _InstantsOperator:
-    """A `plans.Instants` (`windows.LeafOperator`)."""
+    """The operator of `plans.Instants` (`leaves.LeafOperator`)."""
 
     def __init__(self, source: _Source) -> None:
         self.schema = _NOTHING
@@ -60,10 +62,10 @@ class _InstantsOperator:
         self.restore, self.live, self.size = source.restore, source.live, source.size
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """The instants of the step, in order."""
-        found, state = self._source.advance(batches, span)
+        """Return the instants of the step, in ascending order."""
+        times, state = self._source.advance(batches, span)
         none = pa.RecordBatch.from_arrays([], schema=_NOTHING)
-        return Step(Delta(none, found, np.full(len(found), OPEN), found), state)
+        return Step(Delta(none, times, np.full(len(times), OPEN), times), state)
 
 
 class _Times(Stateless):
@@ -77,7 +79,7 @@ class _Times(Stateless):
 
 
 class _Moved:
-    """The times and ends of all records, moved up to the slide and to whole grains. What lies ahead is kept."""
+    """The times and ends of all records, rounded up to the slide and the grain. Those beyond the clock are kept."""
 
     def __init__(self, input: int, window: Range) -> None:
         self._input, self._window = input, window
@@ -87,12 +89,12 @@ class _Moved:
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
         times = np.unique(values(batches[self._input].column(TIME), np.int64))
         length, slide, grain = self._window.length, self._window.slide or 1, self._window.grain
-        moved = [np.minimum(up(up(each, slide), grain), OPEN) for each in (times, times + length)]
+        moved = [np.minimum(up(up(instants, slide), grain), OPEN) for instants in (times, times + length)]
         ahead = self._ahead[self._ahead >= span.since]
-        came = np.setdiff1d(np.concatenate(moved), ahead)
-        known = np.union1d(ahead, came)
+        new = np.setdiff1d(np.concatenate(moved), ahead)
+        known = np.union1d(ahead, new)
         self._ahead, self._clock = known[known >= span.clock], span.clock
-        kept = came[came >= span.clock]
+        kept = new[new >= span.clock]
         state = [Tuples(_AT, pa.record_batch({_AT: pa.array(kept)}), until=int(kept[-1]))] if len(kept) else []
         return known[known < span.clock], state
 
@@ -118,8 +120,8 @@ class _EveryNth:
         times = values(batches[self._input].column(TIME), np.int64)
         before = self._counter["count"]
         self._counter["count"] = before + len(times)
-        found = times[self._slide - 1 - before % self._slide :: self._slide]
-        return np.unique(found), self._counter.changes(span.version)
+        due = times[self._slide - 1 - before % self._slide :: self._slide]
+        return np.unique(due), self._counter.changes(span.version)
 
 
 class _OfPartitions:

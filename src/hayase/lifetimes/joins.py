@@ -1,16 +1,17 @@
-"""The join of two interval relations, direct: each tuple, when it appears, meets those of the other side that are there.
+"""The join operator: inner, outer, semi and anti joins of two interval relations by key, with a residual predicate.
 
-A pair lives on [later start, earlier end). A step is one sweep in time order over the tuples that come and leave in it,
-ends before starts, with the tuples of every key and side in a chain: a probe walks those alive at that very instant.
+A pair is alive on [later start, earlier end). A step is one sweep in time order over the tuples that come and leave, ends
+before starts. The live tuples of every key and side are in a chain; a new tuple probes the chain of the other side.
 
-Order: starts and ends as in a `Delta`.   Per tuple: O(1) and its results.   Space: the tuples alive, 32 bytes and their
-values each, and 32 bytes for a pair whose end depends on an end that is not known yet.
-Outer, semi and anti joins show a tuple by itself while it has no partner (or, for semi, while it has one). Without a
-residual predicate a key knows how many tuples it has on each side, and only when that number leaves or comes to zero
-something changes for the tuples of the other side. With one, all pairs alive are kept, and every tuple counts its own.
+Order: starts and ends as in a `Delta`.   Per tuple: O(1) plus its results.   Space: per live tuple 32 bytes and its values,
+and 32 bytes for each pair whose end depends on an unknown end.
 
-What is written besides the tuples: pairs whose end is to be told or that are counted (they end with their tuples, so
-there are no tombstones), and the latest row in which a tuple that is alive is or was shown by itself.
+Outer, semi and anti joins emit rows of single tuples: a tuple is shown by itself while it has no partner (for semi: while
+it has one). Without a residual predicate, a key counts its tuples on each side, and the tuples of the other side change
+only when that count becomes or leaves zero. With one, all live pairs are kept, and every tuple counts its own partners.
+
+State: the tuples of both sides; pairs whose end is reported later or that are counted (they end with their tuples, so there
+are no tombstones); and for each live tuple the latest row that shows or showed it by itself.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from hayase.lifetimes.tuples import IdMap, TupleStore
 __all__ = ["JoinOperator"]
 
 PAIRS, SINGLES = "pairs", "singles"
-"""Sections of the state; the others are `left` and `right`, those of the stores, and `registers`."""
+"""Sections of the state; the others are `left` and `right` (the tuple stores) and `registers`."""
 
 CANDIDATES = 131_072
-"""Pairs on which a residual predicate is evaluated at a time."""
+"""The number of pairs on which a residual predicate is evaluated at a time."""
 _NO_LIMIT = 1 << 62
 _FEWEST_ROWS = 1024
 
@@ -48,27 +49,27 @@ _SINGLES = pa.schema({"right": pa.bool_(), "tuple": pa.int64(), "mark": pa.int64
 NEVER, ALONE, ACCOMPANIED = range(3)
 """When a tuple is shown by itself: never, while it has no partner, while it has one."""
 NODE = np.dtype([("next", "i4"), ("previous", "i4"), ("key", "i4"), ("pair", "i4"), ("end", "i8"), ("id", "i8")])
-"""What the loops keep of a tuple: the next and the previous one of its key and side, its key, the first pair that is kept
-of it (-1 each: none), its end and its id."""
+"""The record of a tuple in the loops: the next and previous tuple of its key and side, its key, its first kept pair (-1 each:
+none), its end and its id."""
 FIRST, LAST, COUNT, THERE, RIGHT = range(5)
 FRESH, MARK, PARTNERS = range(3)
-"""Places in the lines of keys (the right side's begin at RIGHT) and of tuples shown by themselves; see `joins_loops`."""
+"""Columns of `book`, by key (those of the right side begin at RIGHT), and of `shown`, by tuple; see `joins_loops`."""
 OPENS, ARE_TIED, EMPTIED = 4, 5, 6
-"""In the cursor of a sweep behind the four places: how many ends of rows are open, whether rows of one start are not in the
-order of ids, and how many keys were seen to lose their last tuple."""
+"""Words of a sweep's cursor after its four positions: the number of open ends, whether rows of one start are out of the order
+of ids, and the number of keys that have lost their last tuple."""
 NO_KEY, NOBODY = -1, -2
-"""In the place of a tuple's key: a part of it is NULL, so that it never has a partner; nobody is in this slot."""
+"""Special values of a tuple's key: a part of it is NULL, so that it never has a partner; the slot is unused."""
 
 _RULES = {
     "inner": (NEVER, NEVER), "left": (ALONE, NEVER), "right": (NEVER, ALONE), "full": (ALONE, ALONE),
     "semi": (ACCOMPANIED, NEVER), "anti": (ALONE, NEVER),
 }  # fmt: skip
 _BLANK = np.array([-1, -1, 0, 0, -1, -1, 0, 0], np.int32)
-"""A key without tuples."""
+"""The line of a key without tuples."""
 
 
 class JoinOperator:
-    """A join of any kind (`hayase.lifetimes.relations.Operator`)."""
+    """The operator of `plans.Join` (`relations.Operator`)."""
 
     def __init__(self, node: Join) -> None:
         self.schema = node.schema
@@ -80,9 +81,9 @@ class JoinOperator:
         if node.residual is not None:
             self._residual = Projection((), node.residual, pa.schema([]))
             self._read = bind(node.residual, pa.schema([*left_schema, *right_schema])).columns
-        if not self._paired:  # of the right side nothing is shown
+        if not self._paired:  # no columns of the right side are in the result
             needed = {name for _, name in node.keys} | self._read
-            right_schema = pa.schema([each for each in right_schema if each.name in needed])
+            right_schema = pa.schema([field for field in right_schema if field.name in needed])
         self._shows_singles = (left_rule, right_rule) != (NEVER, NEVER)
         self._counted = self._residual is not None and self._shows_singles
         self._left = _Side(left_schema, "left", [name for name, _ in node.keys], left_rule, self._counted)
@@ -91,24 +92,24 @@ class JoinOperator:
         self._keys = _Keys()
         self._pool = np.empty((0, 8), np.int32)
         self._spare = np.array([-1, 0, 0])  # see `joins_loops`
-        self._told = np.empty((0, 4), np.int64)  # room for the ends of all pairs in the pool, used again in every step
+        self._told = np.empty((0, 4), np.int64)  # for the ends of all pairs in the pool, reused in every step
         self._registers = Registers(("next",), (0,))
-        self._seen = 0  # a pair with a lower number was made in a step that this object went through or caught up with
-        self._expected = 0  # rows of the next sweep
+        self._seen = 0  # pairs with lower numbers are from steps that this object has processed or restored
+        self._expected = 0  # the estimated number of rows of the next sweep
         self._restored: dict[str, list[pa.RecordBatch]] = {PAIRS: [], SINGLES: []}
 
     # ------------------------------------------------------------------------------------------------ a step
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """One sweep over the tuples that come and leave."""
+        """Process a step: one sweep over the tuples that come and leave."""
         self._settle(span.since)
         new_left, gone_left = self._entered(self._left, inputs[0], span.clock)
         new_right, gone_right = self._entered(self._right, inputs[1], span.clock)
         leaving = 0 if self._shows_singles else len(gone_left) + len(gone_right)
         moves = _Moves(new_left, new_right, gone_left, gone_right, span.clock, np.empty(leaving, np.int64))
-        found = self._by_keys(moves) if self._residual is None else self._by_pairs(moves, self._residual)
-        delta = self._delta(found)
-        state = [*found.kept, *self._singles_to_write(found, span.clock)]
+        result = self._by_keys(moves) if self._residual is None else self._by_pairs(moves, self._residual)
+        delta = self._delta(result)
+        state = [*result.kept, *self._singles_to_write(result, span.clock)]
         for side, new, gone in ((self._left, new_left, gone_left), (self._right, new_right, gone_right)):
             state += side.store.changes()
             side.finish(new.slots, gone.slots, span.clock)
@@ -118,14 +119,14 @@ class JoinOperator:
             self._keys.clear(moves.keys, int(moves.cursor[EMPTIED]))
         state += self._registers.changes(span.version)
         self._seen = self._registers["next"]
-        return Step(delta, state, found.spoiled)
+        return Step(delta, state, result.spoiled)
 
     def _entered(self, side: _Side, delta: Delta, clock: int) -> tuple[_New, _Gone]:
-        """Take a delta into a side: the tuples that come, whose records the sweep will make, and those that leave."""
+        """Add a delta to a side; return the tuples that come, whose records the sweep initialises, and those that leave."""
         if delta.rows.schema.names != side.store.schema.names:
             delta = replace(delta, rows=delta.rows.select(side.store.schema.names))
         whole = side.whole_keys(delta.rows)
-        if whole is not None and side.rule != ALONE:  # of the others nothing will ever come
+        if whole is not None and side.rule != ALONE:  # tuples with a NULL key never have a result
             rows = delta.rows.filter(pa.array(whole))
             delta = replace(delta, rows=rows, start=delta.start[whole], end=delta.end[whole], id=delta.id[whole])
             whole = None
@@ -137,24 +138,24 @@ class JoinOperator:
         return _New(passage.slots, delta.start, delta.end, delta.id, keys), gone
 
     def _by_keys(self, moves: _Moves) -> _Found:
-        """Without a residual predicate: tuples of one key are partners."""
-        columns, told, _ = self._sweep(moves, _NO_LIMIT)
+        """Process a step without a residual predicate: tuples of equal keys are partners."""
+        columns, closed, _ = self._sweep(moves, _NO_LIMIT)
         rows = self._numbered(columns, are_tied=self._shows_singles or moves.are_tied)
-        of_pairs = self._pairs_told(moves)
-        told = np.concatenate((told, of_pairs)) if len(told) else of_pairs
-        return _Found(rows, self._kept(rows, moves), told)
+        closed_pairs = self._pairs_told(moves)
+        closed = np.concatenate((closed, closed_pairs)) if len(closed) else closed_pairs
+        return _Found(rows, self._kept(rows, moves), closed)
 
     def _by_pairs(self, moves: _Moves, residual: Projection) -> _Found:
-        """With a residual predicate: of the pairs of a key, those that satisfy it are partners."""
+        """Process a step with a residual predicate: pairs of equal keys that satisfy it are partners."""
         from hayase.lifetimes import joins_loops
 
         columns, spoiled = self._satisfying(moves, residual)
         pairs = self._numbered(columns, moves.are_tied)
         if not self._counted:
-            told = self._pairs_told(moves)
-            return _Found(pairs, self._kept(pairs, moves), told, spoiled)
+            closed = self._pairs_told(moves)
+            return _Found(pairs, self._kept(pairs, moves), closed, spoiled)
         self._make_room(len(pairs))
-        singles, told = joins_loops.sweep_residual(
+        singles, closed = joins_loops.sweep_residual(
             *self._left.arrays(moves.new_left, moves.gone_left), *self._right.arrays(moves.new_right, moves.gone_right),
             pairs.lines(), pairs.number, self._pool, self._spare, self._paired,
         )  # fmt: skip
@@ -162,11 +163,14 @@ class JoinOperator:
         if self._paired:
             rows = self._in_order(pairs.with_others(rows))
         kept = pairs.chosen(np.flatnonzero(pairs.end >= moves.clock))
-        return _Found(rows, self._pairs_to_write(kept), told, spoiled)
+        return _Found(rows, self._pairs_to_write(kept), closed, spoiled)
 
     def _sweep(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], np.ndarray, bool]:
-        """Go on through the step by keys; with a residual predicate, only to find candidates. Returns the columns of rows
-        (left and right slot, start, end), told ends, and whether the step is done."""
+        """Continue the sweep by keys; with a residual predicate, only to find candidate pairs.
+
+        Returns the columns of rows (left slot, right slot, start, end), the ends of earlier rows (see `joins_loops`), and
+        whether the step is finished.
+        """
         from hayase.lifetimes import joins_loops
 
         if self._residual is not None or not self._shows_singles:
@@ -174,16 +178,16 @@ class JoinOperator:
             return columns, np.empty((0, 4), np.int64), done
         self._left.place(moves.new_left)
         self._right.place(moves.new_right)
-        lines, told, done = joins_loops.sweep_outer(
+        lines, closed, done = joins_loops.sweep_outer(
             *self._left.arrays(moves.new_left, moves.gone_left), *self._right.arrays(moves.new_right, moves.gone_right),
             moves.cursor, moves.clock, limit, self._keys.book, self._keys.reach, self._paired,
             _FEWEST_ROWS + min(self._expected, limit),
         )  # fmt: skip
         self._expected = len(lines) + len(lines) // 8
-        return joins_loops.to_columns(lines), told, done
+        return joins_loops.to_columns(lines), closed, done
 
     def _pairs(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], bool]:
-        """As `_sweep`, where there are only pairs."""
+        """Do `_sweep` where rows are pairs only; there are no ends of earlier rows."""
         from hayase.lifetimes import joins_loops
 
         columns = [np.empty(_FEWEST_ROWS + min(self._expected, limit), np.int64) for _ in range(4)]
@@ -198,28 +202,28 @@ class JoinOperator:
                 break
             share = (moves.cursor[0] + moves.cursor[1] + 1) / (len(moves.new_left) + len(moves.new_right) + 1)
             room = max(2 * len(columns[0]), min(int(1.2 * count / share), limit))
-            columns = [grown(each, room) for each in columns]
+            columns = [grown(column, room) for column in columns]
         self._expected = count + count // 8
-        return [each[:count] for each in columns], done
+        return [column[:count] for column in columns], done
 
     def _satisfying(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[Spoiled]]:
-        """The pairs of the step that satisfy the predicate, in the order of their starts, and those that it raises on."""
-        met: list[list[np.ndarray]] = [[np.empty(0, np.int64) for _ in range(4)]]
+        """Return the pairs of the step that satisfy the predicate, by start, and those for which it raises an error."""
+        satisfying: list[list[np.ndarray]] = [[np.empty(0, np.int64) for _ in range(4)]]
         spoiled: list[Spoiled] = []
         done = False
         while not done:
             candidates, _, done = self._sweep(moves, CANDIDATES)
             for first in range(0, len(candidates[0]), CANDIDATES):
-                some = [each[first : first + CANDIDATES] for each in candidates]
-                mapped = residual(self._pair_rows(some, self._read))
-                met.append([each[mapped.origin] for each in some])
+                columns = [column[first : first + CANDIDATES] for column in candidates]
+                mapped = residual(self._pair_rows(columns, self._read))
+                satisfying.append([column[mapped.origin] for column in columns])
                 if len(mapped.refused):
-                    refused = self._pair_rows([each[mapped.refused.rows] for each in some])
+                    refused = self._pair_rows([column[mapped.refused.rows] for column in columns])
                     spoiled.append(Spoiled(refused, mapped.refused.reasons))
-        return [np.concatenate(each) for each in zip(*met)], spoiled
+        return [np.concatenate(column) for column in zip(*satisfying)], spoiled
 
     def _pair_rows(self, columns: Sequence[np.ndarray], names: frozenset[str] | None = None) -> pa.RecordBatch:
-        """The values of pairs: all, or those of the named columns and, if that is none, of one that does not matter."""
+        """Return the values of pairs: all columns or the named ones; if there are none, a placeholder column."""
         named: dict[str, pa.Array] = {}
         for side, at in ((self._left, 0), (self._right, 1)):
             wanted = [name for name in side.store.schema.names if names is None or name in names]
@@ -231,8 +235,7 @@ class JoinOperator:
     # ------------------------------------------------------------------------------------------------ results
 
     def _numbered(self, columns: Sequence[np.ndarray], are_tied: bool) -> _Rows:
-        """Rows that the loops found, in the order of results, and numbered in it. Unless they `are_tied`, they are in
-        order already."""
+        """Put rows into the order of results and number them. Unless they `are_tied`, they are in that order already."""
         first, count = self._registers["next"], len(columns[0])
         self._registers["next"] = first + count
         left, right, start, end = columns
@@ -240,11 +243,11 @@ class JoinOperator:
         return replace(self._tied(rows) if are_tied else rows, number=np.arange(first, first + count))
 
     def _in_order(self, rows: _Rows) -> _Rows:
-        """Rows by start, then by the ids of their tuples, none before all."""
+        """Order rows by start, then by the ids of their tuples, missing ones first."""
         return self._tied(rows.chosen(np.argsort(rows.start, kind="stable")))
 
     def _tied(self, rows: _Rows) -> _Rows:
-        """The same of rows that are in the order of starts; they may have no numbers yet."""
+        """Order rows that are in the order of starts by the ids of their tuples; they may have no numbers yet."""
         from hayase.lifetimes import joins_loops
 
         if bool(np.all(rows.start[1:] > rows.start[:-1])):
@@ -253,24 +256,25 @@ class JoinOperator:
         return rows.chosen(order) if len(order) else rows
 
     def _delta(self, result: _Found) -> Delta:
+        """Return the delta of the result."""
         rows = result.rows
         if not self._shows_singles:
             columns = [*self._left.store.take(rows.left).columns, *self._right.store.take(rows.right).columns]
         else:
             columns = [*self._left.taken(rows.left), *(self._right.taken(rows.right) if self._paired else ())]
-        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Delta(made, rows.start, rows.end, rows.number, *_by_end(result.told))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return Delta(batch, rows.start, rows.end, rows.number, *_by_end(result.told))
 
-    # ------------------------------------------------------------------------------------------------ pairs that are kept
+    # ------------------------------------------------------------------------------------------------ kept pairs
 
     def _kept(self, rows: _Rows, moves: _Moves) -> list[Tuples]:
-        """Keep the pairs whose ends are open and so to be told; what is to be written of them."""
+        """Keep the pairs whose ends are open, to report them later; return their rows of the state."""
         from hayase.lifetimes import joins_loops
 
         if self._shows_singles:
             count = int(np.count_nonzero((rows.end == OPEN) & (rows.left >= 0) & (rows.right >= 0)))
         else:
-            count = int(moves.cursor[OPENS])  # or fewer, if a predicate took some out
+            count = int(moves.cursor[OPENS])  # or fewer, if a predicate has rejected some
         if not count:
             return []
         self._make_room(count)
@@ -282,7 +286,7 @@ class JoinOperator:
         return _pairs_written(written[:, :count], latest) if count else []
 
     def _keep(self, left: np.ndarray, right: np.ndarray, number: np.ndarray) -> None:
-        """Keep pairs that are alive; the end of a result whose tuple's end is open is to be told."""
+        """Keep restored pairs; if pairs are results, an open end is reported when it is known."""
         from hayase.lifetimes import joins_loops
 
         self._make_room(len(left))
@@ -295,7 +299,7 @@ class JoinOperator:
         self._pool = grown(self._pool, int(self._spare[1]) + count)
 
     def _pairs_told(self, moves: _Moves) -> np.ndarray:
-        """The ends of results of earlier steps, by the tuples that leave."""
+        """Return the ends of pairs of earlier steps whose tuples leave."""
         from hayase.lifetimes import joins_loops
 
         if len(self._told) < self._spare[2]:
@@ -313,10 +317,10 @@ class JoinOperator:
         latest = int(np.minimum(left.end[kept.left], right.end[kept.right]).max())
         return _pairs_written(np.stack((left.id[kept.left], right.id[kept.right], kept.number)), latest)
 
-    # ------------------------------------------------------------------------------------------------ tuples by themselves
+    # ------------------------------------------------------------------------------------------------ single tuples
 
     def _singles_to_write(self, result: _Found, clock: int) -> list[Tuples]:
-        """Rows of single tuples that stay open, and those that have ended before their tuples did."""
+        """Return the rows of the section "singles": rows that stay open, and rows that ended while their tuples live on."""
         tuples = []
         for side, at, slots in ((self._left, 0, result.rows.left), (self._right, RIGHT, result.rows.right)):
             if side.rule == NEVER:
@@ -345,7 +349,7 @@ class JoinOperator:
     # ------------------------------------------------------------------------------------------------ state
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples, pairs and rows of single tuples; the next step begins by sorting them out."""
+        """Load tuples, pairs and rows of single tuples; they are indexed at the beginning of the next step."""
         if section in self._sides:
             self._sides[section].store.restore(rows, version)
         elif section == self._registers.section:
@@ -360,7 +364,7 @@ class JoinOperator:
             self._restored[section].append(rows)
 
     def _settle(self, since: int) -> None:
-        """Make what was restored part of the indexes, and forget what ended while another worker went on."""
+        """Index what was restored, and remove what ended while another worker ran the stage."""
         from hayase.lifetimes import joins_loops
 
         settled = [(side, *side.store.settle(since)) for side in (self._left, self._right)]
@@ -405,7 +409,7 @@ class JoinOperator:
         self._restored[SINGLES] = []
 
     def _singles(self, rows: pa.RecordBatch) -> Iterator[tuple[_Side, np.ndarray, np.ndarray, np.ndarray]]:
-        """Of rows of the section, for each side: those whose tuples are alive, the slots of these, the marks."""
+        """Yield for each side the rows of the section "singles" whose tuples are alive, the slots of these, and the marks."""
         is_right = rows.column(0).to_numpy(zero_copy_only=False)
         ids, marks = values(rows.column(1), np.int64), values(rows.column(2), np.int64)
         for side, is_mine in ((self._left, ~is_right), (self._right, is_right)):
@@ -416,7 +420,7 @@ class JoinOperator:
                 yield side, mine[there], slots[there], marks[mine[there]]
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Tuples that are alive, pairs of such, and the latest of the rows that show such a tuple by itself."""
+        """Return the rows of live tuples, of pairs of these, and the latest row that shows one of these by itself."""
         if section in self._sides:
             return self._sides[section].store.live(rows, version)
         if section == self._registers.section:
@@ -430,24 +434,24 @@ class JoinOperator:
         return rows.filter(pa.array(alive))
 
     def size(self, section: str) -> int:
-        """How many of them there are."""
+        """Return the number of live tuples, pairs or single rows of a section."""
         if section in self._sides:
             return self._sides[section].store.size()
         if section == self._registers.section:
             return self._registers.size(section)
-        waiting = sum(each.num_rows for each in self._restored[section])
+        waiting = sum(batch.num_rows for batch in self._restored[section])
         return waiting + (int(self._spare[2]) if section == PAIRS else self._left.marked + self._right.marked)
 
 
 def _pairs_written(columns: np.ndarray, latest: int) -> list[Tuples]:
-    """Pairs as state: the ids of their tuples and their numbers, and until when the last of them lives."""
-    rows = pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=_PAIRS)
+    """Return pairs as rows of the state: the ids of their tuples and their numbers; `latest` is when the last one ends."""
+    rows = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=_PAIRS)
     return [Tuples(PAIRS, rows, None if latest == OPEN else latest + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """Tuples that come: their slots, starts, ends, ids and keys, in the order of starts."""
+    """Tuples that come to one side: their slots, starts, ends, ids and keys, by start."""
 
     slots: np.ndarray
     start: np.ndarray
@@ -460,13 +464,13 @@ class _New:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """As the loops take them."""
+        """The arrays in the order in which the loops take them."""
         return self.slots, self.start, self.end, self.id, self.key
 
 
 @dataclass(frozen=True, slots=True)
 class _Gone:
-    """Tuples that leave: their slots and ends, in the order of ends."""
+    """Tuples that leave one side: their slots and ends, by end."""
 
     slots: np.ndarray
     end: np.ndarray
@@ -476,14 +480,13 @@ class _Gone:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """As the loops take them."""
+        """The arrays in the order in which the loops take them."""
         return self.slots, self.end
 
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """The tuples that come (by start) and leave (by end) in a step, room for keys that they leave without tuples, and how
-    far the sweep has got."""
+    """The tuples that come and leave in a step, space for the keys that lose their last tuple, and the cursor of the sweep."""
 
     new_left: _New
     new_right: _New
@@ -495,13 +498,13 @@ class _Moves:
 
     @property
     def are_tied(self) -> bool:
-        """Whether a sweep for pairs has found some of one start in another order than that of ids."""
+        """Whether the sweep has found pairs of one start out of the order of ids."""
         return bool(self.cursor[ARE_TIED])
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Results: the slots of their tuples (-1: none), lifetimes and numbers."""
+    """Result rows: the slots of their tuples (-1: none), lifetimes and numbers."""
 
     left: np.ndarray
     right: np.ndarray
@@ -521,14 +524,14 @@ class _Rows:
         return _Rows(*(np.concatenate((getattr(self, name), getattr(others, name))) for name in names))
 
     def lines(self) -> np.ndarray:
-        """As the loops take them."""
+        """Return the rows as lines, as the loops take them."""
         return np.stack((self.left, self.right, self.start, self.end), axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a step gives: results, what is to be written of pairs that are kept, ends of earlier results (see the loops),
-    pairs that raised."""
+    """The result of a step: rows, the change of the section "pairs", ends of earlier rows (see `joins_loops`), and the pairs
+    for which the residual predicate raised an error."""
 
     rows: _Rows
     kept: list[Tuples]
@@ -537,7 +540,7 @@ class _Found:
 
 
 def _by_end(told: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and ends of earlier rows, in the order of ends and, where these are equal, of numbers."""
+    """Return the numbers and ends of earlier rows, in the order of (end, number)."""
     from hayase.lifetimes import joins_loops
 
     number, end = told[:, 0].copy(), told[:, 1].copy()
@@ -551,7 +554,7 @@ def _by_end(told: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Side:
-    """The tuples of one child: their store and, by slot, the lines that the loops work on."""
+    """The tuples of one child: their store and the arrays by slot that the loops work on."""
 
     def __init__(self, schema: pa.Schema, section: str, keys: Sequence[str], rule: int, counted: bool) -> None:
         self.store = TupleStore(schema, section)
@@ -563,13 +566,13 @@ class _Side:
         self._names: IdMap | None = None
 
     def whole_keys(self, rows: pa.RecordBatch) -> np.ndarray | None:
-        """Which rows have no NULL in their keys; None if all."""
+        """Return which rows have no NULL in their keys; None if all."""
         columns = [rows.column(name) for name in self.keys]
         parts = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
         return np.logical_and.reduce(parts) if parts else None
 
     def make_room(self, slots: np.ndarray) -> None:
-        """For the records of tuples that have come into the store."""
+        """Enlarge the arrays for tuples that were added to the store."""
         known, capacity = len(self.nodes), self.store.capacity
         self.nodes = grown(self.nodes, capacity)
         self.nodes["key"][known:] = NOBODY
@@ -578,13 +581,13 @@ class _Side:
             self.shown[slots] = (-1, -1, 0)
 
     def place(self, new: _New) -> None:
-        """Make these records."""
+        """Initialise the records of new tuples."""
         from hayase.lifetimes import joins_loops
 
         joins_loops.place(new.slots, new.end, new.id, new.key, self.nodes)
 
     def close(self, gone: _Gone) -> None:
-        """Tuples have got their ends, if they had none."""
+        """Set the ends of tuples that leave."""
         from hayase.lifetimes import joins_loops
 
         joins_loops.set_ends(gone.slots, gone.end, self.nodes)
@@ -594,13 +597,13 @@ class _Side:
         return self.nodes, self.store.start, self.shown, new.slots, gone.slots, self.rule
 
     def finish(self, new: np.ndarray, gone: np.ndarray, clock: int) -> None:
-        """End a step: some tuples have come, and some are gone."""
+        """Finish a step in which some tuples came and some left."""
         if self._names is not None:
             self.name(new[self.nodes["end"][new] >= clock])
         self.forget(gone)
 
     def forget(self, slots: np.ndarray) -> None:
-        """Give back slots of tuples that are gone and out of all chains; `_Keys.leave` is to follow."""
+        """Free the slots of tuples that have left all chains; `_Keys.leave` must follow."""
         if self._is_shown:
             self.marked -= int(np.count_nonzero(self.shown[slots, MARK] >= 0))
         if self._names is not None:
@@ -608,44 +611,46 @@ class _Side:
         self.store.release(slots)
 
     def name(self, slots: np.ndarray) -> None:
-        """From now on tuples are found by their ids, if anybody has asked for any."""
+        """Add tuples to the map of ids, if there is one."""
         if self._names is not None:
             self._names.enter(self.store.id[slots], slots)
 
     def find(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of tuples that are alive, -1 for others. Only what is restored or rewritten names tuples by their
-        ids, so the map is made when that first happens, and kept from then on."""
+        """Return the slots of live tuples by id; -1 for others.
+
+        Only restoring and rewriting state needs ids, so the map is built when it is first used, and kept from then on.
+        """
         if self._names is None:
             self._names = IdMap()
             self.name(np.flatnonzero(self.nodes["key"][: self.store.capacity] != NOBODY))
         return self._names.look_up(ids)
 
     def mark(self, slots: np.ndarray, marks: np.ndarray) -> None:
-        """Take up what was written of rows of single tuples, in any order and as often as it comes."""
+        """Load marks of single rows, in any order and with repetitions."""
         self.marked -= int(np.count_nonzero(self.shown[np.unique(slots), MARK] >= 0))
         np.maximum.at(self.shown[:, MARK], slots, marks)
         self.marked += len(np.unique(slots))
 
     def ids(self, slots: np.ndarray) -> np.ndarray:
-        """The ids of tuples, -1 where there is none."""
+        """Return the ids of tuples; -1 where there is none."""
         if not len(slots) or slots.min() >= 0:
             return self.store.id[slots]
         return np.where(slots < 0, -1, np.append(self.store.id, -1)[slots])
 
     def taken(self, slots: np.ndarray) -> Sequence[pa.Array]:
-        """The columns of tuples, NULL where there is none."""
+        """Return the columns of tuples; NULL where there is none."""
         there = slots >= 0
         if there.all():
             return self.store.take(slots).columns
         if not there.any():
-            return [pa.nulls(len(slots), each.type) for each in self.store.schema]
+            return [pa.nulls(len(slots), field.type) for field in self.store.schema]
         places = pa.array(np.cumsum(there) - 1, mask=~there)
         return self.store.take(slots[there]).take(places).columns
 
 
 class _Keys:
-    """The keys that have tuples on either side: an index, a line for each in the book, and how far its right tuples reach
-    for certain."""
+    """The keys that have tuples on either side: an index, the line of each in `book`, and in `reach` the latest known end of
+    its tuples on the right."""
 
     def __init__(self) -> None:
         self._index = KeyIndex()
@@ -653,7 +658,7 @@ class _Keys:
         self.reach = np.empty(0, np.int64)
 
     def of(self, side: _Side, rows: pa.RecordBatch, count: int, whole: np.ndarray | None) -> np.ndarray:
-        """The numbers of the rows' keys; those that are not whole have none."""
+        """Return the numbers of the rows' keys; NO_KEY for those with a NULL."""
         columns = [rows.column(name) for name in side.keys]
         if whole is not None:
             mask = pa.array(whole)
@@ -672,7 +677,7 @@ class _Keys:
         return all_keys
 
     def leave(self, left: _Side, gone_left: np.ndarray, right: _Side, gone_right: np.ndarray) -> None:
-        """Tuples are gone and out of all chains: forget the keys that have lost the last of theirs."""
+        """Drop the keys that have lost their last tuple, after tuples have left all chains."""
         from hayase.lifetimes import joins_loops
 
         keys = np.empty(len(gone_left) + len(gone_right), np.int64)
@@ -680,7 +685,7 @@ class _Keys:
         self.clear(keys, joins_loops.vacate(gone_right, right.nodes, self.book, keys, count))
 
     def clear(self, keys: np.ndarray, count: int) -> None:
-        """Of the first of these keys, which have lost their last tuples, forget those to which no others have come."""
+        """Drop the first `count` keys, which have lost their last tuple, unless another tuple has come since."""
         from hayase.lifetimes import joins_loops
 
         if count:

@@ -1,4 +1,7 @@
-"""A query's kernel: the operators of a plan, one after the other, and the result as rows that carry their lifetimes."""
+"""The kernel of a query: runs the operators of a plan for one bucket and emits result rows with their lifetimes.
+
+`operator` maps a plan node to its operator; `QueryKernel` implements `hayase.core.stages.Kernel`.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ __all__ = ["KernelConfig", "QueryKernel", "compile_ahead", "endless", "in_order"
 class KernelConfig:
     """A plan and the columns of its output stream.
 
-    `scale` is how many microseconds one unit of the output's times has. `earliest` are inputs that only tell when the
-    first record came: a global aggregate has its row from then on.
+    `scale` is the number of microseconds in one unit of the output's times. `earliest` are inputs that are read only for
+    the time of the first record: an aggregate without keys has its row from then on.
     """
 
     plan: Node
@@ -61,7 +64,7 @@ class KernelConfig:
 
 
 def compile_ahead() -> None:
-    """Make sure that the loops of all operators and of the keys are compiled."""
+    """Compile the loops of all operators and of the keys, unless they are in the cache."""
     import importlib
     import pkgutil
 
@@ -70,13 +73,16 @@ def compile_ahead() -> None:
 
     keys.compile_ahead()
     for package in (lifetimes, windows):
-        for each in pkgutil.iter_modules(package.__path__):
-            if each.name.endswith("_loops"):
-                importlib.import_module(f"{package.__name__}.{each.name}")  # importing compiles; see the modules
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name.endswith("_loops"):
+                importlib.import_module(f"{package.__name__}.{module.name}")  # importing compiles; see the modules
 
 
 class QueryKernel:
-    """The kernel of one bucket (`hayase.core.stages.Kernel`): a section of its state is an operator's number and section."""
+    """The kernel of a query for one bucket (`hayase.core.stages.Kernel`).
+
+    A section of its state is named `<operator number>.<section of the operator>`.
+    """
 
     def __init__(
         self, config: KernelConfig, bucket: int = 0, buckets: int = 1, shared: SharedState | None = None
@@ -88,12 +94,12 @@ class QueryKernel:
         self._children = [tuple(numbers[id(child)] for child in children(node)) for node in self._nodes]
         self._emission = _Emission(config, bucket, buckets)
         self._began = Registers(("began",), (BEGINNING,))
-        self._earliest = config.earliest if bucket == 0 else ()  # where everything without a key goes
+        self._earliest = config.earliest if bucket == 0 else ()  # rows without a key all go to bucket 0
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """The rows that appear and end at the instants of this step."""
+        """Process a step and return the result rows that appear and end in it, with refusals and the change of state."""
         span = Span(since, clock, version, self._beginning(inputs))
-        state = [_numbered(_BEGAN, each) for each in self._began.changes(version)]
+        state = [_numbered(_BEGAN, tuples) for tuples in self._began.changes(version)]
         spoiled: list[Spoiled] = []
         refused: dict[int, list[Spoiled]] = {}
         deltas: list[Delta] = []
@@ -103,7 +109,7 @@ class QueryKernel:
             else:
                 step = operator.advance([deltas[child] for child in self._children[number]], span)
             deltas.append(step.delta)
-            state += [_numbered(str(number), each) for each in step.state]
+            state += [_numbered(str(number), tuples) for tuples in step.state]
             for lost in step.spoiled:
                 leaf = _records_of(node) if lost.ids is not None else None
                 if leaf is None:
@@ -113,27 +119,27 @@ class QueryKernel:
                 refused.setdefault(leaf.input, []).append(now)
                 spoiled += earlier
         rows, kept = self._emission.rows(deltas[-1], span)
-        state += [_numbered(_RESULT, each) for each in kept]
+        state += [_numbered(_RESULT, tuples) for tuples in kept]
         refusals = [_refusals(batch, refused.get(number, ())) for number, batch in enumerate(inputs)]
         return Outcome(rows, refusals if refused else (), state, spoiled)
 
     def _told_apart(
         self, leaf: Windowed | Changes, lost: Spoiled, batch: pa.RecordBatch
     ) -> tuple[Spoiled, list[Spoiled]]:
-        """Spoiled tuples as the records they are: those of this step, named by their offsets, and those that came earlier."""
+        """Map spoiled tuples to records: those of this step, identified by their offsets, and those of earlier steps."""
         window = self._operators[next(number for number, node in enumerate(self._nodes) if node is leaf)]
         assert lost.ids is not None
         offsets = window.offsets_of(lost.ids) if isinstance(window, RowWindow) else lost.ids
         here = np.isin(offsets, values(batch.column(OFFSET), np.int64))
         known = ~here & (offsets >= 0)
-        found: list[Spoiled] = []
+        earlier: list[Spoiled] = []
         for which, input in ((known, leaf.input), (~here & ~known, None)):
             if which.any():
-                found.append(replace(_some(lost, which, offsets), input=input))
-        return _some(lost, here, offsets), found
+                earlier.append(replace(_some(lost, which, offsets), input=input))
+        return _some(lost, here, offsets), earlier
 
     def _beginning(self, inputs: Sequence[pa.RecordBatch]) -> int:
-        """When the first record came, as far as is known; the first step that has one knows it for ever."""
+        """Return the time of the first record, or BEGINNING if there was none yet. It is kept once a step has seen it."""
         if self._began["began"] == BEGINNING:
             firsts = [inputs[number].column(TIME)[0].as_py() for number in self._earliest if inputs[number].num_rows]
             if firsts:
@@ -141,17 +147,17 @@ class QueryKernel:
         return self._began["began"]
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Hand tuples to the operator they belong to."""
+        """Pass state to the operator that owns the section."""
         owner, inner = section.split(".", 1)
         self._owner(owner).restore(inner, rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Ask the operator."""
+        """Ask the operator that owns the section for its live rows."""
         owner, inner = section.split(".", 1)
         return self._owner(owner).live(inner, rows, version)
 
     def size(self, section: str) -> int:
-        """Ask the operator."""
+        """Ask the operator that owns the section for its number of live tuples."""
         owner, inner = section.split(".", 1)
         return self._owner(owner).size(inner)
 
@@ -169,25 +175,25 @@ def _numbered(owner: str, tuples: Tuples) -> Tuples:
 
 
 def in_order(plan: Node) -> list[Node]:
-    """The nodes of a plan, each once, children before parents."""
-    found: dict[int, Node] = {}
+    """Return the nodes of a plan, each once, children before parents."""
+    nodes: dict[int, Node] = {}
 
     def visit(node: Node) -> None:
-        if id(node) not in found:
+        if id(node) not in nodes:
             for child in children(node):
                 visit(child)
-            found[id(node)] = node
+            nodes[id(node)] = node
 
     visit(plan)
-    return list(found.values())
+    return list(nodes.values())
 
 
 def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOperator:
-    """The operator of a node, without any state yet; its windows may be `shared` with those of other kernels."""
+    """Return a new operator for a node, without state; its windows may be `shared` with those of other kernels."""
     match node:
         case Shared():
             from hayase.lifetimes.shared_windows import (
-                SharedOperator,  # brings its own loops, which other plans do without
+                SharedOperator,  # imports loops that other plans do not need
             )
 
             return SharedOperator(node, shared)
@@ -210,7 +216,7 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
 
 
 def endless(node: Node) -> bool:
-    """Whether no tuple of a relation ever ends."""
+    """Return whether no tuple of a relation ever ends."""
     match node:
         case Windowed():
             return isinstance(node.window, Unbounded)
@@ -225,7 +231,7 @@ def endless(node: Node) -> bool:
 
 
 def _records_of(node: Node) -> Windowed | Changes | None:
-    """The leaf whose records a node's child's tuples are, one each."""
+    """Return the leaf whose records correspond one to one to the tuples of a node's child, or None."""
     if isinstance(node, Changes):
         return node
     below = children(node)
@@ -235,14 +241,14 @@ def _records_of(node: Node) -> Windowed | Changes | None:
 
 
 def _some(lost: Spoiled, which: np.ndarray, ids: np.ndarray) -> Spoiled:
-    """Some of the spoiled tuples, by other names."""
+    """Select some of the spoiled tuples and give them other ids."""
     places = np.flatnonzero(which)
     return Spoiled(lost.rows.take(pa.array(places)), [lost.reasons[at] for at in places.tolist()], ids[places])
 
 
 def _refusals(batch: pa.RecordBatch, lost: Sequence[Spoiled]) -> Refusals:
-    """Spoiled tuples as the records they are, in the order of the batch."""
-    reasons = {offset: reason for each in lost for offset, reason in zip(each.ids, each.reasons)}  # type: ignore[arg-type]
+    """Return spoiled tuples as refusals of records, in the order of the batch."""
+    reasons = {offset: reason for spoiled in lost for offset, reason in zip(spoiled.ids, spoiled.reasons)}  # type: ignore[arg-type]
     if not reasons:
         return Refusals()
     offsets = batch.column(OFFSET).to_numpy()
@@ -254,8 +260,11 @@ def _refusals(batch: pa.RecordBatch, lost: Sequence[Spoiled]) -> Refusals:
 
 
 class _Emission:
-    """The result of a plan as rows of the output stream: a row when a tuple appears, and a second one if its end was not
-    known then. The values of open tuples are kept for that."""
+    """Turns the result of a plan into rows of the output stream.
+
+    It emits one row when a tuple appears, and a second one when the tuple ends if the end was not known at first. The
+    values of open tuples are kept for the second row.
+    """
 
     def __init__(self, config: KernelConfig, bucket: int, buckets: int) -> None:
         self._config, self._bucket, self._buckets = config, bucket, buckets
@@ -264,7 +273,7 @@ class _Emission:
         self._open = TupleStore(config.plan.schema, "open") if ends else None
 
     def rows(self, delta: Delta, span: Span) -> tuple[pa.RecordBatch, Sequence[Tuples]]:
-        """The output of a step, in time order, and the change of what is open."""
+        """Return the output rows of a step, in time order, and the change of the open tuples."""
         if self._is_stream:
             return stream_rows(self._config, delta), ()
         ids = delta.id * self._buckets
@@ -279,8 +288,8 @@ class _Emission:
         self._open.release(self._open.expire(span.clock))
         still = np.flatnonzero(delta.end == OPEN)
         if len(still):
-            some = delta.rows if len(still) == len(delta) else delta.rows.take(pa.array(still))
-            self._open.add(some, delta.start[still], delta.end[still], delta.id[still])
+            opened = delta.rows if len(still) == len(delta) else delta.rows.take(pa.array(still))
+            self._open.add(opened, delta.start[still], delta.end[still], delta.id[still])
         kept = self._open.changes()
         if not len(closed):
             return lifetime_rows(self._config, delta.rows, ids, delta.start, delta.end, delta.start), kept
@@ -306,7 +315,7 @@ class _Emission:
 def lifetime_rows(
     config: KernelConfig, rows: pa.RecordBatch, ids: np.ndarray, start: np.ndarray, end: np.ndarray, changed: np.ndarray
 ) -> pa.RecordBatch:
-    """Rows of an output stream of lifetimes (`core.declarations.LIFETIME_COLUMNS`)."""
+    """Return rows of an output stream with lifetimes (`core.declarations.LIFETIME_COLUMNS`)."""
     kind = config.output.field("valid_from").type
     valid_from = _times(start, config.scale, kind)
     valid_to = _times(end, config.scale, kind, mask=end == OPEN)
@@ -316,7 +325,7 @@ def lifetime_rows(
 
 
 def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
-    """Rows of an output stream of records: the values and when they came."""
+    """Return rows of an output stream of records: the values and their time."""
     kind = config.output.field("changed_at").type
     return pa.RecordBatch.from_arrays(
         [*delta.rows.columns, _times(delta.start, config.scale, kind)], schema=config.output
@@ -324,6 +333,6 @@ def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
 
 
 def _times(instants: np.ndarray, scale: int, kind: pa.DataType, mask: np.ndarray | None = None) -> pa.Array:
-    """Instants in the unit of the output; it is as fine as all the instants are."""
+    """Convert instants to the unit of the output, which is fine enough for all of them."""
     units = instants if scale == 1 else instants // scale
     return pa.array(units, mask=mask if mask is not None and mask.any() else None).cast(kind)

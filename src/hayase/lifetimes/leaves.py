@@ -1,12 +1,13 @@
-"""Leaves of a plan: an input of the stage becomes an interval relation.
+"""Leaves of a plan: operators that turn an input of the stage into an interval relation through a window.
 
-A leaf picks its input among those of the stage; the records of a step come in (time, offset) order. A tuple's end is
-given with it where it is known, and the leaf keeps as little as it can:
+A leaf reads one of the stage's inputs; the records of a step come in (time, offset) order. A tuple is emitted with its end
+if that is known. A leaf keeps as little state as possible:
 
-- a time window keeps nothing, or what a slide lets appear only later;
-- a row window keeps a counter: a tuple's number is its id, and the numbers that end are a range (paper 1's expiry holder
-  in no space at all); with a slide also the tuples that have not appeared yet;
-- the others are in `partitions` and `declared`.
+- a time window keeps nothing, or with a slide the tuples that have not appeared yet;
+- a row window keeps a counter: the id of a tuple is its number, and the tuples that end in a step are a range of numbers,
+  so that paper 1's expiry holder takes no space; with a slide also the tuples that have not appeared yet.
+
+Partitioned row windows are in `partitions`, relations read as changes or lifetimes in `relation_leaves`.
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ _NONE = np.empty(0, np.int64)
 
 
 class LeafOperator(Protocol):
-    """Like an `Operator`, but it reads the inputs of the stage."""
+    """Like `relations.Operator`, but reads the inputs of the stage."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its rows."""
+        """The columns of the rows."""
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """Go on by a step; one batch per input of the stage, in (time, offset) order, `since <= time < clock`."""
+        """Process a step, given one batch per input of the stage, in (time, offset) order with `since <= time < clock`."""
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples written at `version` or, after a merge, up to it. Repeating is harmless."""
+        """Load tuples written at `version` or, if files were merged, up to it. Loading them twice is harmless."""
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples written up to `version`, oldest first, those that still matter, as they are now."""
+        """Return those of the rows, written up to `version`, that are still needed. Called with the oldest rows first."""
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """Return the number of live tuples of a section."""
 
 
 def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
-    """The operator of a leaf."""
+    """Return the operator of a leaf."""
     from hayase.lifetimes.partitions import PartitionWindow
     from hayase.lifetimes.relation_leaves import DeclaredChanges, DeclaredLifetimes
 
@@ -72,21 +73,21 @@ def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
 
 
 class UnboundedWindow(Stateless):
-    """Every tuple from its time on, for ever."""
+    """A window in which every tuple is alive from its time on, for ever."""
 
     def __init__(self, node: Windowed) -> None:
         self.schema = node.schema
         self._input = node.input
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """The tuples of the step, which nobody will close."""
+        """Return the tuples of the step; their ends stay open."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
         return Step(Delta(batch.select(self.schema.names), time, np.full(len(time), OPEN), offset))
 
 
 class RangeWindow(Stateless):
-    """Every tuple from its time until the window's length later, in whole grains."""
+    """A time window: a tuple is alive for the window's length; its end is rounded up to the grain."""
 
     def __init__(self, node: Windowed, window: Range) -> None:
         self.schema = node.schema
@@ -94,7 +95,7 @@ class RangeWindow(Stateless):
         self._length, self._grain = max(window.length, window.grain), window.grain
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """The tuples of the step; all ends are known."""
+        """Return the tuples of the step; all ends are known."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
         end = up(np.add(time, self._length, out=scratch(len(time))), self._grain)
@@ -102,9 +103,10 @@ class RangeWindow(Stateless):
 
 
 class SlidingRange:
-    """A time window that moves in jumps: both times of a tuple go up to multiples of the slide, then to whole grains.
+    """A time window with a slide: both times of a tuple are rounded up to the slide, then to the grain.
 
-    A tuple whose start is still to come waits, as a tuple of the section that ends when it appears.
+    A tuple whose start lies beyond the clock is kept in the section "waiting", where its end is the start at which it
+    appears.
     """
 
     def __init__(self, node: Windowed, window: Range, slide: int) -> None:
@@ -113,7 +115,7 @@ class SlidingRange:
         self._waiting = TupleStore(node.schema, "waiting")
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """What was waiting and what came, as far as it appears within the step."""
+        """Return the waiting and new tuples that appear within the step."""
         batch, waiting = batches[self._input], self._waiting
         waiting.release(waiting.settle(span.since)[1])
         time, id = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
@@ -135,27 +137,28 @@ class SlidingRange:
         return Step(delta, waiting.changes())
 
     def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the starts and ends of tuples."""
         end = up(up(time + self._window.length, self._slide), self._window.grain)
         return up(up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples that wait."""
+        """Load waiting tuples."""
         self._waiting.restore(rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Those that still wait."""
+        """Return the rows of tuples that are still waiting."""
         return self._waiting.live(rows, version)
 
     def size(self, section: str) -> int:
-        """How many wait."""
+        """Return the number of waiting tuples."""
         return self._waiting.size()
 
 
 class RowWindow:
-    """A tuple is alive until so many later tuples of the stream have come; its id is its number in the stream.
+    """A row window: a tuple is alive until `count` later tuples of the stream have come; its id is its number in the stream.
 
-    The window moves at every tuple whose number, counted from one, is a multiple of the slide: there tuple n appears, at
-    the first such tuple that is not before it, and there it ends, at the first one not before tuple n + count.
+    The window moves at every tuple whose number, counted from 1, is a multiple of the slide. Tuple n appears at the first
+    such tuple that is not before it, and ends at the first one that is not before tuple n + count.
     """
 
     def __init__(self, node: Windowed, window: Rows) -> None:
@@ -166,13 +169,13 @@ class RowWindow:
         self._first, self._offsets = 0, _NONE
 
     def offsets_of(self, ids: np.ndarray) -> np.ndarray:
-        """The offsets of tuples that the last step has numbered; -1 for others."""
+        """Return the offsets of tuples that were numbered in the last step; -1 for others."""
         places = ids - self._first
         known = (places >= 0) & (places < len(self._offsets))
         return np.where(known, self._offsets[np.where(known, places, 0)] if len(self._offsets) else -1, -1)
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """Number the tuples of the step; those of earlier steps are closed by number, whether they are here or not."""
+        """Number the tuples of the step, and close those of earlier steps by number, even if they are in another bucket."""
         batch, ticks = batches[self._input], values(batches[self._window.ticks].column(TIME), np.int64)
         waiting, first = self._waiting, self._counter["next"]
         self._first, self._offsets = first, values(batches[self._window.ticks].column(OFFSET), np.int64)
@@ -200,8 +203,8 @@ class RowWindow:
         return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
 
     def _whole(self, rows: pa.RecordBatch, ticks: np.ndarray, first: int, stop: int) -> Delta:
-        """All tuples of the stream, in a window that moves with each: times that tuples end at are those of the others,
-        so many places on."""
+        """Return the delta if this bucket has all tuples and the slide is 1: a tuple ends at the time of the tuple `count`
+        places later."""
         count = self._window.count
         closed = self._closed(first, stop)
         end = scratch(len(ticks))
@@ -213,10 +216,15 @@ class RowWindow:
     def _appearing(
         self, rows: pa.RecordBatch, time: np.ndarray, id: np.ndarray, first: int, ticks: np.ndarray, clock: int
     ) -> tuple[pa.RecordBatch, np.ndarray]:
-        """What appears in this step: all that waited, if the window moves at all, and what came before it moved last."""
+        """Return the rows and numbers of the tuples that appear in this step, and keep the others waiting.
+
+        If the window moves, all waiting tuples appear, and those new ones that came before its last move.
+        """
         waiting, moved = self._waiting, (first + len(ticks)) // self._window.slide * self._window.slide
         if moved > first:
-            waited = np.arange(first // self._window.slide * self._window.slide, first)  # since it last moved
+            waited = np.arange(
+                first // self._window.slide * self._window.slide, first
+            )  # the numbers since the last move
             slots = waiting.close(waited, ticks[self._entering(waited) - first])
             earlier, numbers = waiting.take(slots), waiting.id[slots]
             waiting.release(waiting.expire(clock))
@@ -231,15 +239,15 @@ class RowWindow:
         return chosen(rows, now), id[now]
 
     def _entering(self, id: np.ndarray) -> np.ndarray:
-        """The number of the tuple with which a tuple appears."""
+        """Return the number of the tuple at which a tuple appears."""
         return id // self._window.slide * self._window.slide + (self._window.slide - 1)
 
     def _leaving(self, id: np.ndarray) -> np.ndarray:
-        """The number of the tuple with which a tuple ends."""
+        """Return the number of the tuple at which a tuple ends."""
         return self._entering(id + self._window.count)
 
     def _closed(self, first: int, stop: int) -> np.ndarray:
-        """The numbers of tuples that appeared in earlier steps and end in this one."""
+        """Return the numbers of tuples that appeared in earlier steps and end in this one."""
         slide, count = self._window.slide, self._window.count
         low = max(0, first // slide * slide - count)
         high = min(first // slide * slide, stop // slide * slide - count)
@@ -247,7 +255,7 @@ class RowWindow:
 
     @staticmethod
     def _ranks(batch: pa.RecordBatch, ticks: pa.RecordBatch) -> np.ndarray:
-        """Where the records stand among all of the stream."""
+        """Return the positions of the records among all records of the stream in this step."""
         from hayase.lifetimes import leaves_loops
 
         ranks = np.empty(batch.num_rows, np.int64)
@@ -255,20 +263,20 @@ class RowWindow:
         return ranks
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up the counter or tuples that wait."""
+        """Load the counter or waiting tuples."""
         if section == self._counter.section:
             self._counter.restore(section, rows, version)
         else:
             self._waiting.restore(rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """The counter, or those that still wait."""
+        """Return the counter, or the rows of tuples that are still waiting."""
         if section == self._counter.section:
             return self._counter.live(section, rows, version)
         return self._waiting.live(rows, version)
 
     def size(self, section: str) -> int:
-        """One counter, or how many wait."""
+        """Return 1 for the counter, or the number of waiting tuples."""
         return self._counter.size(section) if section == self._counter.section else self._waiting.size()
 
 
@@ -281,7 +289,7 @@ def _numbers(first: int, stop: int) -> np.ndarray:
 
 
 def _without_ghosts(delta: Delta) -> Delta:
-    """The tuples that are alive at any instant."""
+    """Drop tuples with an empty lifetime."""
     alive = delta.start < delta.end
     if alive.all():
         return delta
@@ -291,12 +299,12 @@ def _without_ghosts(delta: Delta) -> Delta:
 
 
 def chosen(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
-    """Rows at distinct positions, without a copy if they are all there in order."""
+    """Return the rows at distinct positions; without a copy if these are all rows in order."""
     if len(positions) == rows.num_rows and bool(np.all(positions[1:] > positions[:-1])):
         return rows
     return rows.take(pa.array(positions))
 
 
 def up(times: np.ndarray, multiple: int) -> np.ndarray:
-    """Times, up to multiples."""
+    """Round times up to multiples of a number."""
     return times if multiple == 1 else -(-times // multiple) * multiple

@@ -1,10 +1,12 @@
-"""Set operations: how often each row is there, by one sweep over the starts and ends of equal rows.
+"""The operator for set operations (distinct, except, intersect, coalesce): counts the copies of equal rows over time.
 
-- Cost: constant per start and end, plus finding the row's number. Memory follows what is alive.
-- At one instant all ends and starts count before the result is compared: what is there before and after is not split.
-- Of equal copies the newest goes first. The end of a copy is open when it appears, for a later row may prolong it.
+- Cost: constant per start and end, plus a lookup of the row's number. Memory is proportional to the live tuples.
+- All ends and starts of an instant are counted before the result is compared, so a row that exists before and after it is
+  not split.
+- Of equal copies the newest ends first. The end of a copy is open when it appears, because a later row may prolong it.
 
-In memory a row is kept once, as a numbered value, and a tuple has the number. On disk every tuple has its row.
+In memory each distinct row is kept once, as a numbered value, and tuples hold the number. In the state every tuple has its
+row.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ __all__ = ["Alive", "MultisetOperator", "Swept"]
 
 DISTINCT, COALESCE, EXCEPT, EXCEPT_ALL, INTERSECT, INTERSECT_ALL = range(6)
 LEFT, RIGHT, OPENED, HEAD = range(4)
-"""The words of a value: alive on the left and on the right, copies open in the result, the newest of these."""
+"""The words of a value: live tuples on the left and on the right, open copies in the result, the newest of these."""
 NONE = -1
 
 _RULES: dict[Rule, int] = {
@@ -43,13 +45,13 @@ _RULES: dict[Rule, int] = {
 }
 _COPIES, _NEXT = "copies", "next"
 _MANY, _SPARE = 8, 65_536
-"""How many numbers there may be, for each value and besides, before values are numbered anew."""
+"""Values are renumbered when there are more numbers than this, per value and in addition."""
 _NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Copies that are alive: the numbers of their values, since when, and their ids."""
+    """Live copies: the numbers of their values, their starts and their ids."""
 
     values: np.ndarray
     start: np.ndarray
@@ -58,7 +60,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a step did to the copies, and the numbers of the values that appeared, which hold until the next step."""
+    """The effect of a step on the copies, and the numbers of the values that appeared, which are valid until the next step."""
 
     delta: Delta
     opened: np.ndarray
@@ -66,15 +68,15 @@ class Swept:
 
 
 class MultisetOperator:
-    """A `plans.Multiset` (`relations.Operator`). Rows are equal if all their columns are, NULL being equal to NULL."""
+    """The operator of `plans.Multiset` (`relations.Operator`). Rows are equal if all columns are; NULL equals NULL."""
 
     def __init__(self, node: Multiset) -> None:
         for field in node.schema:
             _check_comparable(field)
         self.schema = node.schema
         self._rule = _RULES[node.rule]
-        self._as_given = not any(pa.types.is_floating(each) for each in node.schema.types)
-        """Whether equal rows are the same bytes: any of them may stand for the value."""
+        self._as_given = not any(pa.types.is_floating(kind) for kind in node.schema.types)
+        """Whether equal rows have equal bytes, so that any of them can represent the value."""
         self._values = _Values(node.schema)
         self._sides = [_Numbered(self._values, side) for side, _ in zip(("left", "right"), node.children)]
         self._copies = _Numbered(self._values, _COPIES)
@@ -82,12 +84,12 @@ class MultisetOperator:
         self._registers = Registers((_NEXT,), (0,))
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """The copies that appear and go."""
+        """Process a step and return the copies that appear and end."""
         swept = self.sweep(inputs, span)
         return Step(swept.delta, swept.state)
 
     def settle(self, since: int) -> None:
-        """Begin a step: take up what was restored, let go of what ended meanwhile, and of values that nobody has."""
+        """Begin a step: index what was restored, remove what ended meanwhile, and drop values without tuples."""
         from hayase.lifetimes import multisets_loops
 
         for number, side in enumerate(self._sides):
@@ -109,18 +111,20 @@ class MultisetOperator:
             multisets_loops.push(self._values.words, self._below, self._copies.values[added], added)
         known = self._values.tidy()
         if known is not None:
-            for each in (*self._sides, self._copies):
-                each.renumber(known)
+            for store in (*self._sides, self._copies):
+                store.renumber(known)
 
     def sweep(self, inputs: Sequence[Delta], span: Span) -> Swept:
-        """Go on by a step."""
+        """Process a step."""
         from hayase.lifetimes import multisets_loops
 
         self.settle(span.since)
-        started = [self._values.numbers(each.rows) for each in inputs]
-        passed = [side.advance(each, numbers, span.clock) for side, each, numbers in zip(self._sides, inputs, started)]
-        starts = [(each.start, numbers) for each, numbers in zip(inputs, started)]
-        ends = [(each.ends, side.values[each.ended]) for side, each in zip(self._sides, passed)]
+        started = [self._values.numbers(given.rows) for given in inputs]
+        passed = [
+            side.advance(given, numbers, span.clock) for side, given, numbers in zip(self._sides, inputs, started)
+        ]
+        starts = [(given.start, numbers) for given, numbers in zip(inputs, started)]
+        ends = [(passage.ends, side.values[passage.ended]) for side, passage in zip(self._sides, passed)]
         if len(inputs) == 1:
             starts.append((_NOTHING, _NOTHING))
             ends.append((_NOTHING, _NOTHING))
@@ -130,8 +134,8 @@ class MultisetOperator:
             self._rule, self._values.words, self._below, *starts[0], *starts[1], *ends[0], *ends[1],
             touched, causes, opened, start, end, below, cause, closed, closed_end,
         )  # fmt: skip
-        for side, each, (_, gone) in zip(self._sides, passed, ends):
-            side.release(each.ended)
+        for side, passage, (_, gone) in zip(self._sides, passed, ends):
+            side.release(passage.ended)
             self._values.doubt(gone)
         first = self._registers[_NEXT]
         self._registers[_NEXT] = first + opening
@@ -139,48 +143,48 @@ class MultisetOperator:
         rows, ids = self._rows(inputs[0].rows, cause[:opening], opened), np.arange(first, first + opening)
         delta = Delta(rows, start[:opening], end[:opening], ids, self._copies.store.id[closed], closed_end[:closing])
         self._keep(delta, opened, below[:opening], span.clock)
-        state = [tuples for each in (*self._sides, self._copies) for tuples in each.changes()]
+        state = [tuples for store in (*self._sides, self._copies) for tuples in store.changes()]
         return Swept(delta, opened, [*state, *self._registers.changes(span.version)])
 
     def alive(self) -> Alive:
-        """The copies that are open, in the order in which they appeared; after `settle`."""
+        """Return the open copies, in the order in which they appeared. Call it after `settle`."""
         slots = self._copies.slots()
         return self._copies.alive(slots[np.argsort(self._copies.store.id[slots])])
 
     def rows(self, numbers: np.ndarray) -> pa.RecordBatch:
-        """The rows of values."""
+        """Return the rows of numbered values."""
         return self._values.take(numbers)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples; they count from the next step on."""
+        """Load tuples; they are used from the next step on."""
         if section == self._registers.section:
             self._registers.restore(section, rows, version)
         else:
             self._section(section).restore(rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples, those that are alive."""
+        """Return the rows of live tuples."""
         if section == self._registers.section:
             return self._registers.live(section, rows, version)
         return self._section(section).live(rows, version)
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """Return the number of live tuples of a section."""
         if section == self._registers.section:
             return self._registers.size(section)
         return self._section(section).store.size()
 
     def _section(self, section: str) -> _Numbered:
-        return next(each for each in (*self._sides, self._copies) if each.store.section == section)
+        return next(store for store in (*self._sides, self._copies) if store.store.section == section)
 
     def _rows(self, left: pa.RecordBatch, causes: np.ndarray, opened: np.ndarray) -> pa.RecordBatch:
-        """The rows of values that appeared, each because of a row of the left, or of something else (-1)."""
+        """Return the rows of values that appeared; `causes` are the rows of the left input that caused them (-1: none)."""
         if self._as_given and len(causes) and causes.min() >= 0 and left.schema.types == self.schema.types:
             return chosen(left, causes).rename_columns(self.schema.names)
         return self._values.take(opened)
 
     def _keep(self, delta: Delta, opened: np.ndarray, below: np.ndarray, clock: int) -> None:
-        """Let go of the copies that a step closed, and keep those that it left open."""
+        """Remove the copies that a step closed, and keep those that it left open."""
         from hayase.lifetimes import multisets_loops
 
         earlier = len(self._below)
@@ -193,12 +197,12 @@ class MultisetOperator:
             multisets_loops.keep(self._values.words, self._below, opened, below, slots, earlier)
 
     def _make_room(self) -> None:
-        """As many links as there are slots for copies."""
+        """Have a link for every slot of a copy."""
         self._below = _grown(self._below, self._copies.store.capacity)
 
 
 class _Numbered:
-    """Live tuples, each with the number of its value in place of its row. In the log they have the row."""
+    """Live tuples, each with the number of its value instead of its row. In the log they have the row."""
 
     def __init__(self, known: _Values, section: str) -> None:
         self.store = TupleStore(_NUMBER, section, with_values=False)
@@ -207,53 +211,53 @@ class _Numbered:
         self._written = [*known.schema.names, START, END, ID]
 
     def advance(self, delta: Delta, numbers: np.ndarray, clock: int) -> Passage:
-        """Take up a step's tuples, and let go of those that end in it; these are to be released."""
+        """Add the tuples of a step and expire those that end in it, which the caller releases."""
         passed = self.store.advance(_numbered(numbers), delta, clock)
         self._place(passed.slots, numbers)
         return passed
 
     def add(self, numbers: np.ndarray, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
-        """Take up tuples; their slots."""
+        """Add tuples and return their slots."""
         slots = self.store.add(_numbered(numbers), start, end, id)
         self._place(slots, numbers)
         return slots
 
     def close(self, delta: Delta, clock: int) -> None:
-        """Let go of the tuples that a step closed."""
+        """Remove the tuples that a step closed."""
         self.store.close(delta.closed, delta.closed_end)
         self.release(self.store.expire(clock))
 
     def release(self, slots: np.ndarray) -> None:
-        """Let go of tuples."""
+        """Free the slots of tuples."""
         self.values[slots] = NONE
         self.store.release(slots)
 
     def slots(self) -> np.ndarray:
-        """The slots of all tuples."""
+        """Return the slots of all tuples."""
         return np.flatnonzero(self.values != NONE)
 
     def alive(self, slots: np.ndarray) -> Alive:
-        """The tuples of some slots."""
+        """Return the tuples of some slots."""
         return Alive(self.values[slots], self.store.start[slots], self.store.id[slots])
 
     def renumber(self, numbers: np.ndarray) -> None:
-        """Values have other numbers now."""
+        """Adopt new numbers of values."""
         slots = self.slots()
         self.values[slots] = numbers[self.values[slots]]
 
     def settle(self, since: int) -> tuple[np.ndarray, np.ndarray]:
-        """As the store does; the removed tuples have their values until they are released."""
+        """Do `TupleStore.settle`; removed tuples keep their values until they are released."""
         added, removed = self.store.settle(since)
         if len(added):
             self._place(added, values(self.store.take(added).column(0), np.int64))
         return added, removed
 
     def changes(self) -> list[Tuples]:
-        """What the step has changed, with rows in place of numbers; a tombstone has none."""
-        return [Tuples(each.section, self._widened(each.rows), each.until) for each in self.store.changes()]
+        """Return the change of the state, with rows instead of numbers; tombstones have no row."""
+        return [Tuples(tuples.section, self._widened(tuples.rows), tuples.until) for tuples in self.store.changes()]
 
     def restore(self, rows: pa.RecordBatch, version: int) -> None:
-        """Number the rows of tuples and hand them on."""
+        """Number the rows of tuples and pass them to the store."""
         if rows.schema.names != self._written or rows.schema.types[:-3] != self._known.schema.types:
             raise DamagedState(
                 f'the state section "{self.store.section}" has the columns {", ".join(rows.schema.names)} '
@@ -268,7 +272,7 @@ class _Numbered:
         self.store.restore(pa.RecordBatch.from_arrays([pa.array(numbers), *times], [_VALUE, START, END, ID]), version)
 
     def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples of the log, those that are alive."""
+        """Return the log rows of live tuples."""
         places = [pa.array(np.arange(rows.num_rows)), *(rows.column(name) for name in (START, END, ID))]
         alive = self.store.live(pa.RecordBatch.from_arrays(places, [_VALUE, START, END, ID]), version)
         return rows.take(alive.column(0))
@@ -297,9 +301,9 @@ def _numbered(numbers: np.ndarray) -> pa.RecordBatch:
 
 
 class _Values:
-    """Distinct rows, numbered, with four words each. A row is its key: -0.0 is 0.0, NaNs are one.
+    """Distinct rows, numbered, with four words each. Rows are compared as keys: -0.0 equals 0.0, and all NaNs are equal.
 
-    A value that nobody has is forgotten at the begin of a step, and its number is given to another.
+    A value without tuples is dropped at the beginning of a step, and its number is reused.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -312,7 +316,7 @@ class _Values:
         return len(self._index)
 
     def numbers(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The numbers of rows; what is new gets one."""
+        """Return the numbers of rows; new rows get one."""
         encoded = encode(rows.columns, rows.num_rows)
         numbers = self._index.slots(encoded, hashes(encoded))
         known = len(self.words)
@@ -321,16 +325,16 @@ class _Values:
         return numbers
 
     def take(self, numbers: np.ndarray) -> pa.RecordBatch:
-        """The rows of values, in any order, as often as they are named."""
+        """Return the rows of values, in any order and with repetitions."""
         return pa.RecordBatch.from_arrays(decode(self._index.encoded(numbers), self.schema.types), schema=self.schema)
 
     def doubt(self, numbers: np.ndarray) -> None:
-        """Perhaps nobody has these values any more."""
+        """Note values that may have no tuples any more."""
         self._doubtful.append(numbers)
 
     def tidy(self) -> np.ndarray | None:
-        """Forget values that nobody has. If hardly any are left of very many, the others move together: then the new
-        numbers by the old."""
+        """Drop values without tuples. If few of very many numbers are in use, renumber the values and return the new numbers
+        by the old ones; else None."""
         from hayase.lifetimes import multisets_loops
 
         if self._doubtful:
@@ -352,7 +356,7 @@ class _Values:
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:
-    """An array of at least that length, at its front the same."""
+    """Return the array, or a copy enlarged to at least `size`, whose new part is not initialised."""
     if size <= len(array):
         return array
     larger = np.empty((max(size, len(array) + (len(array) >> 1)), *array.shape[1:]), array.dtype)

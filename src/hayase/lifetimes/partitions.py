@@ -1,9 +1,9 @@
-"""The partitioned row window: a tuple is alive until so many later tuples with the same keys have come.
+"""The partitioned row window: a tuple is alive until N later tuples with equal keys have come.
 
-Order: (time, offset).   Per tuple: O(1), one pass over the step.   State: the tuples that are alive or waiting to appear:
-their keys, id and number within the partition; the newest of a partition are always alive, so they tell its count. Values
-are kept only while a slide holds a tuple back. A partition costs about 64 bytes and the bytes of its keys, a tuple 32:
-what is alive, not the window's size.
+Order: (time, offset).   Per tuple: O(1), one pass over the step.   State: the keys, id and number within its partition of
+each tuple that is alive or has not appeared yet; the newest tuples of a partition are always alive, so its count follows
+from them. Values are kept only while a slide delays a tuple. Space: about 64 bytes and the keys per partition, 32 bytes per
+live tuple; it does not depend on the size of the window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MEMBERS, _NUMBER = "members", "__number"
 
 
 class PartitionWindow:
-    """`Partition By ... Rows N Slide S`; its tuples are named by offset. The id of one that only counts is below zero."""
+    """The operator of `Partition By ... Rows N Slide S`. Ids are offsets; a tuple that WHERE rejects has a negative id."""
 
     def __init__(self, node: Windowed, window: Partition) -> None:
         self.schema = node.schema
@@ -46,7 +46,7 @@ class PartitionWindow:
         self._waiting = TupleStore(node.schema, "waiting")
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """Every tuple of the step joins its partition and lets the oldest go."""
+        """Process a step: every tuple enters its partition and ends the oldest one."""
         from hayase.lifetimes import leaves_loops
 
         self._take_up()
@@ -81,8 +81,8 @@ class PartitionWindow:
     def _with_waiting(
         self, rows: pa.RecordBatch, appeared: np.ndarray, withdrawn: np.ndarray, span: Span
     ) -> tuple[pa.RecordBatch, np.ndarray]:
-        """The step's rows behind those that had been held back and appear now, and where each that appears stands there.
-        What will never appear is forgotten."""
+        """Return the delayed rows that appear now followed by the step's rows, and the position there of each row that
+        appears. Delayed rows that will never appear are dropped."""
         waiting, waited = self._waiting, np.flatnonzero(appeared[:, 0] < 0)
         slots = waiting.close(appeared[waited, 1], appeared[waited, 2])
         rows = pa.concat_batches([waiting.take(slots), rows])
@@ -93,12 +93,13 @@ class PartitionWindow:
         return rows, positions
 
     def _hold_back(self, batch: pa.RecordBatch, time: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
+        """Keep the values of tuples that have not appeared yet."""
         if len(rows):
-            some = chosen(batch.select(self.schema.names), rows)
-            self._waiting.add(some, time[rows], np.full(len(rows), OPEN), ids[rows])
+            delayed = chosen(batch.select(self.schema.names), rows)
+            self._waiting.add(delayed, time[rows], np.full(len(rows), OPEN), ids[rows])
 
     def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Offsets, below zero for tuples that only count."""
+        """Return the ids of tuples: offsets, or -1 - offset for tuples that are counted but rejected by WHERE."""
         offset = values(batch.column(OFFSET), np.int64)
         if self._node.where is None:
             return offset
@@ -106,7 +107,7 @@ class PartitionWindow:
         return np.where(through, offset, -1 - offset)
 
     def _slots(self, keys: Sequence[pa.Array], count: int) -> np.ndarray:
-        """The partition of every row; there is a line for each of them."""
+        """Return the partition of every row; new partitions get a line in `_keys`."""
         encoded = encode(keys, count)
         slots = self._index.slots(encoded, hashes(encoded))
         known = len(self._keys)
@@ -116,7 +117,7 @@ class PartitionWindow:
         return slots
 
     def _make_room(self, count: int) -> None:
-        """Have lines for as many more members."""
+        """Make room for `count` more members."""
         known = len(self._members)
         if self._held + count > known:
             self._members = grown(self._members, self._held + count)
@@ -125,7 +126,7 @@ class PartitionWindow:
             self._free = known
 
     def _take_up(self) -> None:
-        """Put restored tuples into their partitions, in order, those that are not there."""
+        """Add restored tuples that are not known to their partitions, in order."""
         if not self._restored:
             return
         from hayase.lifetimes import leaves_loops
@@ -142,14 +143,14 @@ class PartitionWindow:
         )  # fmt: skip
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up members of partitions, or tuples that wait."""
+        """Load members of partitions, or delayed tuples."""
         if section == self._waiting.section:
             self._waiting.restore(rows, version)
         elif rows.num_rows:
             self._restored.append(rows)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """The members that did not leave, or the tuples that still wait."""
+        """Return the rows of live members, or of tuples that are still delayed."""
         if section == self._waiting.section:
             return self._waiting.live(rows, version)
         self._take_up()
@@ -158,12 +159,12 @@ class PartitionWindow:
         return rows.filter(pa.array(numbers >= self._keys[slots, 0] - self._keys[slots, 1]))
 
     def size(self, section: str) -> int:
-        """How many are members, or wait."""
+        """Return the number of members or of delayed tuples."""
         return self._waiting.size() if section == self._waiting.section else self._held
 
 
 def _written(keys: Sequence[pa.Array], ids: np.ndarray, numbers: np.ndarray, alive: np.ndarray) -> list[Tuples]:
-    """New members that are still there at the end of the step, as the log has them."""
+    """Return the log rows of new members that are alive at the end of the step."""
     if not len(alive):
         return []
     named = {f"key_{at}": column for at, column in enumerate(keys)}

@@ -1,8 +1,9 @@
-"""Plans: the operator tree of a stage's reduce side, as plain data. `direct` and `negative` both build from it.
+"""Physical plans: the operator tree of a query's reduce side, as frozen data.
 
-A node's rows have the columns of its `schema`, whose names are unique within the node. Expressions are DuckDB SQL over
-the column names of the child (quoted); they were checked by the planner. A leaf reads an input of the stage by number.
-A node may stand in several places of a plan (the same object): it runs once.
+`hayase.lifetimes.kernel` runs a plan; the negative-tuple baseline in `benchmarks/` runs the same plans. The rows of a node
+have the columns of its `schema`, whose names are unique within the node. Expressions are DuckDB SQL over the quoted column
+names of the child; the planner has checked them. A leaf reads an input of the stage by its number. A node that occurs in
+several places of a plan (the same object) runs once. Class and field names are part of the stage's fingerprint.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`[t, t + length)`; with a slide both ends go up to its multiples. `[Now]` is a range of one `grain`.
+    """A time window: a tuple of time t is alive on `[t, t + length)`; all in microseconds.
 
-    `grain` is the resolution of the result's times in microseconds; ends go up to its multiples.
+    With a slide, both ends are rounded up to multiples of it. `grain` is the resolution of the result's times; ends are
+    rounded up to its multiples. `[Now]` is a range of one grain.
     """
 
     length: int
@@ -33,9 +35,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Alive until the `count`-th later tuple of the stream; with a slide the window moves at every `slide`-th tuple.
+    """A row window: a tuple is alive until the `count`-th later tuple of the stream; the window moves at every `slide`-th.
 
-    `ticks` is the number of the input that brings the time and offset of every tuple to every bucket.
+    `ticks` is the number of the input that carries the time and offset of every tuple to every bucket.
     """
 
     count: int
@@ -45,7 +47,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Alive until the `count`-th later tuple with the same `keys`, all of which come to this bucket."""
+    """A partitioned row window: a tuple is alive until the `count`-th later tuple with equal `keys`.
+
+    All tuples of a partition come to the same bucket.
+    """
 
     keys: tuple[str, ...]
     count: int
@@ -54,20 +59,20 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Unbounded:
-    """Alive for ever."""
+    """A window in which every tuple stays for ever."""
 
 
 Window = Range | Rows | Partition | Unbounded
 WindowKind = Literal["range", "rows", "unbounded"]
-"""What a window goes by, as it is written."""
+"""The kind of a window, as it is written in a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A leaf: a stream through a window. The input's batches also have the columns TIME and OFFSET.
+    """A leaf: a stream through a window. The batches of the input also have the columns TIME and OFFSET.
 
-    For a `Partition` the window's tuples are all those of the input: `where`, if there is one, names a boolean column
-    of the input that says which of them are let through; it is not in `schema`.
+    A `Partition` counts all tuples of the input. `where`, if set, names a boolean column of the input, which is not in
+    `schema`; only tuples for which it is true are in the relation.
     """
 
     input: int
@@ -78,10 +83,10 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """A leaf: the result stream of another query, whose rows carry `row_id`, `valid_from` and `valid_to`.
+    """A leaf: the output stream of another query, whose records carry `row_id`, `valid_from` and `valid_to`.
 
-    Of these the input has the columns ROW_ID, VALID_FROM and VALID_TO (microseconds; null while open); TIME is when the
-    row appears or, on its second row, when it ends.
+    The input has these as the columns ROW_ID, VALID_FROM and VALID_TO (microseconds; null while open). TIME is when the
+    row appears or, in the second record of a row, when it ends.
     """
 
     input: int
@@ -90,7 +95,7 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A leaf: a relation declared as a stream of changes. The boolean column ADDED says `+`; `-` takes away one equal row."""
+    """A leaf: a relation declared as a stream of changes. The boolean column ADDED is true for `+`; `-` removes one equal row."""
 
     input: int
     schema: pa.Schema
@@ -98,7 +103,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """Selection and projection: rows of the child that satisfy `where`, as named expressions."""
+    """Selection and projection: the rows of the child that satisfy `where`, as named expressions."""
 
     child: Node
     columns: tuple[tuple[str, str], ...]
@@ -111,10 +116,11 @@ JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Rows of both children that meet: equal in `keys` (NULL is never equal) and satisfying `residual`, if any.
+    """A join of rows with equal `keys` (NULL equals nothing) that satisfy `residual`, if any.
 
-    `residual` is over the columns of both children. The schema is the left's columns, then the right's; for `semi` and
-    `anti` the left's alone. Where an outer join finds no partner, the other side's columns are NULL.
+    `residual` is an expression over the columns of both children. The schema is the columns of the left child, then those
+    of the right one; for `semi` and `anti` those of the left child only. Where an outer join finds no partner, the columns
+    of the other side are NULL.
     """
 
     kind: JoinKind
@@ -127,7 +133,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class UnionAll:
-    """All rows of all children, which agree in schema."""
+    """All rows of all children, which have equal schemas."""
 
     children: tuple[Node, ...]
     schema: pa.Schema
@@ -138,10 +144,10 @@ Rule = Literal["distinct", "except", "except all", "intersect", "intersect all",
 
 @dataclass(frozen=True, slots=True)
 class Multiset:
-    """How often each row is there, from how often it is in the one or two children. NULL equals NULL.
+    """A set operation: the multiplicity of each row follows from its multiplicities in one or two children.
 
-    `distinct` and `coalesce` have one child: at most once; as often as there, an end and a start of equal rows at one
-    instant being no change.
+    NULL equals NULL. `distinct` and `coalesce` have one child. `distinct` keeps each row at most once; `coalesce` keeps
+    all copies, but treats the end and the start of equal rows at one instant as no change.
     """
 
     rule: Rule
@@ -151,10 +157,10 @@ class Multiset:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An aggregate: `function` is one of `core.algebra`.
+    """An aggregate call; `function` is a name of `core.algebra`.
 
-    `argument` is a column of the child; None for `count(*)`. `text` is what the user wrote, for messages. `second` is the
-    other column of an aggregate of two, such as arg_min; `constant` the fraction of a quantile.
+    `argument` is a column of the child, or None for `count(*)`. `text` is what the user wrote, for messages. `second` is
+    the other column of an aggregate of two, such as arg_min; `constant` is the fraction of a quantile.
     """
 
     function: str
@@ -167,10 +173,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A row per group of equal `keys` (columns of the child; NULL is a group), with the value of each call.
+    """One row per group of equal `keys` (columns of the child; NULL is a group), with the value of each call.
 
-    The schema is the keys, then one column per call. Without keys there is one row from `Span.began` on, also while the
-    child is empty. A group that has become empty has no row.
+    The schema is the keys, then one column per call. Without keys there is one row from `Span.began` on, even while the
+    child is empty. A group without tuples has no row.
     """
 
     child: Node
@@ -181,8 +187,11 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class SharedWindow:
-    """One window of many over a stream. Rows: after every `slide`-th tuple the newest `length`; range: at every multiple
-    of `slide` the last `length`, both in microseconds. `tag` is what its rows have in the column that tells windows apart."""
+    """One of several windows over a stream; `tag` is the value of its rows in the column that tells windows apart.
+
+    For `rows`, the newest `length` tuples after every `slide`-th tuple. For `range`, the last `length` microseconds at
+    every multiple of `slide` microseconds.
+    """
 
     kind: Literal["rows", "range"]
     length: int
@@ -194,9 +203,9 @@ class SharedWindow:
 class Shared:
     """A leaf: an input of the stage, aggregated over several windows in one pass (paper 2).
 
-    For each window a row per group of equal `keys`, as an `Aggregate` over a `Windowed` gives it; rows are counted per
-    group. `where`, if there is one, names a boolean column of the input: rows it refuses count, and are in no aggregate.
-    The schema is the tag's column, if windows have tags, the keys, then one column per call.
+    For each window it has one row per group of equal `keys`, like an `Aggregate` over a `Windowed`. Row windows count per
+    group. `where`, if set, names a boolean column of the input: rows for which it is not true are counted by row windows,
+    but are in no aggregate. The schema is the column of tags (if windows have tags), the keys, then one column per call.
     """
 
     input: int
@@ -209,9 +218,9 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """A leaf: the instants at which a window of an input moves because of a record, whether WHERE lets that through or not.
+    """A leaf: the instants at which the window of an input moves because of a record, whether WHERE accepts it or not.
 
-    The rows have no columns. The columns that a partition's keys are must be columns of the input.
+    The rows have no columns. The keys of a partition must be columns of the input.
     """
 
     input: int
@@ -221,10 +230,10 @@ class Instants:
 
 @dataclass(frozen=True, slots=True)
 class ToStream:
-    """The root of a query that yields a stream: rows as they appear, as they disappear, or (`rstream`) all of them at
-    certain instants.
+    """The root of a query whose result is a stream: rows as they appear (`istream`), as they disappear (`dstream`), or
+    all rows at certain instants (`rstream`).
 
-    These are those of `instants`, of a query, or the multiples of `every` microseconds, of a job.
+    The instants of a query are those of `instants`; those of a job are the multiples of `every` microseconds.
     """
 
     kind: Literal["istream", "dstream", "rstream"]
@@ -241,7 +250,7 @@ ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", 
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node reads."""
+    """Return the nodes that a node reads."""
     match node:
         case Windowed() | Lifetimes() | Changes() | Shared() | Instants():
             return ()

@@ -1,4 +1,4 @@
-"""Leaves that read a relation which is told as a stream: the lifetimes of another query, or declared changes."""
+"""Leaves that read a relation from a stream: the output of another query, or declared changes (`+` and `-`)."""
 
 from __future__ import annotations
 
@@ -21,46 +21,45 @@ from hayase.lifetimes.tuples import TupleStore
 __all__ = ["DeclaredChanges", "DeclaredLifetimes"]
 
 _FEW = 1024
-"""Keys without rows that are not worth being forgotten."""
+"""Fewer keys without rows than this are not dropped."""
 
 
 class DeclaredLifetimes(Stateless):
-    """The result of another query. A row tells its end at once, or a second one with the same id tells it later."""
+    """Reads the output stream of another query. A record has the end of its row, or a second one with the same id has it."""
 
     def __init__(self, node: Lifetimes) -> None:
         self.schema = node.schema
         self._input = node.input
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """Rows that appear, with the end that the step knows, and the ends of earlier ones."""
+        """Return the rows that appear, with their ends as far as the step has them, and the ends of earlier rows."""
         batch = batches[self._input]
         time, id = values(batch.column(TIME), np.int64), values(batch.column(ROW_ID), np.int64)
         first = values(batch.column(VALID_FROM), np.int64) == time
-        rows, over = np.flatnonzero(first), np.flatnonzero(~first)
+        rows, ending = np.flatnonzero(first), np.flatnonzero(~first)
         end = values(batch.column(VALID_TO), np.int64)[rows]
         known = flags(batch.column(VALID_TO))
         if len(known):
             end = np.where(known[rows], end, OPEN)
-        start, ids, closed = time[rows], id[rows], id[over]
-        earlier = np.ones(len(over), np.bool_)
-        if len(over) and len(rows):
+        start, ids, closed = time[rows], id[rows], id[ending]
+        earlier = np.ones(len(ending), np.bool_)
+        if len(ending) and len(rows):
             order = np.argsort(ids)
             at = order[np.minimum(np.searchsorted(ids, closed, sorter=order), len(ids) - 1)]
             earlier = ids[at] != closed
             end = end.copy()
-            end[at[~earlier]] = time[over[~earlier]]
+            end[at[~earlier]] = time[ending[~earlier]]
         real = start < end
         if not real.all():
             rows, start, end, ids = rows[real], start[real], end[real], ids[real]
-        some = chosen(batch.select(self.schema.names), rows)
-        return Step(Delta(some, start, end, ids, closed[earlier], time[over[earlier]]))
+        appearing = chosen(batch.select(self.schema.names), rows)
+        return Step(Delta(appearing, start, end, ids, closed[earlier], time[ending[earlier]]))
 
 
 class DeclaredChanges:
-    """A relation told by changes, in log order: `+` lets a row appear, `-` ends the oldest equal one.
+    """Reads a stream of changes in log order: `+` adds a row, `-` ends the oldest equal row.
 
-    State: the rows that are there. A queue per distinct row leads to them; queues that are empty are forgotten when
-    they are more than the others.
+    State: the live rows. Each distinct row has a queue of them; empty queues are dropped when they are the majority.
     """
 
     def __init__(self, node: Changes) -> None:
@@ -82,7 +81,7 @@ class DeclaredChanges:
         self._filled = 0
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """The rows that appear, with their ends if the step has them, and the ends of earlier ones."""
+        """Return the rows that appear, with their ends if the step has them, and the ends of earlier rows."""
         from hayase.lifetimes import leaves_loops
 
         self._settle(span.since)
@@ -91,9 +90,9 @@ class DeclaredChanges:
         rows = batch.select(self.schema.names)
         added = pc.fill_null(batch.column(ADDED), False).to_numpy(zero_copy_only=False)
         new = np.flatnonzero(added)
-        some, start, id = chosen(rows, new), time[new], offset[new]
+        added_rows, start, id = chosen(rows, new), time[new], offset[new]
         slots = np.full(len(time), -1, np.int64)
-        slots[new] = store.add(some, start, np.full(len(new), OPEN), id)
+        slots[new] = store.add(added_rows, start, np.full(len(new), OPEN), id)
         keys = self._keys(rows, len(time))
         taken = np.empty(len(time), np.int64)
         self._filled += leaves_loops.take_away(self._queues, self._following, keys, slots, taken)
@@ -104,13 +103,13 @@ class DeclaredChanges:
         end = store.end[slots[new]]
         store.release(store.expire(span.clock))
         real = np.flatnonzero(start < end)
-        delta = Delta(chosen(some, real), start[real], end[real], id[real], ids[earlier], time[minus][earlier])
+        delta = Delta(chosen(added_rows, real), start[real], end[real], id[real], ids[earlier], time[minus][earlier])
         state = store.changes()
         self._forget()
         return Step(delta, state, _without_partner(rows, offset, np.flatnonzero(taken == -1)))
 
     def _keys(self, rows: pa.RecordBatch, count: int) -> np.ndarray:
-        """The key of every row; there is a queue for each of them."""
+        """Return the key of every row; new keys get an empty queue."""
         encoded = encode(rows.columns, count)
         keys = self._index.slots(encoded, hashes(encoded))
         known = len(self._queues)
@@ -121,7 +120,7 @@ class DeclaredChanges:
         return keys
 
     def _settle(self, since: int) -> None:
-        """Bring the queues up to what was restored. What went meanwhile was always the oldest of its queue."""
+        """Update the queues with restored rows. A row that ended meanwhile was the oldest of its queue."""
         from hayase.lifetimes import leaves_loops
 
         added, removed = self._store.settle(since)
@@ -135,26 +134,27 @@ class DeclaredChanges:
             self._filled += leaves_loops.join_queue(self._queues, self._following, keys, added)
 
     def _forget(self) -> None:
-        """Forget the keys of which no row is there, when they are most."""
+        """Drop keys without rows when they are the majority."""
         if len(self._index) > 2 * self._filled + _FEW:
             kept = np.flatnonzero(self._queues[: len(self._index), 0] >= 0)
             self._index.keep(kept)
             self._queues = self._queues[kept]
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up rows of the relation."""
+        """Load rows of the relation."""
         self._store.restore(rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Those that are there."""
+        """Return the live rows."""
         return self._store.live(rows, version)
 
     def size(self, section: str) -> int:
-        """How many are there."""
+        """Return the number of live rows."""
         return self._store.size()
 
 
 def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray) -> list[Spoiled]:
+    """Return the changes that remove a row which does not exist."""
     if not len(lost):
         return []
     return [Spoiled(chosen(rows, lost), ["there is no such row to take away"] * len(lost), offset[lost])]

@@ -1,11 +1,11 @@
-"""Interval relations and their operators: what flows between the nodes of a plan, and what a node must be able to do.
+"""Interval relations: the deltas that flow between the operators of a plan, and the interface of an operator.
 
-An interval tuple is alive on `[start, end)`. A relation is handed on step by step: a step covers the instants from
-`since` up to, not including, `clock`, and everything about these instants is known. What a relation does in a step is a
-`Delta`: the tuples that appear, and the ends of tuples that appeared earlier with an end that nobody knew yet.
+A tuple is alive on `[start, end)` in event time. Operators process a relation step by step. A step covers the instants
+`since <= t < clock`, for which the input is complete. The change of a relation in a step is a `Delta`: the tuples that
+appear, and the ends of tuples that appeared earlier with an unknown end.
 
-This is the direct method of Imaki and Nishizawa: one object per tuple, with both its times. Their expiry holder is here
-a number, the `id`: a tuple whose end is `OPEN` is closed by a later delta that names its id.
+This is the direct method of Imaki and Nishizawa (paper 1): one object per tuple, with both its times. Their expiry holder
+is a number here, the `id`: a tuple whose end is `OPEN` is closed by a later delta that names its id.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ OPEN = END
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One step: the instants `since <= t < clock`. `began` is the first event time that the stage ever saw."""
+    """One step: the instants `since <= t < clock`, and the version of its commit.
+
+    `began` is the first event time that the stage has seen.
+    """
 
     since: int
     clock: int
@@ -38,14 +41,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What happens to a relation in a step.
+    """The change of a relation in a step.
 
-    - `rows[i]` is alive on `[start[i], end[i])`, and `since <= start[i] < clock`, in the order of `start`.
-    - There are no ghosts: `start < end`. An end before the clock is always known; a known end may lie beyond it, and is
-      never spoken of again: whoever keeps the tuple lets it go by itself. Otherwise the end is `OPEN`.
-    - `id` tells a tuple from all others of the relation, for ever.
-    - `closed` are ids of tuples that came in an earlier step with an open end; they ended at `closed_end`, in that order
-      and within the step. Some may be unknown to the receiver (a filter took them out): it ignores them.
+    - `rows[i]` is alive on `[start[i], end[i])`, with `since <= start[i] < clock`; rows are ordered by `start`.
+    - There are no ghosts: `start < end`. An end before the clock is always known. A known end may lie beyond the clock
+      and is not reported again: an operator that keeps the tuple removes it when the clock passes the end. An end that
+      is not known is `OPEN`.
+    - `id` is unique in the relation and is never reused.
+    - `closed` are the ids of tuples of earlier steps with an open end; they end at `closed_end`, in that order and within
+      the step. An operator ignores ids that it does not know, such as those that a filter has dropped.
     """
 
     rows: pa.RecordBatch
@@ -60,14 +64,14 @@ class Delta:
 
 
 def no_delta(schema: pa.Schema) -> Delta:
-    """Nothing happens."""
+    """Return the delta of a step in which nothing changes."""
     none = np.empty(0, np.int64)
     return Delta(pa.RecordBatch.from_pylist([], schema=schema), none, none, none)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an operator made of a step: its relation's delta, the change of its state, and what it could not take."""
+    """The result of a step: the delta of the operator's relation, the change of its state, and the tuples it refused."""
 
     delta: Delta
     state: Sequence[Tuples] = ()
@@ -75,24 +79,27 @@ class Step:
 
 
 class Operator(Protocol):
-    """A node of a plan, for one bucket: deltas in, delta out, with state like that of a `Kernel`.
+    """The operator of a plan node for one bucket: takes a delta from each child, returns a delta; has state like a `Kernel`.
 
-    A step's result depends on the inputs alone, not on how the instants are cut into steps: the relations are equal,
-    snapshot by snapshot, and so is the state that `restore` rebuilds from the tuples of earlier steps.
+    The resulting relation does not depend on how the instants are cut into steps: it is the same at every snapshot, and
+    so is the state that `restore` rebuilds from the tuples of earlier steps.
     """
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its rows."""
+        """The columns of the rows."""
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """Go on by a step; one delta per child."""
+        """Process a step, given one delta per child."""
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples written at `version` or, after a merge, up to it. Repeating is harmless."""
+        """Load tuples written at `version` or, if files were merged, up to it. Loading them twice is harmless."""
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples written up to `version`, oldest first, those that still matter, as they are now."""
+        """Return those of the rows, written up to `version`, that are still needed, in their current form.
+
+        Called with the oldest rows first.
+        """
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """Return the number of live tuples of a section."""

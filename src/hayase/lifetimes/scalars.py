@@ -1,4 +1,4 @@
-"""Selection, projection and union: lifetimes pass through untouched, and so do holders. No state."""
+"""Operators for selection, projection and union all. They do not change lifetimes or holders and have no state."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ __all__ = ["ScalarOperator", "UnionOperator"]
 
 
 class ScalarOperator(Stateless):
-    """Rows that satisfy a condition, as expressions. A row that raises is spoiled; its end, if it comes, is nobody's."""
+    """The operator of `plans.Scalar`. A row for which an expression raises an error is refused; its later end is ignored."""
 
     def __init__(self, node: Scalar) -> None:
         self.schema = node.schema
         self._projection = Projection(node.columns, node.where, node.schema)
         plain = [_plain(sql) for _, sql in node.columns] if node.where is None else [None]
-        self._chosen = [each for each in plain if each is not None] if None not in plain else None
+        self._chosen = [name for name in plain if name is not None] if None not in plain else None
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """The child's delta, selected and projected."""
-        (given,) = inputs
-        if self._chosen is not None:  # other names for the same columns
-            columns = [given.rows.column(each) for each in self._chosen]
-            if [each.type for each in columns] == self.schema.types:
-                return Step(replace(given, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)))
-        mapped = self._projection(given.rows)
+        """Select and project the child's delta."""
+        (child,) = inputs
+        if self._chosen is not None:  # the same columns under other names
+            columns = [child.rows.column(name) for name in self._chosen]
+            if [column.type for column in columns] == self.schema.types:
+                return Step(replace(child, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)))
+        mapped = self._projection(child.rows)
         origin, refused = mapped.origin, mapped.refused
-        if len(origin) == len(given):
-            delta = Delta(mapped.rows, given.start, given.end, given.id, given.closed, given.closed_end)
+        if len(origin) == len(child):
+            delta = Delta(mapped.rows, child.start, child.end, child.id, child.closed, child.closed_end)
         else:
             delta = Delta(
-                mapped.rows, given.start[origin], given.end[origin], given.id[origin], given.closed, given.closed_end
+                mapped.rows, child.start[origin], child.end[origin], child.id[origin], child.closed, child.closed_end
             )
         if not len(refused):
             return Step(delta)
-        lost = Spoiled(given.rows.take(pa.array(refused.rows)), refused.reasons, given.id[refused.rows])
+        lost = Spoiled(child.rows.take(pa.array(refused.rows)), refused.reasons, child.id[refused.rows])
         return Step(delta, (), (lost,))
 
 
 class UnionOperator(Stateless):
-    """All rows of all children. Of n children the i-th's tuple k is named n * k + i."""
+    """The operator of `plans.UnionAll`. With n children, tuple k of child i gets the id n * k + i."""
 
     def __init__(self, node: UnionAll) -> None:
         self.schema = node.schema
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """The children's deltas, merged by time."""
+        """Merge the deltas of the children by time."""
         count = len(inputs)
         if count == 1:
             return Step(inputs[0])
         merged, by = inputs[0], count
-        for number, each in enumerate(inputs[1:], start=1):
-            merged, by = self._merged(merged, by, each, count, number), 1
+        for number, delta in enumerate(inputs[1:], start=1):
+            merged, by = self._merged(merged, by, delta, count, number), 1
         return Step(merged)
 
     def _merged(self, first: Delta, by: int, second: Delta, factor: int, number: int) -> Delta:
-        """Two deltas by time. Ids of the first are multiplied by one number, those of the second by another and added
-        to a third."""
+        """Merge two deltas by time. Ids of the first are multiplied by `by`, those of the second by `factor`, plus
+        `number`."""
         from hayase.lifetimes import scalars_loops
 
         count, ended = len(first) + len(second), len(first.closed) + len(second.closed)
@@ -81,10 +81,10 @@ class UnionOperator(Stateless):
         scalars_loops.merge_ends(
             first.closed_end, first.closed, by, second.closed_end, second.closed, factor, number, closed_end, closed
         )
-        rows = pa.concat_batches([each.rows.rename_columns(self.schema.names) for each in (first, second)])
+        rows = pa.concat_batches([delta.rows.rename_columns(self.schema.names) for delta in (first, second)])
         return Delta(chosen(rows, order), start, end, id, closed, closed_end)
 
 
 def _plain(sql: str) -> str | None:
-    """The column's name, if an expression is nothing but a quoted one."""
+    """Return the name of the column if an expression is just a quoted column, else None."""
     return sql[1:-1].replace('""', '"') if re.fullmatch(r'"(?:[^"]|"")+"', sql) else None

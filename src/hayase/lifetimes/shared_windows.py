@@ -1,10 +1,10 @@
-"""The shared windows of a plan (paper 2): one pass over an input answers any number of windows, of one query or of many.
+"""The operator for shared windows (paper 2): one pass over an input computes any number of windows, of one query or many.
 
-`SharedState` is what windows have in common: the keys, and per key the partial aggregates of tuples or panes from which
-every window is folded (`hayase.windows`). A `SharedOperator` asks it for the answers of its own node and makes a relation
-of them. Whatever a node is told depends on its own windows and calls alone, to the last bit, and not on who shares.
+`SharedState` holds what the windows have in common: the keys, and per key the partials of tuples or panes from which every
+window is folded (`hayase.windows`). A `SharedOperator` reads the values of its own node from it and turns them into an
+interval relation. The result of a node depends bit for bit on its own windows and calls only, not on what else is shared.
 
-State: "rows" and "panes" hold the tuples that windows by count and by time still need (`hayase.lifetimes.shared_windows_log`);
+State: "rows" and "panes" hold the tuples that row and time windows still need (`hayase.lifetimes.shared_windows_log`); the
 partials are rebuilt from them. "answers" and "registers" are the node's open rows (`hayase.lifetimes.answers`).
 """
 
@@ -37,7 +37,7 @@ __all__ = ["SharedOperator", "SharedState"]
 _NONE = np.empty(0, np.int64)
 
 Reading = tuple[str, float | None, tuple[str, ...]]
-"""An aggregate of columns: its name, its constant, the columns."""
+"""An aggregate of columns: its name, its constant and the columns."""
 
 
 def _reading(call: Call) -> Reading:
@@ -45,29 +45,29 @@ def _reading(call: Call) -> Reading:
 
 
 def key_types(node: Shared) -> list[pa.DataType]:
-    """The types of a node's keys, which may have other names in its rows than in its input."""
+    """Return the types of a node's keys, which may have other names in its rows than in its input."""
     first = len(node.schema) - len(node.calls) - len(node.keys)
     return list(node.schema.types[first : first + len(node.keys)])
 
 
 class SharedState:
-    """What the nodes of equal input, keys and `where` share; it goes on once for all of them."""
+    """The state shared by nodes with equal input, keys and `where`; it processes each step once for all of them."""
 
     def __init__(self, nodes: Sequence[Shared]) -> None:
         node = nodes[0]
-        assert all((each.input, each.keys, each.where) == (node.input, node.keys, node.where) for each in nodes)
+        assert all((other.input, other.keys, other.where) == (node.input, node.keys, node.where) for other in nodes)
         self._input, self._where = node.input, node.where
         self.keys = _Keys(key_types(node))
         self._key_names = node.keys
-        calls = [call for each in nodes for call in each.calls]
+        calls = [call for other in nodes for call in other.calls]
         distinct = [call for call in calls if call.distinct and call.function not in ("min", "max")]
         if distinct:
             raise DeclarationError(f"{distinct[0].text} cannot share windows", "leave out distinct")
-        windows = {(each.kind, each.length, each.slide) for node in nodes for each in node.windows}
-        self._row_windows = sorted(each[1:] for each in windows if each[0] == "rows")
-        self._time_windows = sorted(each[1:] for each in windows if each[0] == "range")
+        windows = {(window.kind, window.length, window.slide) for node in nodes for window in node.windows}
+        self._row_windows = sorted(window[1:] for window in windows if window[0] == "rows")
+        self._time_windows = sorted(window[1:] for window in windows if window[0] == "range")
         self.counts_passed = bool(self._where is not None and node.keys and self._row_windows)
-        """Whether a key may have tuples in a window none of which `where` has let through."""
+        """Whether a key may have tuples in a window of which `where` accepts none."""
         wanted = [_reading(call) for call in calls] + [_reading(PASSED)] * self.counts_passed
         self._readings = list(dict.fromkeys(wanted))
         self._engines: _Engines | None = None
@@ -78,7 +78,7 @@ class SharedState:
         self._moved: _Moved | None = None
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> _Moved:
-        """Go on by a step, or say again what it came to."""
+        """Process a step, or return its result again if it was processed before."""
         at = span.since, span.clock, span.version
         if self._moved is not None and self._at == at:
             return self._moved
@@ -95,14 +95,14 @@ class SharedState:
         turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
         taken = Taken(batch, slots, None, passed, batch, span.clock, span.version)
         if engines.counted:
-            numbers, told = engines.counted.advance(slots, time, offset, partials)
-            turns |= {("rows", *window): each for window, each in zip(self._row_windows, told)}
+            numbers, turns_of = engines.counted.advance(slots, time, offset, partials)
+            turns |= {("rows", *window): turn for window, turn in zip(self._row_windows, turns_of)}
             taken = replace(taken, numbers=numbers)
         if engines.panes:
             if passed is not None:
-                some = np.flatnonzero(passed)
-                batch, time, offset, slots = chosen(batch, some), time[some], offset[some], slots[some]
-                partials = [each.take(some) for each in partials]
+                accepted = np.flatnonzero(passed)
+                batch, time, offset, slots = chosen(batch, accepted), time[accepted], offset[accepted], slots[accepted]
+                partials = [partial.take(accepted) for partial in partials]
                 taken = replace(taken, timed=batch)
             turns |= engines.move_panes(slots, time, offset, partials, span.clock)
         self._clock = span.clock
@@ -110,73 +110,74 @@ class SharedState:
         return self._moved
 
     def _begun(self, schema: pa.Schema) -> _Engines:
-        """The machinery, once the types of the input's columns are known."""
+        """Create the engines, once the types of the input's columns are known."""
         self._engines = _Engines(self._readings, schema, self._row_windows, self._time_windows, bool(self._key_names))
         return self._engines
 
     def _passed(self, batch: pa.RecordBatch) -> np.ndarray | None:
-        """Which tuples `where` lets through; None for all."""
+        """Return which tuples `where` accepts; None for all."""
         if self._where is None:
             return None
         return np.asarray(pc.fill_null(batch.column(self._where), False).to_numpy(zero_copy_only=False))
 
     def _drop_keys(self, engines: _Engines) -> None:
-        """Forget keys of which nothing is left; of a key in a row window there is always something."""
-        emptied = [each.emptied() for each in engines.panes.values()]
+        """Drop keys without tuples. With row windows a key always has some."""
+        emptied = [panes.emptied() for panes in engines.panes.values()]
         slots = np.unique(np.concatenate([_NONE, *self._touched, *emptied]))
         self._touched = []
         if engines.counted or not self._key_names or not len(slots):
             return
         held = np.zeros(len(slots), np.bool_)
-        for each in engines.panes.values():
-            held |= each.holds(slots)
+        for panes in engines.panes.values():
+            held |= panes.holds(slots)
         self.keys.drop(slots[~held])
 
     # ------------------------------------------------------------------------------------------ state
 
     @property
     def counted(self) -> Counted | None:
-        """What counts tuples, if any window does and there were any."""
+        """The row windows, if there are any and a step was processed."""
         return self._engines.counted if self._engines is not None else None
 
     def restore(self, section: str, rows: pa.RecordBatch) -> None:
-        """Take up tuples; they are there from the next step on."""
+        """Load tuples; they are used from the next step on."""
         self._gathered.add(section, rows)
 
     def restored_slots(self, keys: Sequence[pa.Array], rows: int) -> np.ndarray:
-        """The numbers of keys that a node has rows of. If nothing else comes of such a key it is dropped again."""
+        """Return the numbers of the keys of a node's open rows. Keys without tuples are dropped again later."""
         slots = self.keys.slots(keys, rows)
         self._touched.append(slots)
         return slots
 
     def _settle(self, engines: _Engines, since: int) -> None:
-        """Take up what was restored, and go on to where the step begins without a word: others have told that."""
-        rows, panes = (self._gathered.take(each, engines.sources, self.keys.slots) for each in (ROWS, PANES))
+        """Load what was restored, and advance to the start of the step without emitting: another worker has emitted these
+        changes."""
+        rows, panes = (self._gathered.take(section, engines.sources, self.keys.slots) for section in (ROWS, PANES))
         if rows is not None and engines.counted:
             new = engines.counted.unknown(rows.slots, rows.numbers)
-            engines.counted.load(rows.slots[new], rows.numbers[new], [each.take(new) for each in rows.partials])
+            engines.counted.load(rows.slots[new], rows.numbers[new], [partial.take(new) for partial in rows.partials])
         if engines.panes and (panes is not None or since > self._clock):
             self._replay_panes(engines, panes, since)
         self._clock = max(self._clock, since)
 
     def _replay_panes(self, engines: _Engines, rows: Together | None, since: int) -> None:
-        """Send the tuples that came since the last step through the panes again."""
+        """Replay the tuples that came since the last step through the panes."""
         slots = time = offset = _NONE
-        partials: Sequence[Partials] = [each.empties(0) for each in engines.liftings]
+        partials: Sequence[Partials] = [lifting.empties(0) for lifting in engines.liftings]
         if rows is not None:
             new = np.flatnonzero(rows.times >= self._clock)
             new = new[end_order(rows.times[new], rows.numbers[new])]
             time, offset, slots = rows.times[new], rows.numbers[new], rows.slots[new]
-            partials = [each.take(new) for each in rows.partials]
+            partials = [partial.take(new) for partial in rows.partials]
         engines.move_panes(slots, time, offset, partials, since)
 
 
 PASSED = Call("count", None)
-"""How many tuples there are that `where` lets through."""
+"""Counts the tuples that `where` accepts."""
 
 
 class _Engines:
-    """The liftings of all readings and what folds them: row windows, and panes of each width."""
+    """The liftings of all readings, and the structures that fold them: row windows, and panes of each width."""
 
     def __init__(
         self,
@@ -205,16 +206,16 @@ class _Engines:
         self.panes = {width: Panes(width, self.liftings, windows) for width, windows in self._windows.items()}
 
     def lowering(self, call: Call) -> tuple[Lifting, int]:
-        """What a call's values are made by, and the number of the lifting whose partials they are made of."""
+        """Return the lifting that lowers a call's values, and the number of the lifting whose partials it reads."""
         return self._lowering[_reading(call)]
 
     @property
     def sources(self) -> Mapping[int, tuple[Lifting, tuple[str, ...]]]:
-        """The liftings by number, with the columns that each takes."""
+        """The liftings by number, with the columns that each reads."""
         return dict(enumerate(zip(self.liftings, self._columns)))
 
     def lifted(self, rows: pa.RecordBatch, passed: np.ndarray | None) -> list[Partials]:
-        """The partials of the input's tuples, by lifting."""
+        """Return the partials of the input's tuples, by lifting."""
         return [
             lifting.lift([rows.column(name) for name in names], passed, rows=rows.num_rows)
             for lifting, names in zip(self.liftings, self._columns)
@@ -223,18 +224,18 @@ class _Engines:
     def move_panes(
         self, slots: np.ndarray, time: np.ndarray, offset: np.ndarray, partials: Sequence[Partials], clock: int
     ) -> dict[tuple[str, int, int], tuple[Folding, Turns]]:
-        """Take up tuples and go on to the clock: the turns of every window by time."""
+        """Add tuples and advance to the clock; return the turns of every time window."""
         turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
         for width, panes in self.panes.items():
-            told = panes.advance(slots, time, offset, partials, clock)
-            for (length, slide), turn in zip(self._windows[width], told):
+            turns_of = panes.advance(slots, time, offset, partials, clock)
+            for (length, slide), turn in zip(self._windows[width], turns_of):
                 turns["range", length, slide] = turn
         return turns
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What a step came to: the turns of every window with what folds them, and the tuples that were taken up."""
+    """The result of a step: the turns of every window with what folds them, and the tuples that were added."""
 
     engines: _Engines
     turns: Mapping[tuple[str, int, int], tuple[Folding, Turns]]
@@ -242,7 +243,7 @@ class _Moved:
 
 
 class SharedOperator:
-    """A `plans.Shared` (`windows.LeafOperator`), with a state of its own unless it shares one."""
+    """The operator of `plans.Shared` (`leaves.LeafOperator`), with a state of its own unless one is passed."""
 
     def __init__(self, node: Shared, state: SharedState | None = None) -> None:
         self.schema = node.schema
@@ -252,31 +253,31 @@ class SharedOperator:
         self._state = SharedState([node]) if state is None else state
         self._log = WindowLog(node)
         tagged = len(node.schema) > len(node.keys) + len(node.calls)
-        self._tags = pa.array([each.tag for each in node.windows], node.schema.field(0).type) if tagged else None
+        self._tags = pa.array([window.tag for window in node.windows], node.schema.field(0).type) if tagged else None
         fields = list(node.schema)[int(tagged) :]
         self._results = fields[len(node.keys) :]
         self._answers = Answers(fields[: len(node.keys)], self._results, len(node.windows))
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """The rows that begin and end in the step."""
+        """Process a step and return the rows that begin and end in it."""
         moved = self._state.advance(batches, span)
         written = self._log.written(moved.taken, moved.engines.counted)
-        asked = self._asked(moved, span)
-        if not len(asked.time):
+        turns = self._asked(moved, span)
+        if not len(turns.time):
             state = self._answers.registers.changes(span.version)
             return Step(no_delta(self.schema), [*written, *state])
-        there, columns, spoiled = self._answered(moved.engines, asked)
+        there, columns, spoiled = self._answered(moved.engines, turns)
         keys = self._state.keys
         followed, state = self._answers.follow(
-            asked.key, asked.window, asked.time, there, columns, span.version, keys.columns
+            turns.key, turns.window, turns.time, there, columns, span.version, keys.columns
         )
-        rows = self._rows(asked, columns, followed.made)
-        start = asked.time[followed.made]
+        rows = self._rows(turns, columns, followed.made)
+        start = turns.time[followed.made]
         delta = Delta(rows, start, followed.end, followed.id, followed.closed, followed.closed_end)
         return Step(delta, [*written, *state], spoiled)
 
     def _asked(self, moved: _Moved, span: Span) -> _Asked:
-        """All turns of all windows, in the order of time, tuple and window."""
+        """Return all turns of all windows, in the order of time, tuple and window."""
         sources: dict[int, tuple[Folding, list[int], list[Turns]]] = {}
         for number, window in enumerate(self._node.windows):
             source, turns = moved.turns[window.kind, window.length, window.slide]
@@ -285,7 +286,7 @@ class SharedOperator:
                 numbers.append(number)
                 parts.append(turns)
         asked = [
-            (source, np.repeat(numbers, [len(each) for each in parts]), _joined(parts))
+            (source, np.repeat(numbers, [len(part) for part in parts]), _joined(parts))
             for source, numbers, parts in sources.values()
         ]
         return _Asked([*asked, *self._births(asked, span)], len(self._node.windows))
@@ -293,7 +294,7 @@ class SharedOperator:
     def _births(
         self, asked: Sequence[tuple[Folding, np.ndarray, Turns]], span: Span
     ) -> list[tuple[None, np.ndarray, Turns]]:
-        """Without keys there is a row from the first record on, also while there is nothing in the window."""
+        """Return the turns that begin the rows of a node without keys, which exist from the first record on."""
         registers = self._answers.registers
         if self._node.keys or registers["born"] or span.began == BEGINNING or span.began >= span.clock:
             return []
@@ -305,7 +306,7 @@ class SharedOperator:
         return [(None, late, Turns(np.full(len(late), begin), zeros, zeros - 1, zeros, zeros - 1))]
 
     def _answered(self, engines: _Engines, asked: _Asked) -> tuple[np.ndarray, list[pa.Array], list[Spoiled]]:
-        """Where there is a row, the values of the calls, and rows in which a sum does not fit its type."""
+        """Return at which turns there is a row, the values of the calls, and the rows in which a sum does not fit its type."""
         count = len(asked.time)
         there = np.ones(count, np.bool_) if not self._node.keys else asked.filled()
         partials: dict[int, Partials] = {}
@@ -326,7 +327,7 @@ class SharedOperator:
         spoiled = []
         for call, rows in over:
             name = call.text or call.function
-            reasons = [f"{name} {self._windowed(each)} does not fit its type" for each in asked.window[rows]]
+            reasons = [f"{name} {self._windowed(window)} does not fit its type" for window in asked.window[rows]]
             if reasons:
                 spoiled.append(Spoiled(self._rows(asked, columns, rows), reasons))
         for _, rows in over:
@@ -334,19 +335,20 @@ class SharedOperator:
         return there, columns, spoiled
 
     def _windowed(self, number: int) -> str:
+        """Describe a window for a message."""
         window: SharedWindow = self._node.windows[number]
         length = f"{window.length} rows" if window.kind == "rows" else duration_text(window.length)
         return f"over the last {length}"
 
     def _rows(self, asked: _Asked, columns: Sequence[pa.Array], which: np.ndarray) -> pa.RecordBatch:
-        """Rows of the result."""
+        """Return rows of the result."""
         keys = self._state.keys.columns(asked.key[which])
         tags = [] if self._tags is None else [self._tags.take(pa.array(asked.window[which]))]
         taken = [taken_rows(column, which) for column in columns]
         return pa.RecordBatch.from_arrays([*tags, *keys, *taken], schema=self.schema)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples that windows need, or the node's open rows."""
+        """Load tuples that windows need, or the node's open rows."""
         if self._answers.knows(section):
             keys = self._answers.key_columns(section, rows)
             slots = self._state.restored_slots(keys, rows.num_rows) if section != "registers" else _NONE
@@ -356,7 +358,7 @@ class SharedOperator:
             self._log.restored(section, rows)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Those that still matter."""
+        """Return the rows that are still needed."""
         if self._answers.knows(section):
             keys = self._answers.key_columns(section, rows)
             slots = self._state.keys.slots(keys, rows.num_rows, insert=False)
@@ -364,19 +366,19 @@ class SharedOperator:
         return self._log.live(section, rows, self._state.counted, self._state.keys.slots)
 
     def size(self, section: str) -> int:
-        """How many there are."""
+        """Return the number of live rows of a section."""
         if self._answers.knows(section):
             return self._answers.size(section)
         return self._log.size(section, self._state.counted, len(self._state.keys))
 
 
 class _Asked:
-    """Turns of windows from several sources, in one order; without a source there is nothing in the window."""
+    """The turns of windows from several sources, in one order. A window without a source is empty."""
 
     def __init__(self, parts: Sequence[tuple[Folding | None, np.ndarray, Turns]], windows: int) -> None:
         self._parts = parts
         self._order: np.ndarray | None
-        turns = _joined([each for _, _, each in parts])
+        turns = _joined([part for _, _, part in parts])
         self.window = np.concatenate([_NONE, *(numbers for _, numbers, _ in parts)])
         self.time, self.key, self._order = turns.time, turns.key, None
         within = turns.cause * windows + self.window
@@ -386,7 +388,7 @@ class _Asked:
             self.time, self.key, self.window = self.time[order], self.key[order], self.window[order]
 
     def folded(self, number: int, lifting: Lifting) -> Partials:
-        """The partials of all turns."""
+        """Return the partials of all turns."""
         parts = [
             lifting.empties(len(turns)) if source is None else source.fold(number, turns)
             for source, _, turns in self._parts
@@ -395,7 +397,7 @@ class _Asked:
         return whole if self._order is None else whole.take(self._order)
 
     def filled(self) -> np.ndarray:
-        """Where there is anything in the window."""
+        """Return at which turns the window is not empty."""
         whole = np.concatenate(
             [np.empty(0, np.bool_)]
             + [
@@ -407,7 +409,7 @@ class _Asked:
 
 
 class _Keys:
-    """Keys and their numbers; without key columns there is one, 0."""
+    """Keys and their numbers; without key columns there is one key, 0."""
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         self._kinds = list(kinds)
@@ -415,7 +417,7 @@ class _Keys:
         self._decoded: list[pa.Array] = []
 
     def slots(self, keys: Sequence[pa.Array], rows: int, *, insert: bool = True) -> np.ndarray:
-        """The number of each row's key; a new key gets one, or with `insert` false it is -1."""
+        """Return the number of each row's key; a new key gets one, or -1 if `insert` is false."""
         if not self._kinds:
             return np.zeros(rows, np.int64)
         encoded = encode(keys, rows)
@@ -425,7 +427,7 @@ class _Keys:
         return len(self._index) if self._kinds else 1
 
     def columns(self, slots: np.ndarray) -> list[pa.Array]:
-        """The key columns of numbers. If more are asked for than there are, all are decoded once."""
+        """Return the key columns of numbers. If there are as many numbers as keys, all keys are decoded once."""
         if not self._kinds:
             return []
         count = len(self._index)
@@ -437,7 +439,7 @@ class _Keys:
         return [column.take(taken) for column in self._decoded]
 
     def drop(self, slots: np.ndarray) -> None:
-        """Forget keys; others will get their numbers."""
+        """Drop keys; their numbers are reused."""
         self._decoded = []
         self._index.drop(slots)
 
@@ -446,4 +448,4 @@ def _joined(parts: Sequence[Turns]) -> Turns:
     if len(parts) == 1:
         return parts[0]
     names = ("time", "key", "cause", "first", "last")
-    return Turns(*(np.concatenate([_NONE, *(getattr(each, name) for each in parts)]) for name in names))
+    return Turns(*(np.concatenate([_NONE, *(getattr(part, name) for part in parts)]) for name in names))

@@ -1,7 +1,7 @@
-"""Columns by slot: values of tuples, put and taken by slot numbers, in memory that follows the slots in use.
+"""Columns by slot: the values of tuples, written and read by slot number, in memory proportional to the slots in use.
 
-Values of fixed width stand in an array by slot, and so do short texts. Longer ones stand in one arena in the order in which
-they came; when half of it is garbage it is rewritten. Anything else is kept as Arrow arrays, rewritten likewise.
+Values of fixed width and short texts are in an array by slot. Longer texts are in one arena, in the order of arrival; it is
+rewritten when half of it is garbage. All other types are kept as Arrow arrays and rewritten in the same way.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hayase.core.keys import flags, values
 __all__ = ["SlottedColumn", "grown", "slotted_column"]
 
 _LEAST = 4096
-"""Garbage of fewer texts' bytes, or values, is not worth a rewrite."""
+"""Less garbage than this (bytes of text, or values) does not cause a rewrite."""
 _LARGEST = 2**31 - 1
-"""Bytes of text that one Arrow array can hold."""
+"""The bytes of text that one Arrow array can hold."""
 
 
 class SlottedColumn(Protocol):
@@ -29,14 +29,14 @@ class SlottedColumn(Protocol):
         """Set the values of distinct slots, all below `capacity`."""
 
     def take(self, slots: np.ndarray) -> pa.Array:
-        """The values of slots, in any order and as often as they are named."""
+        """Return the values of slots, in any order and with repetitions."""
 
     def release(self, slots: np.ndarray) -> None:
-        """Forget values."""
+        """Free the values of slots."""
 
 
 def slotted_column(kind: pa.DataType) -> SlottedColumn:
-    """A column for values of a type."""
+    """Return an empty column for values of a type."""
     if pa.types.is_boolean(kind) or pa.types.is_decimal128(kind):
         return _Fixed(kind)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -47,7 +47,7 @@ def slotted_column(kind: pa.DataType) -> SlottedColumn:
 
 
 def grown(array: np.ndarray, capacity: int) -> np.ndarray:
-    """The array itself, or a larger one that begins with it; what is new is not set."""
+    """Return the array, or a copy enlarged to at least `capacity`, whose new part is not initialised."""
     if len(array) >= capacity:
         return array
     larger = np.empty((max(capacity, 2 * len(array)), *array.shape[1:]), array.dtype)
@@ -60,7 +60,7 @@ def _bitmap(valid: np.ndarray) -> pa.Buffer | None:
 
 
 class _Fixed:
-    """Values of 1, 2, 4, 8 or 16 bytes; booleans take a byte. Whether they are there is kept from the first null on."""
+    """Values of 1, 2, 4, 8 or 16 bytes; booleans take a byte. Validity is kept from the first null on."""
 
     __slots__ = ("_cells", "_kind", "_valid")
 
@@ -103,8 +103,8 @@ class _Fixed:
 
 
 class _Texts:
-    """Strings or binaries: the length of each, -1 for a null, and up to eight bytes of it or, if it is longer, where it
-    begins in the arena."""
+    """Strings or binaries: the length of each (-1: null), and its bytes if they are at most eight, else its place in the
+    arena."""
 
     __slots__ = ("_arena", "_cells", "_garbage", "_kind", "_lengths", "_used")
 
@@ -165,7 +165,7 @@ class _Texts:
 
 
 class _Others:
-    """Values that only Arrow knows: arrays one behind the other, and for each slot the place of its value in them."""
+    """Values of other Arrow types: arrays one after the other, and for each slot the place of its value in them."""
 
     __slots__ = ("_chunks", "_garbage", "_kind", "_places", "_used")
 

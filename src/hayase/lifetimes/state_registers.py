@@ -1,4 +1,4 @@
-"""Registers: a few named numbers that an operator must not forget, as one state row of which the latest counts."""
+"""Registers: a few named numbers of an operator's state, stored as one row of which the latest version counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Registers"]
 
 
 class Registers:
-    """Named int64 values, read and set like those of a dict.
+    """Named int64 values, read and set as in a dict.
 
     >>> registers = Registers(("next",), (0,))
     >>> registers["next"] += 5
@@ -38,7 +38,7 @@ class Registers:
         self._values[name] = int(value)
 
     def changes(self, version: int) -> list[Tuples]:
-        """The row to be written at the end of a step: none if nothing changed."""
+        """Return the row to write at the end of a step; nothing if no value has changed."""
         self._latest = version
         if self._values == self._kept:
             return []
@@ -47,7 +47,7 @@ class Registers:
         return [Tuples(self.section, self._row())]
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up the last row, unless something later is known."""
+        """Load the last row, unless a later version is known."""
         if rows.schema.names != self._schema.names:
             raise DamagedState(
                 f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
@@ -60,14 +60,14 @@ class Registers:
         self._latest = max(self._latest, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """The values as they are, if they were last written at or before `version`; from then on they count as new."""
+        """Return the current values if they were last written at or before `version`; they count as written anew from then on."""
         if not rows.num_rows or self._written > version:
             return rows.slice(0, 0)
         self._written = self._latest
         return self._row()
 
     def size(self, section: str) -> int:
-        """One row, once something was written."""
+        """Return 1 once something was written, else 0."""
         return int(self._written > 0)
 
     def _row(self) -> pa.RecordBatch:

@@ -1,23 +1,22 @@
-"""The tuple store: the live tuples of an interval relation, by slot, with their ends and as a log of state.
+"""The tuple store: the live tuples of an interval relation by slot, with their ends, and the log of its state.
 
-A slot is a number that a tuple keeps while it is in the store, and that another gets afterwards; slots are dense, so
-that an operator can keep arrays of its own by slot. Which slot a tuple has is no part of its meaning: after a restore it
-may be another, and a result must not depend on it.
+A slot is a number that a tuple keeps while it is in the store and that is reused afterwards. Slots are dense, so that an
+operator can keep arrays of its own by slot. Results must not depend on slots: after a restore a tuple may have another.
 
-A tuple whose end is known waits in an expiry queue; one whose end is open is found by its id when it is closed (the id
-is paper 1's expiry holder). In the log a tuple is written once, at the end of the step in which it came, if it is still
-alive; when an open one has ended, a tombstone follows. A tuple with a known end needs none: the clock removes it.
+A tuple with a known end is in an expiry queue; one with an open end is found by its id when it is closed (the id is paper
+1's expiry holder). The log has a tuple once, written at the end of the step in which it came if it is still alive then.
+When an open tuple ends, a tombstone follows. A tuple with a known end needs none: the clock removes it.
 
-A step of an operator with a store goes like this:
+A step of an operator with a store:
 
-    added, removed = store.settle(span.since)      # after a restore: index the one, unindex the other, then release it
+    added, removed = store.settle(span.since)      # after a restore: index `added`; unindex and release `removed`
     slots = store.add(delta.rows, delta.start, delta.end, delta.id)
     store.close(delta.closed, delta.closed_end)
     gone = store.expire(span.clock)                # in the order of (end, id); still readable
     store.release(gone)
     return Step(..., store.changes())
 
-`advance` does what add, close and expire do, and lets tuples that end within their step pass by the queue.
+`advance` is add, close and expire in one; tuples that end within their own step do not go through the queue.
 """
 
 from __future__ import annotations
@@ -41,25 +40,25 @@ from hayase.lifetimes.slot_columns import grown, slotted_column
 __all__ = ["END", "ID", "START", "IdMap", "Passage", "TupleStore"]
 
 START, END, ID = "__start", "__end", "__id"
-"""Columns of a store's section behind those of its schema, int64. A tombstone's start is its end."""
+"""int64 columns of a store's section, after those of its schema. In a tombstone the start equals the end."""
 
 _NONE = np.empty(0, np.int64)
 _SPARSE = 16
-"""If ids are on average farther apart than this, they are hashed."""
+"""If ids are farther apart than this on average, they are hashed."""
 
 
 class IdMap:
-    """A map from ids to slots, int64 both; slots are not negative.
+    """A map from ids to slots, both int64; slots are not negative.
 
-    Ids that lie close together, such as the numbers of a row window, stand in a ring by their last bits: 16 bytes or so an
-    id and no search. Ids that do not are hashed, at about 32 bytes each; a map that has come to that stays so.
+    Dense ids, such as the numbers of a row window, are in a ring addressed by their low bits: about 16 bytes per id and no
+    search. Sparse ids are in a hash table at about 32 bytes each; a map that has switched to hashing keeps to it.
     """
 
     __slots__ = ("_count", "_high", "_low", "_ring", "_table")
 
     def __init__(self) -> None:
         self._ring: np.ndarray | None = np.zeros(64, np.int64)
-        self._low = self._high = 0  # ids in the ring are at least the one and below the other
+        self._low = self._high = 0  # ids in the ring are in [low, high)
         self._table = np.zeros((64, 2), np.int64)
         self._count = 0
 
@@ -67,7 +66,7 @@ class IdMap:
         return self._count
 
     def enter(self, ids: np.ndarray, slots: np.ndarray) -> None:
-        """Put ids in; one that is there gets the new slot."""
+        """Add ids; an id that is in the map gets the new slot."""
         if not len(ids):
             return
         ring = self._roomy(int(ids.min()), int(ids.max()) + 1, len(ids))
@@ -79,7 +78,7 @@ class IdMap:
         self._count += tuples_loops.ring_enter(ring, ids, slots)
 
     def look_up(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of ids; -1 for one that is not there."""
+        """Return the slots of ids; -1 for unknown ids."""
         if not self._count or not len(ids):
             return np.full(len(ids), -1, np.int64)
         if self._ring is not None:
@@ -91,7 +90,7 @@ class IdMap:
         return slots
 
     def take_out(self, ids: np.ndarray) -> np.ndarray:
-        """Remove distinct ids; the slots that they had, -1 for one that is not there."""
+        """Remove distinct ids and return their slots; -1 for unknown ids."""
         if not self._count or not len(ids):
             return np.full(len(ids), -1, np.int64)
         from hayase.lifetimes import tuples_loops
@@ -104,7 +103,7 @@ class IdMap:
         return slots
 
     def _roomy(self, low: int, high: int, more: int) -> np.ndarray | None:
-        """The ring, with room for ids from `low` to below `high`; None if ids are too far apart for one."""
+        """Return the ring, with room for ids in `[low, high)`; None if ids are too sparse for a ring."""
         if self._ring is None:
             return None
         if self._count:
@@ -124,13 +123,13 @@ class IdMap:
         return self._ring
 
     def _lowest(self) -> int:
-        """The least id in the ring, which has some: those at its low end may be gone."""
+        """Return the least id in the ring, which must not be empty; ids at its low end may have been removed."""
         from hayase.lifetimes import tuples_loops
 
         return int(tuples_loops.ring_lowest(self._ring, self._low, self._high))
 
     def _held(self) -> np.ndarray:
-        """The ids in the ring, ascending."""
+        """Return the ids in the ring in ascending order."""
         assert self._ring is not None
         if not self._count:
             return _NONE
@@ -138,7 +137,7 @@ class IdMap:
         return ids[self._ring[ids & (len(self._ring) - 1)] != 0]
 
     def _hash(self, ids: np.ndarray, slots: np.ndarray) -> None:
-        """Put ids into the table."""
+        """Add ids to the hash table."""
         if not len(ids):
             return
         from hayase.lifetimes import tuples_loops
@@ -157,8 +156,11 @@ Ended = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What a step did to a store: slots of the tuples that came; slots and ends of those that ended, in the order of
-    (end, id), which are no longer alive but can be read until they are released."""
+    """The effect of a step on a store.
+
+    `slots` are those of the new tuples. `ended` and `ends` are the slots and ends of the tuples that ended, in the order of
+    (end, id); they are no longer alive, but can be read until they are released.
+    """
 
     slots: np.ndarray
     ended: np.ndarray
@@ -166,13 +168,13 @@ class Passage:
 
 
 def ended_in_order(parts: Sequence[Ended]) -> Ended:
-    """Tuples in the order of (end, id). Nearly always the parts are ordered, and follow each other."""
+    """Concatenate tuples in the order of (end, id). The parts are nearly always ordered and follow each other."""
     from hayase.lifetimes import tuples_loops
 
-    some = sorted((each for each in parts if len(each[0])), key=lambda each: (int(each[0][0]), int(each[1][0])))
-    if not some:
+    filled = sorted((part for part in parts if len(part[0])), key=lambda part: (int(part[0][0]), int(part[1][0])))
+    if not filled:
         return _NONE, _NONE, _NONE
-    end, id, slot = some[0] if len(some) == 1 else (np.concatenate(each) for each in zip(*some))
+    end, id, slot = filled[0] if len(filled) == 1 else (np.concatenate(arrays) for arrays in zip(*filled))
     if tuples_loops.in_order(end, id):
         return end, id, slot
     order = end_order(end, id)
@@ -187,16 +189,16 @@ class TupleStore:
     """
 
     def __init__(self, schema: pa.Schema, section: str = "tuples", *, with_values: bool = True) -> None:
-        """Without values rows are written but not kept: only those of tuples that `settle` has added can be taken."""
+        """Without values, rows are written to the log but not kept: `take` works only for what `settle` has just added."""
         self.schema = schema
         self.section = section
         clash = [name for name in (START, END, ID) if name in schema.names]
         assert not clash, f"{clash} are the store's own"
         self._written = pa.schema(
-            [*(pa.field(each.name, each.type) for each in schema)]
+            [*(pa.field(field.name, field.type) for field in schema)]
             + [pa.field(name, pa.int64()) for name in (START, END, ID)]
         )
-        self._columns = [slotted_column(each.type) for each in schema] if with_values else []
+        self._columns = [slotted_column(field.type) for field in schema] if with_values else []
         self._settled = pa.RecordBatch.from_pylist([], schema=schema)
         self._start = np.empty(0, np.int64)
         self._end = np.empty(0, np.int64)
@@ -214,12 +216,12 @@ class TupleStore:
         self._restored: list[pa.RecordBatch] = []
 
     def __len__(self) -> int:
-        """How many tuples are alive: added, and neither expired nor removed by `settle`."""
+        """Return the number of live tuples: added, and neither expired nor removed by `settle`."""
         return self._count
 
     @property
     def capacity(self) -> int:
-        """All slots are below it."""
+        """The upper bound of all slots."""
         return self._top
 
     @property
@@ -229,7 +231,7 @@ class TupleStore:
 
     @property
     def end(self) -> np.ndarray:
-        """Ends by slot, OPEN where nobody knows; valid until the next `add` or `settle`."""
+        """Ends by slot, OPEN where unknown; valid until the next `add` or `settle`."""
         return self._end[: self._top]
 
     @property
@@ -238,20 +240,20 @@ class TupleStore:
         return self._id[: self._top]
 
     def add(self, rows: pa.RecordBatch, start: np.ndarray, end: np.ndarray, id: np.ndarray) -> np.ndarray:
-        """Take up tuples that this step has brought; their slots. With a schema of no columns `rows` does not matter."""
+        """Add the new tuples of a step and return their slots. If the schema has no columns, `rows` is ignored."""
         slots, _ = self._placed(rows, start, end, id, logged=False)
         if len(slots):
             self._fresh.append((rows, slots, id))
         return slots
 
     def close(self, ids: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Set the ends of open tuples, which `expire` will give out; their slots. Ids that are not there are ignored."""
+        """Set the ends of open tuples, so that `expire` returns them, and return their slots. Unknown ids are ignored."""
         ends, ids, slots = self._closed(ids, ends)
         self._queue.push(ends, ids, slots)
         return slots
 
     def advance(self, rows: pa.RecordBatch, delta: Delta, clock: int) -> Passage:
-        """A step at once: `add` its tuples, with these rows, `close` and `expire`."""
+        """Do `add` (with `rows` in place of the delta's), `close` and `expire` of a step at once."""
         closed = self._closed(delta.closed, delta.closed_end)
         slots, brief = self._placed(rows, delta.start, delta.end, delta.id, logged=False, clock=clock)
         if len(slots):
@@ -262,15 +264,17 @@ class TupleStore:
         return Passage(slots, ended[2], ended[0])
 
     def expire(self, clock: int) -> np.ndarray:
-        """The slots of all tuples that end before the clock, in the order of (end, id). They are no longer alive, but
-        can be read until they are released."""
+        """Return the slots of all tuples that end before the clock, in the order of (end, id).
+
+        They are no longer alive, but can be read until they are released.
+        """
         slots = self._queue.pop(clock)
         self._count -= len(slots)
         self._clock = max(self._clock, clock)
         return slots
 
     def release(self, slots: np.ndarray) -> None:
-        """Give back slots that `expire` or `settle` has named."""
+        """Free slots that `expire` or `settle` has returned."""
         if not len(slots):
             return
         for column in self._columns:
@@ -280,14 +284,14 @@ class TupleStore:
         self._free_count += len(slots)
 
     def take(self, slots: np.ndarray) -> pa.RecordBatch:
-        """The values of slots, in any order and as often as they are named."""
+        """Return the values of slots, in any order and with repetitions."""
         if not self._columns and len(self.schema):
             assert len(slots) == self._settled.num_rows, "there are no values but of what was settled"
             return self._settled
         return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self.schema)
 
     def restore(self, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples of the log; they are in the store after the next `settle`."""
+        """Load tuples of the log; they are in the store after the next `settle`."""
         if rows.schema.names != self._written.names or rows.schema.types != self._written.types:
             raise DamagedState(
                 f'the state section "{self.section}" has the columns {", ".join(rows.schema.names)} '
@@ -297,8 +301,11 @@ class TupleStore:
             self._restored.append(rows)
 
     def settle(self, since: int) -> tuple[np.ndarray, np.ndarray]:
-        """Begin a step: slots of restored tuples, to be indexed, and slots of tuples that ended while another worker
-        went on, to be unindexed and then released. Both are empty when nothing was restored."""
+        """Begin a step, and return the slots that `restore` has added and removed.
+
+        The caller indexes the added tuples, and unindexes and releases the removed ones, which ended while another worker
+        ran the stage. Both are empty if nothing was restored.
+        """
         removed = [self._queue.pop(since)] if since > self._clock else []
         self._clock = max(self._clock, since)
         added = _NONE
@@ -325,39 +332,41 @@ class TupleStore:
         return added, gone
 
     def changes(self) -> list[Tuples]:
-        """What the step has changed; to be called once, at its end. Tuples whose ends are all known, and open ones with
-        tombstones, are apart: the former are dropped by the clock."""
+        """Return the change of the state; to be called once, at the end of a step.
+
+        Tuples with known ends are separate from open ones and tombstones, because the clock removes the former.
+        """
         known: list[pa.RecordBatch] = []
-        others: list[pa.RecordBatch] = []
+        opened: list[pa.RecordBatch] = []
         for rows, slots, id in self._fresh:
             alive = (self._end[slots] >= self._clock) & (self._id[slots] == id)
             is_open = self._end[slots] == OPEN
             self._logged[slots[alive]] = True
-            for chosen, parts in ((alive & ~is_open, known), (alive & is_open, others)):
+            for chosen, parts in ((alive & ~is_open, known), (alive & is_open, opened)):
                 if chosen.any():
                     parts.append(self._as_written(rows, slots, chosen))
         self._fresh = []
         for ids, ends in self._tombs:
-            nothing = [pa.nulls(len(ids), each.type) for each in self.schema]
+            nothing = [pa.nulls(len(ids), field.type) for field in self.schema]
             arrays = [*nothing, pa.array(ends), pa.array(ends), pa.array(ids)]
-            others.append(pa.RecordBatch.from_arrays(arrays, schema=self._written))
+            opened.append(pa.RecordBatch.from_arrays(arrays, schema=self._written))
         self._tombs = []
         result = []
         if known:
             rows = _joined(known)
             until = int(pc.max(rows.column(END)).as_py())
             result.append(Tuples(self.section, rows, until))
-        if others:
-            result.append(Tuples(self.section, _joined(others)))
+        if opened:
+            result.append(Tuples(self.section, _joined(opened)))
         return result
 
     def skip_changes(self) -> list[Tuples]:
-        """In place of `changes`, where nothing will ever be restored: nothing is to be written."""
+        """Call this instead of `changes` where state is never restored; nothing is written."""
         self._fresh, self._tombs = [], []
         return []
 
     def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples of the log, asked oldest first, those that are alive; tombstones have done their work."""
+        """Return the log rows of live tuples. Called with the oldest rows first, so that tombstones can be dropped."""
         start, end, id = (values(rows.column(name), np.int64) for name in (START, END, ID))
         alive = (start < end) & (end >= self._clock)
         is_open = alive & (end == OPEN)
@@ -365,11 +374,11 @@ class TupleStore:
         return rows.filter(pa.array(alive))
 
     def size(self) -> int:
-        """How many tuples are alive."""
+        """Return the number of live tuples."""
         return self._count
 
     def _closed(self, ids: np.ndarray, ends: np.ndarray) -> Ended:
-        """Set the ends of open tuples, whose ids are forgotten."""
+        """Set the ends of open tuples and forget their ids; return the ends, ids and slots of those that are known."""
         slots = self._open.take_out(ids)
         if len(slots) and slots.min() < 0:
             there = slots >= 0
@@ -390,7 +399,10 @@ class TupleStore:
         logged: bool,
         clock: int = BEGINNING,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Give tuples slots, and lines of (end, id, slot) of those that end before the clock: nobody else knows them."""
+        """Store tuples; return their slots, and lines of (end, id, slot) of those that end before the clock.
+
+        The latter are not in the expiry queue.
+        """
         from hayase.lifetimes import tuples_loops
 
         count = len(id)
@@ -401,15 +413,15 @@ class TupleStore:
         ending, knowing, opening = tuples_loops.place(
             start, end, id, slots, clock, logged, self._start, self._end, self._id, self._logged, brief, known, opened
         )
-        for column, given in zip(self._columns, rows.columns):
-            column.put(slots, given, self._top)
+        for column, new_values in zip(self._columns, rows.columns):
+            column.put(slots, new_values, self._top)
         self._queue.push(*known[:, :knowing])
         self._open.enter(*opened[:, :opening])
         self._count += count
         return slots, brief[:, :ending]
 
     def _allocated(self, count: int) -> np.ndarray:
-        """Slots that were given back, as they came, then new ones."""
+        """Return free slots, then new ones."""
         reused = min(count, self._free_count)
         self._free_count -= reused
         slots = self._free[self._free_count : self._free_count + reused].copy()
@@ -421,13 +433,13 @@ class TupleStore:
         return slots
 
     def _as_written(self, rows: pa.RecordBatch, slots: np.ndarray, chosen: np.ndarray) -> pa.RecordBatch:
-        """Some of the tuples that an `add` brought, as the log has them."""
+        """Return the log rows of some of the tuples that an `add` has stored."""
         columns = rows.columns if len(self.schema) else []
         if not chosen.all():
             slots = slots[chosen]
             mask = pa.array(chosen)
             columns = [column.filter(mask) for column in columns]
-        times = [pa.array(each[slots]) for each in (self._start, self._end, self._id)]
+        times = [pa.array(array[slots]) for array in (self._start, self._end, self._id)]
         return pa.RecordBatch.from_arrays([*columns, *times], schema=self._written)
 
 
