@@ -1,10 +1,10 @@
-"""Answers that follow each other: the rows of a relation in which every lane has at most one row at a time.
+"""Turns the successive values ("answers") of windows into rows with lifetimes, at most one open row per key and window.
 
-A lane is one key of one window; the number of a key that has no rows may become another's. Its answers come in the order
-of time; an answer that equals the one before it does not split its row. What is kept of a lane is its open row: the id,
-and the values it is compared by. Ids are numbered in the order of the answers.
+A track is one key of one window, numbered `key * windows + window`; the number of a key without rows may be reused. The
+answers of a track come in time order; an answer that equals the previous one does not end its row. For each track the open
+row is kept: its id and the values to compare with. Ids are assigned in the order of the answers.
 
-State: "answers" (keys, window, id and values of a lane's open row, or the id -1; the last written counts) and "registers".
+State: "answers" (keys, window, id and values of a track's open row, or the id -1; the last version counts) and "registers".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANSWERS, _WINDOW, _ROW = "answers", "__window", "__row"
 
 
 class Followed:
-    """What came of the answers of a step: `made` of them begin a row, `closed` are ids of rows of earlier steps."""
+    """The effect of a step's answers: `made` are the answers that begin a row, `closed` the ids of rows of earlier steps."""
 
     __slots__ = ("closed", "closed_end", "end", "id", "made")
 
@@ -43,9 +43,9 @@ class Answers:
 
     def __init__(self, keys: Sequence[pa.Field], columns: Sequence[pa.Field], windows: int) -> None:
         self._keys, self._count = len(keys), windows
-        self._kinds = [each.type for each in columns]
-        named = [pa.field(f"key_{at}", each.type) for at, each in enumerate(keys)]
-        own = [pa.field(f"value_{at}", each.type) for at, each in enumerate(columns)]
+        self._kinds = [field.type for field in columns]
+        named = [pa.field(f"key_{at}", field.type) for at, field in enumerate(keys)]
+        own = [pa.field(f"value_{at}", field.type) for at, field in enumerate(columns)]
         self._written = pa.schema([*named, pa.field(_WINDOW, pa.int64()), pa.field(_ROW, pa.int64()), *own])
         self._values = [slotted_column(kind) for kind in self._kinds]
         self._rows = np.empty(0, np.int64)
@@ -59,48 +59,48 @@ class Answers:
         self, keys: np.ndarray, windows: np.ndarray, time: np.ndarray, there: np.ndarray, columns: Sequence[pa.Array],
         version: int, key_columns: Callable[[np.ndarray], list[pa.Array]],
     ) -> tuple[Followed, list[Tuples]]:  # fmt: skip
-        """Take up the answers of a step, in the order of time; where one is not `there` the lane has no row."""
+        """Process the answers of a step, in time order; where `there` is false the track has no row."""
         from hayase.lifetimes import answers_loops
 
         self._latest = max(self._latest, version)
-        lanes, count = keys * self._count + windows, len(keys)
-        self._make_room(int(lanes.max(initial=-1)) + 1)
-        same = self._unchanged(lanes, there, columns)
+        tracks, count = keys * self._count + windows, len(keys)
+        self._make_room(int(tracks.max(initial=-1)) + 1)
+        same = self._unchanged(tracks, there, columns)
         made, end, closed = scratch(count), scratch(count), scratch(3, count)
         first = self.registers["next"]
         making, closing = answers_loops.succeed(
-            lanes, time, there, same, self._rows, self._newest, first, made, end, closed
+            tracks, time, there, same, self._rows, self._newest, first, made, end, closed
         )
         self.registers["next"] += making
         made, end, closed = made[:making], end[:making], closed[:, :closing]
         followed = Followed(made, end, first, closed[1].copy(), closed[2].copy())
         still = made[end == OPEN]
-        state = self._keep(lanes, still, closed[0].copy(), columns, version, key_columns)
+        state = self._keep(tracks, still, closed[0].copy(), columns, version, key_columns)
         return followed, [*state, *self.registers.changes(version)]
 
-    def _unchanged(self, lanes: np.ndarray, there: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:
-        """Which answers are those that were there before: in the step, or as the open row of the lane."""
+    def _unchanged(self, tracks: np.ndarray, there: np.ndarray, columns: Sequence[pa.Array]) -> np.ndarray:
+        """Return which answers equal the previous one of their track: in the step, or in its open row."""
         from hayase.lifetimes import answers_loops
 
-        before, later, first = scratch(len(lanes)), scratch(len(lanes)), scratch(len(lanes))
-        many, some = answers_loops.previous(lanes, there, self._rows, self._newest, before, later, first)
+        before, later, first = scratch(len(tracks)), scratch(len(tracks)), scratch(len(tracks))
+        many, some = answers_loops.previous(tracks, there, self._rows, self._newest, before, later, first)
         later, first = later[:many], first[:some]
         for column, kept in zip(columns, self._values):
             if len(later):
                 later = _equal_before(column, before, later)
             if len(first):
-                first = first[_equal(taken_rows(column, first), kept.take(lanes[first]))]
-        same = np.zeros(len(lanes), np.bool_)
+                first = first[_equal(taken_rows(column, first), kept.take(tracks[first]))]
+        same = np.zeros(len(tracks), np.bool_)
         same[later] = same[first] = True
         return same
 
     def _keep(
-        self, lanes: np.ndarray, still: np.ndarray, closed: np.ndarray, columns: Sequence[pa.Array], version: int,
+        self, tracks: np.ndarray, still: np.ndarray, closed: np.ndarray, columns: Sequence[pa.Array], version: int,
         key_columns: Callable[[np.ndarray], list[pa.Array]],
     ) -> list[Tuples]:  # fmt: skip
-        """Keep the values of rows that are open now, forget those of rows that were closed; what is to be written."""
-        opened, given = lanes[still], [taken_rows(column, still) for column in columns]
-        for kept, column in zip(self._values, given):
+        """Keep the values of open rows and free those of closed ones; return the change of the state."""
+        opened, opened_columns = tracks[still], [taken_rows(column, still) for column in columns]
+        for kept, column in zip(self._values, opened_columns):
             kept.release(closed)
             kept.put(opened, column, len(self._rows))
         self._alive += len(opened) - len(closed)
@@ -110,58 +110,60 @@ class Answers:
             return []
         self._versions[changed] = version
         if len(buried):
-            given = [pa.concat_arrays([column, pa.nulls(len(buried), column.type)]) for column in given]
-        return [Tuples(_ANSWERS, self._as_written(key_columns(changed // self._count), changed, given))]
+            opened_columns = [
+                pa.concat_arrays([column, pa.nulls(len(buried), column.type)]) for column in opened_columns
+            ]
+        return [Tuples(_ANSWERS, self._as_written(key_columns(changed // self._count), changed, opened_columns))]
 
-    def _as_written(self, keys: list[pa.Array], lanes: np.ndarray, columns: Sequence[pa.Array]) -> pa.RecordBatch:
-        numbers = [pa.array(lanes % self._count), pa.array(self._rows[lanes])]
+    def _as_written(self, keys: list[pa.Array], tracks: np.ndarray, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        numbers = [pa.array(tracks % self._count), pa.array(self._rows[tracks])]
         return pa.RecordBatch.from_arrays([*keys, *numbers, *columns], schema=self._written)
 
     # ------------------------------------------------------------------------------------------ state
 
     def knows(self, section: str) -> bool:
-        """Whether a section is one of these."""
+        """Return whether a section belongs here."""
         return section in (_ANSWERS, self.registers.section)
 
     def key_columns(self, section: str, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The keys in rows of a section."""
+        """Return the key columns of a section's rows."""
         return [] if section != _ANSWERS else rows.columns[: self._keys]
 
     def restore(self, section: str, rows: pa.RecordBatch, keys: np.ndarray, version: int) -> None:
-        """Take up rows of the numbered keys; of a lane's the latest written counts, of those of one version the last."""
+        """Load rows of numbered keys. Of several rows of a track the latest version counts, and within a version the last."""
         self._latest = max(self._latest, version)
         if section == self.registers.section:
             self.registers.restore(section, rows, version)
             return
         self._check(rows)
-        lanes = keys * self._count + values(rows.column(_WINDOW), np.int64)
-        self._make_room(int(lanes.max(initial=-1)) + 1)
-        last = len(lanes) - 1 - np.unique(lanes[::-1], return_index=True)[1]
-        last = last[self._versions[lanes[last]] <= version]
-        lanes, ids = lanes[last], values(rows.column(_ROW), np.int64)[last]
-        before, now = self._rows[lanes] >= 0, ids >= 0
+        tracks = keys * self._count + values(rows.column(_WINDOW), np.int64)
+        self._make_room(int(tracks.max(initial=-1)) + 1)
+        last = len(tracks) - 1 - np.unique(tracks[::-1], return_index=True)[1]
+        last = last[self._versions[tracks[last]] <= version]
+        tracks, ids = tracks[last], values(rows.column(_ROW), np.int64)[last]
+        before, now = self._rows[tracks] >= 0, ids >= 0
         for column, kept in zip(rows.columns[self._keys + 2 :], self._values):
-            kept.release(lanes[before])
-            kept.put(lanes[now], taken_rows(column, last[now]), len(self._rows))
-        self._rows[lanes], self._versions[lanes] = ids, version
+            kept.release(tracks[before])
+            kept.put(tracks[now], taken_rows(column, last[now]), len(self._rows))
+        self._rows[tracks], self._versions[tracks] = ids, version
         self._alive += int(np.count_nonzero(now)) - int(np.count_nonzero(before))
 
     def live(self, section: str, rows: pa.RecordBatch, keys: np.ndarray, version: int) -> pa.RecordBatch:
-        """Of rows written up to `version`, those of lanes not written since, as they are; they count as written anew."""
+        """Return the current open rows of tracks not written after `version`; they count as written anew."""
         if section == self.registers.section:
             return self.registers.live(section, rows, version)
         self._check(rows)
-        lanes = np.where(keys >= 0, keys * self._count + values(rows.column(_WINDOW), np.int64), -1)
-        places = np.sort(np.unique(lanes, return_index=True)[1])
-        places = places[(lanes[places] >= 0) & (lanes[places] < len(self._rows))]
-        places = places[(self._rows[lanes[places]] >= 0) & (self._versions[lanes[places]] <= version)]
-        lanes = lanes[places]
-        self._versions[lanes] = self._latest
+        tracks = np.where(keys >= 0, keys * self._count + values(rows.column(_WINDOW), np.int64), -1)
+        places = np.sort(np.unique(tracks, return_index=True)[1])
+        places = places[(tracks[places] >= 0) & (tracks[places] < len(self._rows))]
+        places = places[(self._rows[tracks[places]] >= 0) & (self._versions[tracks[places]] <= version)]
+        tracks = tracks[places]
+        self._versions[tracks] = self._latest
         named = [taken_rows(column, places) for column in rows.columns[: self._keys]]
-        return self._as_written(named, lanes, [kept.take(lanes) for kept in self._values])
+        return self._as_written(named, tracks, [kept.take(tracks) for kept in self._values])
 
     def size(self, section: str) -> int:
-        """How many open rows there are."""
+        """Return the number of open rows."""
         return self.registers.size(section) if section == self.registers.section else self._alive
 
     def _check(self, rows: pa.RecordBatch) -> None:
@@ -180,14 +182,14 @@ class Answers:
 
 
 def taken_rows(column: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Distinct rows of a column, without a copy if they are all there in order."""
+    """Return distinct rows of a column; without a copy if these are all rows in order."""
     if len(rows) == len(column) and (not len(rows) or bool((rows == np.arange(len(rows))).all())):
         return column
     return column.take(pa.array(rows))
 
 
 def _equal_before(column: pa.Array, before: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Those of the answers whose value is that of the one before, see `_equal`; the array may be used up."""
+    """Return the answers whose value equals the previous one (see `_equal`); the array `answers` may be overwritten."""
     from hayase.lifetimes import answers_loops
 
     kind = column.type
@@ -199,7 +201,7 @@ def _equal_before(column: pa.Array, before: np.ndarray, answers: np.ndarray) -> 
 
 
 def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:
-    """Where two columns have the same value. NULL is one, and so is NaN; of values that cannot be compared none is."""
+    """Return where two columns are equal. NULL equals NULL and NaN equals NaN; values that cannot be compared are unequal."""
     kind = one.type
     if pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
         number = np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}").type

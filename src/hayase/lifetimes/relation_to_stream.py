@@ -1,8 +1,9 @@
-"""Relation to stream: the rows that appear, the rows that go, or all rows at certain instants.
+"""Istream, Dstream and Rstream: turn a relation into a stream of the rows that appear, that end, or of all rows at certain
+instants.
 
-A record is told as a tuple that starts at its time and has no end. Istream and Dstream compare with the instant before:
-their child must not tell a row that stays as one that goes and one that comes; the plan puts a `coalesce` below them
-where that could be.
+A record of the stream is a tuple that starts at its time and has no end. Istream and Dstream compare with the instant
+before, so their child must not end and start equal rows at one instant; the planner puts a `coalesce` below them where it
+could.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ _NEXT, _EMITTED = "next", "emitted"
 
 
 class _Istream(Stateless):
-    """The starts of a relation. No state."""
+    """Istream: the tuples that start. No state."""
 
-    def advance(self, given: Delta, span: Span) -> Step:
-        return Step(Delta(given.rows, given.start, np.full(len(given), OPEN), given.id))
+    def advance(self, delta: Delta, span: Span) -> Step:
+        return Step(Delta(delta.rows, delta.start, np.full(len(delta), OPEN), delta.id))
 
 
 class _Dstream:
-    """The ends of a relation. What is alive is kept, for its values."""
+    """Dstream: the tuples that end. Live tuples are kept for their values."""
 
     def __init__(self, node: ToStream) -> None:
         self._alive = TupleStore(node.schema, "alive")
 
-    def advance(self, given: Delta, span: Span) -> Step:
+    def advance(self, delta: Delta, span: Span) -> Step:
         alive = self._alive
         alive.release(alive.settle(span.since)[1])
-        alive.add(given.rows, given.start, given.end, given.id)
-        alive.close(given.closed, given.closed_end)
+        alive.add(delta.rows, delta.start, delta.end, delta.id)
+        alive.close(delta.closed, delta.closed_end)
         gone = alive.expire(span.clock)
-        delta = Delta(alive.take(gone), alive.end[gone], np.full(len(gone), OPEN), alive.id[gone])
+        ended = Delta(alive.take(gone), alive.end[gone], np.full(len(gone), OPEN), alive.id[gone])
         alive.release(gone)
-        return Step(delta, alive.changes())
+        return Step(ended, alive.changes())
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         self._alive.restore(rows, version)
@@ -58,20 +59,20 @@ class _Dstream:
 
 
 class _Snapshots:
-    """The rows of a relation at the instants that a query asks for. Costs its output; values are not compared."""
+    """Rstream of a query: the rows of a relation at delta instants. Costs as much as its output; values are not compared."""
 
     def __init__(self, node: ToStream) -> None:
         self._alive = TupleStore(node.schema, "alive")
         self._held = np.empty(0, np.bool_)
         self._registers = Registers((_NEXT,), (0,), _EMITTED)
 
-    def advance(self, given: Delta, instants: np.ndarray, span: Span) -> Step:
+    def advance(self, delta: Delta, instants: np.ndarray, span: Span) -> Step:
         alive = self._alive
         added, removed = alive.settle(span.since)
         self._mark(added, held=True)
         self._release(removed)
-        self._mark(alive.add(given.rows, given.start, given.end, given.id), held=True)
-        alive.close(given.closed, given.closed_end)
+        self._mark(alive.add(delta.rows, delta.start, delta.end, delta.id), held=True)
+        alive.close(delta.closed, delta.closed_end)
         slots = np.flatnonzero(self._held)
         slots = slots[np.lexsort((alive.id[slots], alive.start[slots]))]
         start, end = np.maximum(alive.start[slots], span.since), np.minimum(alive.end[slots], span.clock)
@@ -104,17 +105,17 @@ class _Snapshots:
 
 
 class _Multiples:
-    """The rows of a relation at the multiples of a job's slide. Equal rows are kept once, with how many there are."""
+    """Rstream of a job: the rows of a relation at the multiples of its interval. Equal rows are kept once, with a count."""
 
     def __init__(self, node: ToStream, every: int) -> None:
         self._every = every
         self._relation = MultisetOperator(Multiset("coalesce", (node.child,), node.schema))
         self._registers = Registers((_NEXT,), (0,), _EMITTED)
 
-    def advance(self, given: Delta, span: Span) -> Step:
+    def advance(self, delta: Delta, span: Span) -> Step:
         self._relation.settle(span.since)
         earlier = self._relation.alive()
-        swept = self._relation.sweep([given], span)
+        swept = self._relation.sweep([delta], span)
         values, start, end = _lived(earlier, swept, span)
         copies, times = _repeated(start, end, self._every)
         return _told(self._relation.rows(values[copies]), times, self._registers, swept.state, span)
@@ -130,7 +131,7 @@ class _Multiples:
 
 
 class ToStreamOperator:
-    """A `plans.ToStream` (`relations.Operator`)."""
+    """The operator of `plans.ToStream` (`relations.Operator`)."""
 
     def __init__(self, node: ToStream) -> None:
         self.schema = node.schema
@@ -143,28 +144,28 @@ class ToStreamOperator:
             self._inner = _Snapshots(node) if node.every is None else _Multiples(node, node.every)
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
-        """The records of a step, in time order."""
-        given, *instants = inputs
+        """Process a step and return its records in time order."""
+        delta, *instants = inputs
         if isinstance(self._inner, _Snapshots):
-            asked = np.unique(np.concatenate([np.empty(0, np.int64), *(each.start for each in instants)]))
-            return self._inner.advance(given, asked, span)
-        return self._inner.advance(given, span)
+            asked = np.unique(np.concatenate([np.empty(0, np.int64), *(other.start for other in instants)]))
+            return self._inner.advance(delta, asked, span)
+        return self._inner.advance(delta, span)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up what is alive, and the running number of records."""
+        """Load live tuples, and the number of records emitted."""
         self._inner.restore(section, rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples, those that are alive."""
+        """Return the rows of live tuples."""
         return self._inner.live(section, rows, version)
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """Return the number of live tuples of a section."""
         return self._inner.size(section)
 
 
 def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The values that were alive in a step, older ones first, from when and until when within it."""
+    """Return the values that were alive in a step, older ones first, with their starts and ends within it."""
     delta = swept.delta
     end = np.full(len(earlier.id), OPEN)
     end[np.searchsorted(earlier.id, delta.closed)] = delta.closed_end
@@ -174,8 +175,10 @@ def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.nda
 
 
 def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of some lifetimes there are at each instant, and the instants, in their order: the multiples of a number, or
-    those given."""
+    """Return which lifetimes contain each instant, and the instant of each, in time order.
+
+    `at` are the instants themselves, or a number whose multiples they are.
+    """
     if isinstance(at, int):
         first, stop = -(-start // at), -(-end // at)
     else:
@@ -189,7 +192,7 @@ def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple
 
 
 def _told(rows: pa.RecordBatch, times: np.ndarray, emitted: Registers, state: Sequence[Tuples], span: Span) -> Step:
-    """Rows as records, which are numbered for ever."""
+    """Return rows as records, numbered consecutively across all steps."""
     first = emitted[_NEXT]
     emitted[_NEXT] = first + len(times)
     delta = Delta(rows, times, np.full(len(times), OPEN), np.arange(first, first + len(times)))

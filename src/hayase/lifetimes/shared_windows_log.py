@@ -1,7 +1,7 @@
-"""What the windows of a node still need, as it is written down: tuples with their keys and the columns that are aggregated.
+"""The state of shared windows: the tuples that the windows of a node still need, with keys and aggregated columns.
 
-Every node writes what it needs itself, in columns and in reach, whoever shares its windows; those who share take up what
-each of them has written, and put it together by the tuple.
+Every node writes the columns and tuples that it needs itself, whether or not it shares its windows. Nodes that share load
+what each of them has written and merge it by tuple.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hayase.windows.row_windows import Counted
 __all__ = ["PANES", "ROWS", "Gathered", "Taken", "Together", "WindowLog", "columns_of"]
 
 ROWS, PANES = "rows", "panes"
-"""Sections: of windows by count and of windows by time."""
+"""Sections of row windows and of time windows."""
 _NUMBER, _PASSED = "__number", "__passed"
 
 
 def columns_of(call: Call) -> tuple[str, ...]:
-    """The columns that a call aggregates."""
+    """Return the columns that a call aggregates."""
     return tuple(name for name in (call.argument, call.second) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The tuples of a step, for those who count them and for those who go by time."""
+    """The tuples of a step, as row windows (`counted`) and time windows (`timed`) see them."""
 
     counted: pa.RecordBatch
     slots: np.ndarray
@@ -47,7 +47,7 @@ class Taken:
 
 
 class WindowLog:
-    """The sections "rows" and "panes" of a node."""
+    """Writes the sections "rows" and "panes" of a node."""
 
     def __init__(self, node: Shared) -> None:
         self._keys = node.keys
@@ -56,28 +56,28 @@ class WindowLog:
         for window in node.windows:
             if window.kind == "rows":
                 self._longest[window.slide] = max(window.length, self._longest.get(window.slide, 0))
-        self._ranges = [(each.length, each.slide) for each in node.windows if each.kind == "range"]
+        self._ranges = [(spec.length, spec.slide) for spec in node.windows if spec.kind == "range"]
         self._lasting: list[tuple[int, int]] = []
         self._clock = 0
         self._version = -1
         self._fresh: list[tuple[pa.RecordBatch, np.ndarray]] = []
 
     def written(self, taken: Taken, counted: Counted | None) -> list[Tuples]:
-        """The new tuples that the node's windows will need."""
+        """Return the new tuples that the node's windows will need."""
         self._clock = taken.clock
-        found: list[Tuples] = []
+        tuples: list[Tuples] = []
         if self._longest and counted is not None and taken.numbers is not None:
-            found += self._counted(taken, taken.numbers, counted)
+            tuples += self._counted(taken, taken.numbers, counted)
         if self._ranges and taken.timed.num_rows:
             time = taken.timed.column(TIME)
             until = self._until(values(time, np.int64))
             self._lasting.append((until, len(time)))
             columns = {**self._own(taken.timed), TIME: time, OFFSET: taken.timed.column(OFFSET)}
-            found.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
-        return found
+            tuples.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
+        return tuples
 
     def _counted(self, taken: Taken, numbers: np.ndarray, counted: Counted) -> list[Tuples]:
-        """The tuples of the batch, of this step and of earlier ones, that a window by count will reach."""
+        """Return the tuples of the batch, from this step and earlier ones, that a row window will reach."""
         if taken.version != self._version:
             self._version, self._fresh = taken.version, []
         if not len(numbers):
@@ -98,46 +98,46 @@ class WindowLog:
         return keys | {f"of_{name}": batch.column(name) for name in self._columns}
 
     def _until(self, time: np.ndarray) -> int:
-        """When none of some tuples matters any more."""
+        """Return the instant from which on none of some tuples is needed."""
         return max(int(epoch_end(time[-1:], length, slide)[0]) for length, slide in self._ranges)
 
     def restored(self, section: str, rows: pa.RecordBatch) -> None:
-        """Note that tuples are taken up again."""
+        """Note that tuples were restored."""
         if section == PANES and rows.num_rows and self._ranges:
             self._lasting.append((self._until(values(rows.column(TIME), np.int64)), rows.num_rows))
 
     def live(
         self, section: str, rows: pa.RecordBatch, counted: Counted | None, slots: Callable[..., np.ndarray]
     ) -> pa.RecordBatch:
-        """Tuples that still matter."""
+        """Return the rows of tuples that are still needed."""
         if section == PANES:
             matter = self._ranges and self._until(values(rows.column(TIME), np.int64)) >= self._clock
             return rows if matter else rows.slice(0, 0)
-        assert counted is not None, "who has written rows counts them"
-        found = slots(rows.columns[: len(self._keys)], rows.num_rows, insert=False)
-        alive = found >= 0
-        reach = counted.reach(found[alive], self._longest)
+        assert counted is not None, "only nodes with row windows write rows"
+        keys = slots(rows.columns[: len(self._keys)], rows.num_rows, insert=False)
+        alive = keys >= 0
+        reach = counted.reach(keys[alive], self._longest)
         alive[alive] = values(rows.column(_NUMBER), np.int64)[alive] >= reach
         return rows.filter(pa.array(alive))
 
     def size(self, section: str, counted: Counted | None, keys: int) -> int:
-        """How many tuples matter, at most."""
+        """Return an upper bound of the number of tuples that are needed."""
         if section == PANES:
-            self._lasting = [each for each in self._lasting if each[0] >= self._clock]
+            self._lasting = [entry for entry in self._lasting if entry[0] >= self._clock]
             return sum(count for _, count in self._lasting)
         longest = max((length + slide for slide, length in self._longest.items()), default=0)
         return min(counted.size(), keys * longest) if counted is not None else 0
 
 
 class Gathered:
-    """Sections of several nodes that share their windows, put together by the tuple."""
+    """Merges the sections of several nodes that share their windows, by tuple."""
 
     def __init__(self, keys: int) -> None:
         self._width = keys
         self._batches: dict[str, list[pa.RecordBatch]] = {ROWS: [], PANES: []}
 
     def add(self, section: str, rows: pa.RecordBatch) -> None:
-        """Take up tuples that a node has written."""
+        """Add tuples that a node has written."""
         needed = [f"key_{at}" for at in range(self._width)]
         needed += [_NUMBER] if section == ROWS else [TIME, OFFSET]
         if any(name not in rows.schema.names for name in needed):
@@ -151,20 +151,22 @@ class Gathered:
     def take(
         self, section: str, liftings: Mapping[int, tuple[Lifting, tuple[str, ...]]], slots: Callable[..., np.ndarray]
     ) -> Together | None:
-        """All tuples of a section, each once, and their partials by lifting; a column that nobody has written of a tuple
-        is one that no window will ask for there."""
+        """Return all tuples of a section, each once, with their partials by lifting; None if there are none.
+
+        A column that no node has written for a tuple is not needed by any window.
+        """
         batches, self._batches[section] = self._batches[section], []
         if not batches:
             return None
         parts = _by_columns(batches)
-        bounds = np.cumsum([0, *(each.num_rows for each in parts)])
-        keys = np.concatenate([slots(each.columns[: self._width], each.num_rows) for each in parts])
+        bounds = np.cumsum([0, *(part.num_rows for part in parts)])
+        keys = np.concatenate([slots(part.columns[: self._width], part.num_rows) for part in parts])
         name = _NUMBER if section == ROWS else OFFSET
-        numbers = np.concatenate([values(each.column(name), np.int64) for each in parts])
+        numbers = np.concatenate([values(part.column(name), np.int64) for part in parts])
         order = np.lexsort((numbers, keys))
         first = np.ones(len(order), np.bool_)
         first[1:] = (keys[order[1:]] != keys[order[:-1]]) | (numbers[order[1:]] != numbers[order[:-1]])
-        place = np.empty(len(order), np.int64)  # of each row among the tuples
+        place = np.empty(len(order), np.int64)  # the position of each row among the tuples
         place[order] = np.cumsum(first) - 1
         tuples = order[first]
         partials = [
@@ -173,13 +175,13 @@ class Gathered:
         ]
         times = np.empty(0, np.int64)
         if section == PANES:
-            times = np.concatenate([values(each.column(TIME), np.int64) for each in parts])[tuples]
+            times = np.concatenate([values(part.column(TIME), np.int64) for part in parts])[tuples]
         return Together(keys[tuples], numbers[tuples], times, partials)
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Tuples: the slots of their keys, their numbers or offsets, their times if they go by time, and their partials."""
+    """Restored tuples: the slots of their keys, their numbers or offsets, their times (time windows), and their partials."""
 
     slots: np.ndarray
     numbers: np.ndarray
@@ -190,27 +192,27 @@ class Together:
 def _filled(
     lifting: Lifting, columns: Sequence[str], parts: Sequence[pa.RecordBatch], places: Sequence[np.ndarray], count: int
 ) -> Partials:
-    """The partials of tuples, from the parts that have their columns."""
+    """Return the partials of tuples, from the parts that have the columns."""
     names = [f"of_{name}" for name in columns]
-    words = [np.array(each) for each in lifting.empties(count).words]
+    words = [np.array(empty) for empty in lifting.empties(count).words]
     for part, place in zip(parts, places):
         if all(name in part.schema.names for name in names):
             lifted = lifting.lift([part.column(name) for name in names], _flags(part), rows=part.num_rows)
-            for word, given in zip(words, lifted.words):
-                word[place] = given
+            for word, values in zip(words, lifted.words):
+                word[place] = values
     return Partials(tuple(words))
 
 
 def _by_columns(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches of equal columns as one."""
-    alike: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
-    for each in batches:
-        alike.setdefault(tuple(each.schema.names), []).append(each)
-    return [pa.Table.from_batches(each).combine_chunks().to_batches()[0] for each in alike.values()]
+    """Concatenate batches with equal columns."""
+    by_names: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
+    for batch in batches:
+        by_names.setdefault(tuple(batch.schema.names), []).append(batch)
+    return [pa.Table.from_batches(group).combine_chunks().to_batches()[0] for group in by_names.values()]
 
 
 def _flags(rows: pa.RecordBatch) -> np.ndarray | None:
-    """Which tuples of a section `where` has let through; None for all."""
+    """Return which tuples of a section `where` has accepted; None for all."""
     if _PASSED not in rows.schema.names:
         return None
     return np.asarray(rows.column(_PASSED).to_numpy(zero_copy_only=False))
