@@ -1,17 +1,17 @@
-"""Aggregates as algebra: each is `lift`, `combine`, `lower` and the laws that hold for them.
+"""Aggregate functions: each is defined by `lift`, `combine`, `lower` and the laws that hold for them.
 
-A tuple's arguments are lifted to a partial aggregate, partials are combined, older first, and the last one is lowered to
-the value. This is the meaning, one value at a time; faster forms are judged by it. Partials are values: `combine` makes
-a new one and leaves both as they were.
+The arguments of a tuple are lifted to a partial, partials are combined, older first, and the last one is lowered to the
+result. This module defines the meaning, one value at a time; faster implementations are tested against it. Partials are
+immutable: `combine` returns a new one.
 
-The meaning is DuckDB's. A NULL argument is skipped, but first and last take it. NaN is the greatest number. Over nothing
-the value is NULL, and a count is 0. Where we differ, on purpose:
+The semantics are DuckDB's. NULL arguments are skipped, except by first and last. NaN is the greatest number. Over no tuples
+the result is NULL, and a count is 0. Intended differences:
 
-- A sum of integers is a bigint and exact; one that does not fit raises AggregateOverflow. DuckDB's is a hugeint.
-- A sum of floats is kept in two doubles: nearly always the exact sum, rounded once. DuckDB rounds at every step.
-- var_pop of one infinity is NaN, as for any set with an infinity; DuckDB says 0. Numbers whose differences overflow have
-  the variance infinity; DuckDB says minus infinity.
-- approx_quantile is a double for all numbers. DuckDB gives it the type of its argument.
+- A sum of integers is an exact bigint; one that does not fit raises AggregateOverflow. DuckDB's is a hugeint.
+- A sum of floats is kept in two doubles: nearly always the exact sum rounded once. DuckDB rounds at every step.
+- var_pop of one infinity is NaN, as for any set with an infinity; in DuckDB it is 0. Numbers whose differences overflow have
+  the variance infinity; in DuckDB it is minus infinity.
+- approx_quantile is a double for all numbers. In DuckDB it has the type of its argument.
 
 | aggregate                      | partial                     | associative | commutative | invertible | idempotent |
 |--------------------------------|-----------------------------|-------------|-------------|------------|------------|
@@ -24,9 +24,8 @@ the value is NULL, and a count is 0. Where we differ, on purpose:
 | approx_count_distinct          | HLL sketch, as bytes        | yes         | yes         | no         | yes        |
 | approx_quantile                | t-digest, as bytes          | yes *       | yes *       | no         | no         |
 
-`*` exactly for integers and decimals (sum, avg), for floats up to rounding and while they are finite, for quantiles up to
-the sketch's error. A fold in the same order and with the same brackets always gives the same bits.
-
+`*`: exactly for integers and decimals (sum, avg); up to rounding for finite floats; up to the sketch's error for quantiles. A
+fold in the same order and with the same brackets always gives the same bits.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ __all__ = [
 ]
 
 Partial = Any
-"""A partial aggregate: what it is, only its aggregate knows."""
+"""A partial aggregate; its type depends on the aggregate."""
 
 _EXACT = Context(prec=200)
-"""Decimals of 76 digits are added in it without rounding, however many there are."""
+"""A context in which any number of decimals of 76 digits are added without rounding."""
 
 
 class AggregateOverflow(HayaseError):
-    """A sum that its type cannot hold; `value` is the exact one."""
+    """A sum does not fit its type; `value` is the exact sum."""
 
     def __init__(self, value: int | Decimal, limit: str):
         self.value = value
@@ -84,10 +83,10 @@ class AggregateOverflow(HayaseError):
 
 @dataclass(frozen=True, slots=True)
 class Laws:
-    """What holds for all partials a, b, c of an aggregate, where ab is combine(a, b) and the empty one is neutral.
+    """The laws of an aggregate, for all partials a, b, c, where ab is combine(a, b) and the empty partial is neutral.
 
     associative: (ab)c = a(bc), without which nothing can be shared; commutative: ab = ba; invertible: if ab = ac then
-    b = c, so that what is too old could be taken out again; idempotent: aa = a.
+    b = c, so that old values could be removed again; idempotent: aa = a.
     """
 
     associative: bool = True
@@ -101,16 +100,16 @@ def _pickled(made: Partial) -> bytes:
 
 
 def _unpickled(data: bytes) -> Partial:
-    return pickle.loads(data)  # noqa: S301  (of the pipeline's own state, which it wrote itself)
+    return pickle.loads(data)  # noqa: S301  (the pipeline's own state, which it has written itself)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """An aggregate function: its meaning, its laws, the types of its results.
+    """An aggregate function: its meaning, its laws and the types of its results.
 
-    `arity` is the number of argument columns; with `star` it may also have none, as in count(*). `keeps_nulls`: a NULL
+    `arity` is the number of argument columns; with `star` it may also be none, as in count(*). With `keeps_nulls` a NULL
     argument is a value like any other, else it lifts to the empty partial. `combine` takes the older partial first.
-    `constant` is the fraction of a quantile; see `at`. Partials are written into state by `to_bytes`.
+    `constant` is the fraction of a quantile; see `at`. `to_bytes` and `from_bytes` serialise partials for the state.
 
     >>> average = AGGREGATES["avg"]
     >>> average.of([1, None, 4]), average.of([]), average.laws.commutative
@@ -133,26 +132,26 @@ class Aggregate:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of tuples matters, so that it is defined for a sequence but not for a relation."""
+        """Whether the order of tuples matters, so that the aggregate is defined over a sequence but not over a relation."""
         return not self.laws.commutative
 
     def fold(self, partials: Sequence[Partial]) -> Partial:
-        """All partials combined one after the other, the oldest first."""
-        made = self.empty()
-        for each in partials:
-            made = self.combine(made, each)
-        return made
+        """Combine partials one after the other, oldest first."""
+        total = self.empty()
+        for newer in partials:
+            total = self.combine(total, newer)
+        return total
 
     def of(self, *columns: Sequence[Any]) -> Any:
-        """The value over some tuples, oldest first, one sequence per argument.
+        """Return the result over some tuples, oldest first, given one sequence per argument.
 
         >>> AGGREGATES["arg_max"].of(["a", "b", "c"], [1.0, 7.0, 7.0])
         'b'
         """
-        return self.lower(self.fold([self.lift(*each) for each in zip(*columns, strict=True)]))
+        return self.lower(self.fold([self.lift(*arguments) for arguments in zip(*columns, strict=True)]))
 
     def at(self, constant: float | None) -> Aggregate:
-        """This aggregate for a constant: the quantile for a fraction between 0 and 1.
+        """Return this aggregate with a constant: the quantile for a fraction between 0 and 1.
 
         >>> AGGREGATES["approx_quantile"].at(1).of([3, 1, 2])
         3.0
@@ -169,7 +168,7 @@ class Aggregate:
 
     @staticmethod
     def from_name(name: str) -> Aggregate:
-        """The aggregate of a name: a built-in one, a synonym, or a user's own as "module:attribute".
+        """Return the aggregate of a name: built-in, a synonym, or user-defined as "module:attribute".
 
         >>> Aggregate.from_name("mean").name
         'avg'
@@ -190,7 +189,7 @@ class Aggregate:
 
 
 def _argument(name: str, kinds: Sequence[pa.DataType], arity: int = 1) -> pa.DataType:
-    """The type of the first of as many arguments as there must be."""
+    """Check the number of arguments and return the type of the first one."""
     if not kinds:
         raise DeclarationError(f"{name}(*) means nothing", "name a column or an expression")
     if len(kinds) != arity:
@@ -297,7 +296,7 @@ def _sum_of_one(value: Any) -> tuple[int, Any, float]:
 
 
 def _added(older: tuple[int, Any, float], newer: tuple[int, Any, float]) -> tuple[int, Any, float]:
-    """How many, and their sum: an integer or a decimal, or a float and what rounding has cut off from it."""
+    """Combine (count, sum, rest): the sum is an integer, a decimal, or a float with its rounding error as the rest."""
     if not older[0] or not newer[0]:
         return older if older[0] else newer
     count, first, second = older[0] + newer[0], older[1], newer[1]
@@ -324,7 +323,7 @@ def _total(made: tuple[int, Any, float]) -> int | float | Decimal | None:
             raise AggregateOverflow(total, "a decimal of 38 digits")
     elif isinstance(total, int) and not -(2**63) <= total < 2**63:
         raise AggregateOverflow(total, "64 bits")
-    return total  # of a float the rest is smaller than half its last bit
+    return total  # the rest of a float sum is smaller than half its last bit
 
 
 def _average(made: tuple[int, Any, float]) -> float | None:
@@ -349,12 +348,12 @@ def _moments_of_one(value: Any) -> tuple[int, float, float]:
 
 
 def _moments_combined(older: tuple[int, float, float], newer: tuple[int, float, float]) -> tuple[int, float, float]:
-    """How many, their mean, and the sum of squared distances from it (Chan, Golub, LeVeque 1979)."""
+    """Combine (count, mean, sum of squared distances from the mean) (Chan, Golub, LeVeque 1979)."""
     if not older[0] or not newer[0]:
         return older if older[0] else newer
     count = older[0] + newer[0]
     apart, share = newer[1] - older[1], newer[0] / count
-    if math.isinf(apart):  # also of finite means: they are weighed before they are added
+    if math.isinf(apart):  # also possible for finite means: weight them before adding
         mean = older[1] * (1.0 - share) + newer[1] * share
     else:
         mean = older[1] + apart * share
@@ -373,7 +372,7 @@ def _variance(sample: int, root: bool, made: tuple[int, float, float]) -> float 
 
 
 def _before(first: Any, second: Any) -> bool:
-    """Whether `first` comes before `second` in SQL's order, where NaN is the greatest."""
+    """Return whether `first` is less than `second` in SQL's order, where NaN is the greatest."""
     if first != first or second != second:
         return bool(first == first)
     return bool(first < second)
@@ -510,8 +509,8 @@ _BUILT_IN = (
     ),
 )  # fmt: skip
 
-AGGREGATES: Mapping[str, Aggregate] = MappingProxyType({each.name: each for each in _BUILT_IN})
-"""The built-in aggregates by name. approx_quantile is the median here; `at` takes another fraction."""
+AGGREGATES: Mapping[str, Aggregate] = MappingProxyType({aggregate.name: aggregate for aggregate in _BUILT_IN})
+"""The built-in aggregates by name. approx_quantile is the median; use `at` for another fraction."""
 
 SYNONYMS: Mapping[str, str] = MappingProxyType(
     {
@@ -520,10 +519,10 @@ SYNONYMS: Mapping[str, str] = MappingProxyType(
         "every": "bool_and", "logical_and": "bool_and", "logical_or": "bool_or",
     }
 )  # fmt: skip
-"""Other names, and the aggregates that they stand for."""
+"""Synonyms and the aggregates that they stand for."""
 
 
-# ---------------------------------------------------------------------------------------------------- a user's own
+# ---------------------------------------------------------------------------------------------------- user-defined aggregates
 
 
 def user_aggregate(
@@ -543,12 +542,12 @@ def user_aggregate(
     to_bytes: Callable[[Partial], bytes] | None = None,
     from_bytes: Callable[[bytes], Partial] | None = None,
 ) -> Aggregate:
-    """A user's own aggregate. `combine` takes the older partial first, and changes neither.
+    """Return a user-defined aggregate. `combine` takes the older partial first and must not change its arguments.
 
-    Without `lower` the value is the partial itself. Without `empty` the value over nothing is NULL, and the other
-    functions never see an empty partial. Tuples with a NULL argument are left out unless `keeps_nulls`. The result has
-    the type `result`, or the one that it says for the types of the arguments. The laws are declared; `hayase.core.laws`
-    tries them. Partials are pickled into state, or written as `to_bytes` says.
+    Without `lower` the result is the partial itself. Without `empty` the result over no tuples is NULL, and the other
+    functions never get an empty partial. Tuples with a NULL argument are skipped unless `keeps_nulls`. `result` is the type
+    of the result, or a function from the types of the arguments. The laws are declared; `hayase.core.laws` checks them on
+    samples. Partials are pickled into the state, or written with `to_bytes`.
 
     >>> from math import gcd
     >>> divisor = user_aggregate("gcd", lift=abs, combine=gcd, result=pa.int64(), commutative=True, idempotent=True)
@@ -609,7 +608,7 @@ def _user_type(
 
 
 def _loaded(name: str) -> Aggregate:
-    """The aggregate that "module:attribute" names."""
+    """Load the aggregate that "module:attribute" names."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -620,11 +619,13 @@ def _loaded(name: str) -> Aggregate:
         raise DeclarationError(f"there is no module {error.name}", hint) from error
     except Exception as error:
         raise DeclarationError(f"the module {module_name} cannot be loaded: {type(error).__name__}: {error}") from error
-    found = getattr(module, attribute, None)
-    if found is None:
+    aggregate = getattr(module, attribute, None)
+    if aggregate is None:
         others = [key for key, value in vars(module).items() if isinstance(value, Aggregate)]
         hint = nearest(attribute, others).removeprefix("; ") or "it has no aggregate at all"
         raise DeclarationError(f'the module {module_name} has no "{attribute}"', hint)
-    if not isinstance(found, Aggregate):
-        raise DeclarationError(f"{name} is a {type(found).__name__} and no aggregate", "make it with user_aggregate")
-    return found
+    if not isinstance(aggregate, Aggregate):
+        raise DeclarationError(
+            f"{name} is a {type(aggregate).__name__} and no aggregate", "make it with user_aggregate"
+        )
+    return aggregate

@@ -1,14 +1,14 @@
-"""Keys: the canonical bytes of a row's key columns, their hash, the bucket it chooses, and an exact index of keys.
+"""Keys: the canonical encoding of key columns, its hash, the bucket of a hash, and an exact index of keys.
 
-Two rows have the same bytes if and only if SQL calls their keys equal, where NULL is a value of its own, -0.0 is 0.0
-and all NaNs are one. Signed integers of all widths agree with each other, and so do both float types. The encoding of a
-row, all little-endian and in whole 8-byte words, is that of its columns one after the other:
+Two rows have the same bytes if and only if their keys are equal in SQL, where NULL equals NULL, -0.0 equals 0.0 and all NaNs
+are equal. Signed integers of all widths are encoded alike, and so are both float types. The encoding of a row is that of its
+columns one after the other, little-endian and in whole 8-byte words:
 
 - boolean, integer, date, timestamp: the value as int64; float: as float64; decimal: its 16 bytes; NULL: zeros;
 - string, binary: four bytes of length, the bytes, zeros up to a whole word; NULL: the length -1;
-- then, only if a column of fixed width is NULL, one word whose bit i says that column i is.
+- then, only if a column of fixed width is NULL, one word in which bit i is set if column i is NULL.
 
-The hash is XXH64 with seed 0 of these bytes. Encoding and hash decide where state lives on disk: they never change.
+The hash is XXH64 of these bytes with seed 0. Encoding and hash decide where state is on disk, so they never change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_FLAGS = np.empty(0, np.bool_)
 class EncodedKeys:
     """The encoding of n rows: row i is `data[offsets[i]:offsets[i + 1]]`, always a multiple of eight bytes.
 
-    `single` if it is certain that every row is one word.
+    `single` is set if every row is known to be one word.
     """
 
     offsets: np.ndarray
@@ -65,7 +65,7 @@ class EncodedKeys:
 
 
 def compile_ahead() -> None:
-    """Make sure that the loops are compiled: seconds on a machine's first start, a fraction of one later."""
+    """Compile the loops, unless they are in the cache: seconds on the first start of a machine, a fraction of one later."""
     from hayase.core import key_loops  # noqa: F401  (importing compiles; see the module)
 
 
@@ -81,7 +81,7 @@ def check_key_type(kind: pa.DataType) -> None:
 
 
 def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:
-    """The canonical encoding of the rows of some key columns; without any column all `rows` have the empty key.
+    """Return the canonical encoding of key columns; without columns all `rows` have the empty key.
 
     >>> encode([pa.array([7, None]), pa.array(["ab", ""])]).offsets.tolist()
     [0, 16, 40]
@@ -121,7 +121,7 @@ def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:
 
 
 def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The key columns that were encoded, one of each type: `encode` turned round, up to what SQL calls equal.
+    """Return the key columns of an encoding: the inverse of `encode`, up to equality in SQL.
 
     >>> decode(encode([pa.array([7, None]), pa.array(["ab", ""])]), [pa.int64(), pa.string()])[1].to_pylist()
     ['ab', '']
@@ -156,7 +156,7 @@ def decode(encoded: EncodedKeys, kinds: Sequence[pa.DataType]) -> list[pa.Array]
 
 
 def fixed_column(kind: pa.DataType, words: np.ndarray, there: np.ndarray) -> pa.Array:
-    """A column of fixed width from canonical words, int64[n, words a row], NULL where `there` says no."""
+    """Return a column of fixed width from canonical words, int64[n, words per row]; NULL where `there` is false."""
     validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
     if pa.types.is_decimal(kind):
         wide = pa.decimal128(38, kind.scale)
@@ -173,7 +173,7 @@ def fixed_column(kind: pa.DataType, words: np.ndarray, there: np.ndarray) -> pa.
 
 
 def text_column(kind: pa.DataType, data: np.ndarray, ends: np.ndarray, there: np.ndarray) -> pa.Array:
-    """A column of strings or binaries: row i is `data[ends[i]:ends[i + 1]]`, NULL where `there` says no."""
+    """Return a column of strings or binaries: row i is `data[ends[i]:ends[i + 1]]`, NULL where `there` is false."""
     validity = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
     large = ends[-1] >= 2**31
     buffers = [validity, pa.py_buffer(ends if large else ends.astype(np.int32)), pa.py_buffer(data)]
@@ -183,7 +183,7 @@ def text_column(kind: pa.DataType, data: np.ndarray, ends: np.ndarray, there: np
 
 
 def hashes(encoded: EncodedKeys) -> np.ndarray:
-    """XXH64 with seed 0 of every row."""
+    """Return XXH64 with seed 0 of every row."""
     from hayase.core import key_loops
 
     result = np.empty(len(encoded), np.uint64)
@@ -192,7 +192,7 @@ def hashes(encoded: EncodedKeys) -> np.ndarray:
 
 
 def buckets(columns: Sequence[pa.Array], count: int) -> np.ndarray:
-    """The bucket of every row, int32 below `count`: a function of the key alone."""
+    """Return the bucket of every row, int32 below `count`; it depends on the key only."""
     from hayase.core import key_loops
 
     hashed = hashes(encode(columns))
@@ -202,7 +202,7 @@ def buckets(columns: Sequence[pa.Array], count: int) -> np.ndarray:
 
 
 def split(batch: pa.RecordBatch, key_columns: Sequence[str], count: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The rows of each bucket that has any, in the order in which they came; without key columns all are in bucket 0.
+    """Return the non-empty buckets with their rows in input order; without key columns all rows are in bucket 0.
 
     >>> [(bucket, part.num_rows) for bucket, part in split(pa.record_batch({"a": [1, 2, 1, 2]}), ["a"], 1)]
     [(0, 4)]
@@ -225,21 +225,21 @@ def split(batch: pa.RecordBatch, key_columns: Sequence[str], count: int) -> list
 
 
 def values(column: pa.Array, kind: type, per_row: int = 1) -> np.ndarray:
-    """The raw values of a column of fixed width, `per_row` of them a row; anything may stand where a null is."""
+    """Return the raw values of a column of fixed width, `per_row` of them per row; values of nulls are undefined."""
     return _viewed(column, kind, column.offset * per_row, len(column) * per_row)
 
 
 def flags(column: pa.Array) -> np.ndarray:
-    """Whether each value of a column is there, as bytes; empty when none is null."""
+    """Return the validity of each value as bytes; empty if there are no nulls."""
     return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else _NO_FLAGS
 
 
 class KeyIndex:
-    """An exact map from keys to slots 0, 1, 2, ... in the order in which the keys first came.
+    """An exact map from keys to slots 0, 1, 2, ... in the order of first occurrence.
 
-    Open addressing over (upper half of the hash, slot); the keys' bytes stand in one arena and are compared in full, so
-    that colliding hashes never merge keys. A key costs its bytes and about 60 more; 40 if all keys are single words,
-    which stand in the arena by slot. A key that is dropped leaves its slot to one that comes later.
+    Open addressing over (upper half of the hash, slot). The bytes of keys are in one arena and are compared in full, so
+    colliding hashes never merge keys. A key costs its bytes and about 60 more, or 40 in all if all keys are single words,
+    which are in the arena by slot. The slot of a dropped key is reused.
     """
 
     __slots__ = ("_arena", "_free", "_garbage", "_meta", "_places", "_single", "_table", "_tags")
@@ -249,28 +249,30 @@ class KeyIndex:
         self._tags = np.empty(1024, np.uint32)
         self._free = np.empty(1024, np.int64)
         self._arena = np.empty(1024, np.uint64)
-        self._places = np.empty((0, 2), np.int64)  # where keys begin and end in the arena, unless they are single words
+        self._places = np.empty((0, 2), np.int64)  # begin and end of keys in the arena, unless they are single words
         self._meta = np.zeros(3, np.int64)  # see `key_loops.TOP`
-        self._garbage = 0  # words of the arena that are nobody's
+        self._garbage = 0  # unused words of the arena
         self._single = True
 
     def __len__(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return int(self._meta[0] - self._meta[1])
 
     @property
     def capacity(self) -> int:
-        """All slots are below it."""
+        """The upper bound of all slots."""
         return int(self._meta[0])
 
     @property
     def nbytes(self) -> int:
-        """Bytes set aside; the part of them that no key uses yet is not backed by memory."""
-        return sum(each.nbytes for each in (self._table, self._tags, self._free, self._arena, self._places))
+        """The bytes allocated; the part that is not used yet is not backed by memory."""
+        return sum(array.nbytes for array in (self._table, self._tags, self._free, self._arena, self._places))
 
     def slots(self, encoded: EncodedKeys, hashed: np.ndarray, insert: bool = True) -> np.ndarray:
-        """The slot of every row's key, int64. A new key gets the slot that was dropped last or, if there is none, the
-        next; or -1 if it is not to be inserted."""
+        """Return the slot of every row's key, int64.
+
+        A new key gets the slot that was dropped last or else the next one; -1 if `insert` is false.
+        """
         from hayase.core import key_loops
 
         result = np.empty(len(encoded), np.int64)
@@ -287,7 +289,7 @@ class KeyIndex:
             self._make_room(int(encoded.offsets[done + 1] - encoded.offsets[done]) >> 3)
 
     def drop(self, slots: np.ndarray) -> None:
-        """Forget the keys of these distinct slots, which others will get."""
+        """Drop the keys of distinct slots, which are reused."""
         from hayase.core import key_loops
 
         key_loops.drop(self._table, self._tags, self._free, self._meta, slots)
@@ -296,9 +298,9 @@ class KeyIndex:
             self._places[slots] = 0
 
     def keep(self, slots: np.ndarray) -> None:
-        """Forget all keys but those of these distinct slots, which become the slots 0, 1, 2, ... in this order.
+        """Drop all keys except those of some distinct slots, which become the slots 0, 1, 2, ... in this order.
 
-        Most of the room stays, for as many to come as have gone.
+        Most of the memory is kept for new keys.
         """
         from hayase.core import key_loops
 
@@ -317,7 +319,7 @@ class KeyIndex:
         key_loops.fill_table(entries, numbers, self._table)
 
     def encoded(self, slots: np.ndarray) -> EncodedKeys:
-        """The keys of some slots."""
+        """Return the keys of some slots."""
         from hayase.core import key_loops
 
         if self._single:
@@ -329,7 +331,7 @@ class KeyIndex:
         return EncodedKeys(offsets << 3, words.view(np.uint8))
 
     def _spread(self) -> None:
-        """From now on keys need not be single words."""
+        """Switch to a layout in which keys need not be single words."""
         top = self.capacity
         self._places = np.empty((len(self._tags), 2), np.int64)
         self._places[:top, 0], self._places[:top, 1] = np.arange(top), np.arange(1, top + 1)
@@ -339,7 +341,7 @@ class KeyIndex:
         self._single = False
 
     def _make_room(self, words: int) -> None:
-        """Double whatever is full, for at least one more key of that many words."""
+        """Double whatever is full, for at least one more key of `words` words."""
         from hayase.core import key_loops
 
         top, freed, used = self._meta.tolist()
@@ -362,8 +364,8 @@ class KeyIndex:
                 self._arena = _grown(self._arena, used, max(2 * len(self._arena), used + words))
 
     def _rewrite(self) -> None:
-        """Leave out what is nobody's in the arena."""
-        kept = self.encoded(np.arange(self.capacity))  # of a slot that was dropped there is nothing
+        """Remove unused words from the arena."""
+        kept = self.encoded(np.arange(self.capacity))  # a dropped slot has no words
         self._places[: self.capacity] = np.stack((kept.offsets[:-1] >> 3, kept.offsets[1:] >> 3), axis=1)
         self._arena[: len(kept.words)] = kept.words
         self._meta[2], self._garbage = len(kept.words), 0
@@ -377,7 +379,7 @@ def _grown(array: np.ndarray, used: int, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A column of `width` words a row; `valid` is empty when nothing is null."""
+    """A column of `width` words per row; `valid` is empty if there are no nulls."""
 
     words: np.ndarray
     width: int
@@ -386,7 +388,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A column of byte strings; `valid` is empty when nothing is null."""
+    """A column of byte strings; `valid` is empty if there are no nulls."""
 
     starts: np.ndarray
     data: np.ndarray
@@ -394,7 +396,7 @@ class _Text:
 
 
 def _part(column: pa.Array) -> _Fixed | _Text:
-    """A column as the loops take it: canonical words, or bytes with their starts."""
+    """Return a column as the loops take it: canonical words, or bytes with their starts."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     check_key_type(column.type)
@@ -425,7 +427,7 @@ def _viewed(column: pa.Array, kind: type, first: int, count: int) -> np.ndarray:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are texts or bytes."""
+    """Return whether a type is a string or binary type."""
     return bool(
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
         or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)

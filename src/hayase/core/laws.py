@@ -1,4 +1,4 @@
-"""The laws that an aggregate declares, tried on samples."""
+"""Checks the laws that an aggregate declares (associative, commutative, ...) on samples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["check_laws"]
 
 
 def check_laws(aggregate: Aggregate, samples: Sequence[Any], *, rounding: float = 1e-9) -> None:
-    """Try the declared laws on all triples of samples; a DeclarationError tells the first that is broken, and for what.
+    """Check the declared laws on all triples of samples; raise DeclarationError for the first one that does not hold.
 
-    A sample is an argument, or the tuple of arguments of an aggregate of two or more. Two partials count as the same if
-    nobody can tell them apart: they have the same value, and combined with any sample on either side still have. Floats
-    may differ by `rounding`, relatively. Ten samples are many.
+    A sample is an argument, or a tuple of arguments if the aggregate takes several. Two partials are considered equal if
+    their values are equal, also after combining them with any sample on either side. Floats may differ by the relative
+    error `rounding`. Ten samples are many.
 
     >>> import pyarrow as pa
     >>> from hayase.core.algebra import user_aggregate
@@ -31,16 +31,16 @@ def check_laws(aggregate: Aggregate, samples: Sequence[Any], *, rounding: float 
 
 
 class _Trial:
-    """The samples, lifted, and the laws tried on them."""
+    """Lifted samples, and the check of the laws on them."""
 
     def __init__(self, aggregate: Aggregate, samples: Sequence[Any], rounding: float):
         self.aggregate, self.samples, self.rounding = aggregate, samples, rounding
-        self.lifted = [aggregate.lift(*(each if aggregate.arity > 1 else (each,))) for each in samples]
+        self.lifted = [aggregate.lift(*(sample if aggregate.arity > 1 else (sample,))) for sample in samples]
 
     def run(self) -> None:
         laws, combine, empty = self.aggregate.laws, self.aggregate.combine, self.aggregate.empty()
-        values = [self.aggregate.lower(each) for each in self.lifted]
-        named = [(repr(sample), each) for sample, each in zip(self.samples, self.lifted)]
+        values = [self.aggregate.lower(lifted) for lifted in self.lifted]
+        named = [(repr(sample), lifted) for sample, lifted in zip(self.samples, self.lifted)]
         for a in named:
             self._same("has no neutral empty partial", ("a with empty", "a"), combine(a[1], empty), a[1], a)
             self._same("has no neutral empty partial", ("empty with a", "a"), combine(empty, a[1]), a[1], a)
@@ -66,9 +66,9 @@ class _Trial:
     def _same(
         self, what: str, texts: tuple[str, str], one: Partial, other: Partial, *named: tuple[str, Partial]
     ) -> None:
-        told = self._difference(one, other)
-        if told is not None:
-            first, second, context = told
+        difference = self._difference(one, other)
+        if difference is not None:
+            first, second, context = difference
             self._broken(what, f"{texts[0]} is {first!r} and {texts[1]} is {second!r}{context}", named)
 
     def _broken(self, what: str, how: str, named: Sequence[tuple[str, Partial]]) -> None:
@@ -78,15 +78,15 @@ class _Trial:
         )
 
     def _difference(self, one: Partial, other: Partial) -> tuple[Any, Any, str] | None:
-        """Two values in which the partials differ, and what they had to be combined with for it."""
+        """Return two values in which the partials differ and the sample they were combined with; None if they are equal."""
         lower, combine = self.aggregate.lower, self.aggregate.combine
         first, second = lower(one), lower(other)
         if not self._equal(first, second):
             return first, second, ""
-        for sample, each in zip(self.samples, self.lifted):
+        for sample, lifted in zip(self.samples, self.lifted):
             for text, pair in (
-                ("before", (combine(one, each), combine(other, each))),
-                ("behind", (combine(each, one), combine(each, other))),
+                ("before", (combine(one, lifted), combine(other, lifted))),
+                ("behind", (combine(lifted, one), combine(lifted, other))),
             ):
                 first, second = lower(pair[0]), lower(pair[1])
                 if not self._equal(first, second):

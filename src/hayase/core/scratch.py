@@ -1,7 +1,8 @@
-"""Room for the arrays that every step makes anew.
+"""Uninitialised arrays for temporary use within a step.
 
-It comes from Arrow's memory pool, which keeps what is given back for the next step. `malloc` returns large pieces to the
-system, and then each page of the next array costs a fault: at batches of 65,536 tuples more than the work on them.
+They come from Arrow's memory pool, which keeps freed memory for the next step. `malloc` returns large blocks to the
+operating system, so that each page of the next array costs a page fault: with batches of 65,536 tuples these cost more than
+the work on the tuples.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["scratch"]
 
 
 def scratch(*shape: int, kind: type = np.int64) -> np.ndarray:
-    """An array whose values are not set.
+    """Return an array whose values are not initialised.
 
     >>> scratch(2, 3).shape
     (2, 3)

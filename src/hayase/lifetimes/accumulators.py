@@ -1,8 +1,8 @@
-"""What an aggregate keeps: its calls taken apart into accumulators, and the small programs that drive the sweep.
+"""The accumulators of an aggregate: its calls split into shared accumulators, and the arrays that drive the sweep.
 
-Calls over the same argument share what they can: count, sum and average are one accumulator, and so are average and
-variance. A group has one row of 8-byte words (`GROUP_WORDS`, then its accumulators); a tuple that may end has one too,
-its cell: its group, which arguments are NULL, links, and the words of its arguments.
+Calls over the same argument share accumulators: count, sum and average are one, and so are average and variance. A group has
+one row of 8-byte words (`GROUP_WORDS`, then its accumulators). A tuple that may end also has one, its cell: its group, which
+arguments are NULL, links, and the words of its arguments.
 
 | kind     | of a group, endless            | of a group whose tuples end                                                    |
 |----------|--------------------------------|--------------------------------------------------------------------------------|
@@ -29,43 +29,43 @@ from hayase.lifetimes.plans import Call
 __all__ = ["Accumulator", "Argument", "Layout", "Output", "layout", "result_type"]
 
 VERSION, ROW, COUNTED = range(3)
-"""The first words of a group: when it was last written, the id of its open row or -1, how many tuples it has."""
+"""The first words of a group: the version of its last write, the id of its open row or -1, its number of tuples."""
 GROUP_WORDS = 3
 
 COUNT, EXACT, NUMBER, EXTREME, DISTINCT = range(5)
 """Kinds of accumulators."""
 HIGH, LOW, SIZE, DOUBT, NANS, ABOVE, BELOW = range(1, 8)
-"""Words of a NUMBER behind its count. The sum in two doubles; while tuples end, also the sum of their sizes, how much
-rounding may have gone into it, and how many are NaN, infinity and minus infinity: these are in no sum. Sums of squares
-follow: two doubles and, while tuples end, the rounding and how many numbers are too large to be squared."""
+"""Words of a NUMBER after its count: the sum in two doubles. If tuples end, also the sum of absolute values, a bound of its
+rounding error, and the numbers of NaN, infinity and minus infinity, which are in no sum. Sums of squares follow: two doubles
+and, if tuples end, the bound of the rounding error and the count of numbers that are too large to be squared."""
 NUMBER_WORDS = 8
 LANES = 72
-"""So many times 32 bits hold every sum of floats exactly."""
+"""The number of 32-bit lanes that hold every sum of floats exactly."""
 WHOLE, UNSIGNED, FLOAT, DECIMAL, TEXT, PAIR, PRESENCE = range(7)
-"""Forms of arguments: an int64; an uint64 with its first bit turned; a float64; the low and high word of a decimal; the
-first eight bytes, place and length of a text; the number of a pair of group and value; nothing but whether it is NULL."""
+"""Forms of arguments: an int64; a uint64 with its top bit inverted; a float64; the low and high word of a decimal; the first
+eight bytes, place and length of a text; the number of a (group, value) pair; only whether it is NULL."""
 LINES = (1, 1, 1, 2, 3, 1, 0)
-"""Words that each form takes."""
+"""The number of words of each form."""
 
 KIND, AT, LINE, ARGUMENT, FORM, PARTS, LIMIT, SQUARES, SIDE, LINK, GREATEST = range(11)
-"""What a line of the accumulators' program says: kind, first word in the group, first line of the argument, the number
-of the argument, its form, words of an exact sum, its limit, where sums of squares begin (0: nowhere), the heap's place
-among the group's anchors and of its links in a cell, and whether the greatest is wanted."""
+"""The columns of the accumulators' program: kind, first word in the group, first line of the argument, the number of the
+argument, its form, words of an exact sum, its limit, first word of the sums of squares (0: none), the heap's place among the
+group's anchors (-1: none), its first link in a cell, and whether it is a maximum."""
 ANY, BITS64, DIGITS38 = range(3)
 """Limits of exact sums."""
 
 HOW_MANY, SUM, AVERAGE, VARIANCE, BEST = range(5)
 """What a call reads from its accumulator."""
 READS, OF, TO, SAMPLE, ROOT = range(5)
-"""What a line of the calls' program says: which of these, the accumulator (-1: the tuples themselves), the first line of
-the output, and for a variance whether it is the sample's and whether its root is wanted."""
+"""The columns of the calls' program: what it reads, the accumulator (-1: the count of tuples), the first line of the output,
+and for a variance whether it is that of a sample and whether it is the square root."""
 
 _MOMENTS = {"var_samp": (1, 0), "var_pop": (0, 0), "stddev_samp": (1, 1), "stddev_pop": (0, 1)}
 _FUNCTIONS = ("count", "sum", "avg", "min", "max", *_MOMENTS)
 
 
 def result_type(function: str, argument_type: pa.DataType | None, distinct: bool = False) -> pa.DataType:
-    """The type of an aggregate call that can be kept here, or a DeclarationError that says what to do instead.
+    """Return the type of an aggregate call over a relation; raise DeclarationError if it is not supported.
 
     >>> result_type("sum", pa.int16()), result_type("avg", pa.decimal128(10, 2)), result_type("count", None)
     (DataType(int64), DataType(double), DataType(int64))
@@ -99,7 +99,7 @@ def _is_decimal(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A column in a form that the sweep takes; its words begin at `line`."""
+    """A column in a form that the sweep takes; its words begin at line `line`."""
 
     column: str
     form: int
@@ -112,7 +112,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """What is kept for some calls: `words` of them from word `at` of a group. `text` names it in messages."""
+    """The accumulator of some calls: `words` words from word `at` of a group on. `text` names it in messages."""
 
     kind: int
     argument: int
@@ -128,7 +128,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A call: what it reads from which accumulator (-1: the count of tuples), and its words from line `to` on."""
+    """A call: what it reads from which accumulator (-1: the count of tuples); its words begin at line `to`."""
 
     reads: int
     of: int
@@ -143,7 +143,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An aggregate taken apart. In a cell, `links` is the first half word of links and `base` the first word of arguments."""
+    """The layout of an aggregate. In a cell, `links` is the first half word of links, and `base` the first word of arguments."""
 
     arguments: tuple[Argument, ...]
     accumulators: tuple[Accumulator, ...]
@@ -152,25 +152,25 @@ class Layout:
 
     @property
     def group_words(self) -> int:
-        return GROUP_WORDS + sum(each.words for each in self.accumulators)
+        return GROUP_WORDS + sum(accumulator.words for accumulator in self.accumulators)
 
     @property
     def lines(self) -> int:
-        """Words of all arguments."""
-        return sum(each.lines for each in self.arguments)
+        """The number of words of all arguments."""
+        return sum(argument.lines for argument in self.arguments)
 
     @property
     def output_lines(self) -> int:
-        return sum(each.lines for each in self.outputs)
+        return sum(output.lines for output in self.outputs)
 
     @property
     def heaps(self) -> int:
-        return sum(each.side >= 0 for each in self.accumulators)
+        return sum(accumulator.side >= 0 for accumulator in self.accumulators)
 
     @property
     def listed(self) -> bool:
-        """Whether a group must find its tuples: to sum floats anew."""
-        return not self.endless and any(each.kind == NUMBER for each in self.accumulators)
+        """Whether a group has a list of its tuples, from which float sums are recomputed."""
+        return not self.endless and any(accumulator.kind == NUMBER for accumulator in self.accumulators)
 
     @property
     def links(self) -> int:
@@ -185,48 +185,60 @@ class Layout:
         return self.base + self.lines
 
     def program(self) -> np.ndarray:
-        """The accumulators as the loops take them."""
+        """Return the accumulators as the loops take them."""
         rows = []
-        for each in self.accumulators:
-            argument = self.arguments[each.argument]
-            link = self.links + 2 * self.listed + 3 * (each.side - 1) if each.side >= 0 else -1
+        for accumulator in self.accumulators:
+            argument = self.arguments[accumulator.argument]
+            link = self.links + 2 * self.listed + 3 * (accumulator.side - 1) if accumulator.side >= 0 else -1
             rows.append(
-                (each.kind, each.at, argument.line, each.argument, argument.form, each.parts, each.limit, each.squares,
-                 each.side, link, each.greatest)
+                (accumulator.kind, accumulator.at, argument.line, accumulator.argument, argument.form,
+                 accumulator.parts, accumulator.limit, accumulator.squares, accumulator.side, link,
+                 accumulator.greatest)
             )  # fmt: skip
         return np.array(rows, np.int64).reshape(-1, 11)
 
     def calls(self) -> np.ndarray:
-        """The calls as the loops take them."""
-        rows = [(each.reads, each.of, each.to, each.sample, each.root) for each in self.outputs]
+        """Return the calls as the loops take them."""
+        rows = [(output.reads, output.of, output.to, output.sample, output.root) for output in self.outputs]
         return np.array(rows, np.int64).reshape(-1, 5)
 
     def shape(self) -> np.ndarray:
-        """For the loops: endless or not, links to the group's list or -1, links, first word of arguments, their words."""
+        """Return for the loops: whether it is endless, the links of the group's list or -1, the first link, the first word of
+        arguments, the number of their words."""
         listed = self.links if self.listed else -1
         return np.array([self.endless, listed, self.links, self.base, self.lines], np.int64)
 
 
 def layout(calls: Sequence[Call], schema: pa.Schema, endless: bool) -> Layout:
-    """Take the calls over columns of `schema` apart; what is not supported is refused."""
+    """Return the layout of calls over columns of `schema`; raise DeclarationError for what is not supported."""
     builder = _Builder(schema, endless)
     outputs: list[Output | None] = [None] * len(calls)
     counts_last = sorted(range(len(calls)), key=lambda at: calls[at].function == "count")
-    for at in counts_last:  # a count takes what is counted anyway
+    for at in counts_last:  # a count uses the accumulator of another call if there is one
         outputs[at] = builder.output(calls[at])
     lines = 0
     placed = []
-    for each in outputs:
-        assert each is not None
+    for output in outputs:
+        assert output is not None
         placed.append(
-            Output(each.reads, each.of, lines, each.lines, each.kind, each.form, each.scale, each.sample, each.root)
+            Output(
+                output.reads,
+                output.of,
+                lines,
+                output.lines,
+                output.kind,
+                output.form,
+                output.scale,
+                output.sample,
+                output.root,
+            )
         )
-        lines += each.lines
+        lines += output.lines
     return builder.layout(tuple(placed), calls)
 
 
 class _Builder:
-    """Collects arguments and accumulators, each once."""
+    """Collects distinct arguments and accumulators."""
 
     def __init__(self, schema: pa.Schema, endless: bool) -> None:
         self._schema, self._endless = schema, endless
@@ -240,13 +252,13 @@ class _Builder:
             line += LINES[form]
         accumulators: list[Accumulator] = []
         at, side = GROUP_WORDS, 1
-        for (kind, column, _), each in self._accumulators.items():
+        for (kind, column, _), accumulator in self._accumulators.items():
             mine = [call for call in calls if call.argument == column]
-            limit, squares, parts, words, text = ANY, 0, 0, 1, each.text
+            limit, squares, parts, words, text = ANY, 0, 0, 1, accumulator.text
             anchor = -1
             if kind == EXACT:
                 sums = [call for call in mine if call.function == "sum"]
-                decimal = arguments[each.argument].form == DECIMAL
+                decimal = arguments[accumulator.argument].form == DECIMAL
                 limit = DIGITS38 if decimal else BITS64 if sums else ANY
                 parts = 3 if not self._endless else 1 if limit == BITS64 else 2
                 words = 1 + parts
@@ -258,17 +270,19 @@ class _Builder:
                     squares = words
                     words += 2 if self._endless else 4
             elif kind == EXTREME:
-                words = 1 + LINES[arguments[each.argument].form] if self._endless else 0
+                words = 1 + LINES[arguments[accumulator.argument].form] if self._endless else 0
                 if not self._endless:
                     anchor, side = side, side + 1
             accumulators.append(
-                Accumulator(kind, each.argument, at, words, parts, limit, squares, anchor, each.greatest, text)
+                Accumulator(
+                    kind, accumulator.argument, at, words, parts, limit, squares, anchor, accumulator.greatest, text
+                )
             )
             at += words
         return Layout(tuple(arguments), tuple(accumulators), outputs, self._endless)
 
     def output(self, call: Call) -> Output:
-        """What a call reads; its accumulator is there afterwards."""
+        """Return what a call reads, and add its accumulator if it is new."""
         kind = None if call.argument is None else self._schema.field(call.argument).type
         wanted = result_type(call.function, kind, call.distinct)
         if call.argument is None or kind is None:

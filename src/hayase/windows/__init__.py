@@ -1,1 +1,1 @@
-"""Shared windows: any number of sliding-window aggregates over one sequence, from one set of stored partials."""
+"""Shared windows: many sliding-window aggregates over one sequence, computed from one set of stored partials."""

@@ -1,16 +1,16 @@
-"""Sequences of partial aggregates, one per key, and the fold over any stretch of the recent ones.
+"""`Folds`: sequences of partials, one per key, with the fold over any range of recent positions.
 
-A sequence is divided into cycles of 16 slots, 16 cycles are a cycle of the next level, and so on. In every cycle each slot
-has its forward value, the fold of the cycle up to it, and once the cycle is full its backward value, the fold from it on
-(paper 2's f and b). A stretch that lies in several cycles is the backward value of its first slot, the full cycles between,
-which are a stretch one level up, and the forward value of its last slot; never an inverse, and always oldest first. What
-brackets a fold has follows from its two ends alone: not from batches, not from what else is asked, not from other keys.
+A sequence is divided into cycles of 16 slots; 16 cycles are a cycle of the next level, and so on. Each slot has a forward
+value, the fold of its cycle up to it, and once the cycle is full a backward value, the fold from it to the end of the cycle
+(paper 2's f and b). A range over several cycles is the backward value of its first slot, the full cycles between, which are
+a range one level up, and the forward value of its last slot; no inverse is needed, and the order is always oldest first.
+How a fold is bracketed follows from its two ends only, not from batches, other folds or other keys.
 
 Order: oldest first.   Laws needed: associative.   Append: 2 combines per slot, and 1/15 of that for the levels above.
-Fold over n: two stored values per level, log16(n) levels; a stretch within one cycle at most 14 combines. Where windows
-move tuple by tuple, the full cycles between are folded twice in 16 tuples, so that 2 combines and a half are left.
-Space: three partials per slot that may still be asked for, and one line per key.
-Paper: 2 (its da and qa, with qa built in the same way as da, so that no cycle length has to be chosen).
+Fold over n: two stored values per level, log16(n) levels; a range within one cycle takes at most 14 combines. If windows
+move tuple by tuple, the full cycles between are folded twice per 16 tuples, which leaves 2.5 combines per fold.
+Space: three partials per slot that may still be read, and one line per key.
+Paper: 2 (its da and qa, with qa built like da, so that no cycle length has to be chosen).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Folds"]
 _BITS = 4
 _CYCLE = 1 << _BITS
 _SIZES = 48
-"""So many sizes of regions there can be."""
+"""The number of possible sizes of regions."""
 _LEVELS = 64 // _BITS
-"""A sequence of more levels would never end."""
+"""The levels of the longest possible sequence."""
 _NO_KEYS = np.empty(0, np.int64)
 
 
 class Folds:
-    """Sequences of partials, one per key (a dense code); a position in a sequence is counted from 0 for ever.
+    """Sequences of partials, one per key (a dense code). Positions are counted from 0 and never reused.
 
     Without keys there is one sequence, that of key 0.
     """
@@ -43,28 +43,29 @@ class Folds:
         self._form: _Rows | _Objects = _Rows(lifting) if lifting.parts else _Objects(lifting)
 
     def append(self, keys: np.ndarray | None, partials: Partials, places: np.ndarray | None = None) -> np.ndarray:
-        """Append in the order given; the position of each in its key's sequence.
+        """Append partials in order and return the position of each in the sequence of its key.
 
-        Keys whose partials stand together are quicker. So that others need not be brought into that order, `places` may
-        say which of the keys each partial belongs to, each of them once.
+        It is faster if the partials of a key are adjacent. To avoid sorting partials, `places` may give for each partial
+        the index of its key in `keys`, a permutation.
         """
         return self._form.append(_codes(keys), partials, places)
 
     def fold(
         self, keys: np.ndarray | None, first: np.ndarray, last: np.ndarray, places: np.ndarray | None = None
     ) -> Partials:
-        """The folds over positions `first` to `last`; before 0 there is nothing, and `first` after `last` is empty.
+        """Return the folds over positions `first` to `last`, inclusive; positions below 0 are ignored, and `first > last`
+        is empty.
 
-        Stretches of a key that follow each other are quicker; `places` may say which stretch each of the results is of.
+        It is faster if the ranges of a key are adjacent; `places` may give for each result the index of its range.
         """
         return self._form.fold(_codes(keys), _codes(first), _codes(last), places)
 
     def trim(self, keys: np.ndarray | None, first: np.ndarray) -> None:
-        """Positions before `first` are not asked for any more. Their memory is used again as the sequence goes on."""
+        """Declare that positions before `first` are no longer read. Their memory is reused as the sequence grows."""
         self._form.trim(_codes(keys), _codes(first))
 
     def load(self, keys: np.ndarray | None, positions: np.ndarray, partials: Partials) -> None:
-        """Put back what was appended: of every key positions without a gap, the oldest need not be 0. Twice is as once."""
+        """Restore appended partials: for every key positions without gaps, not necessarily from 0. It is idempotent."""
         codes = np.zeros(len(positions), np.int64) if keys is None else _codes(keys)
         touched = np.unique(codes)
         of, at, old = self.held(touched)
@@ -81,11 +82,11 @@ class Folds:
         self._form.append(codes, both.take(order), None)
 
     def held(self, keys: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, Partials]:
-        """Key, position and partial of everything that may still be asked for, of some keys or of all: see `load`."""
+        """Return key, position and partial of everything that may still be read, of some keys or all; see `load`."""
         return self._form.held(None if keys is None else _codes(keys))
 
     def drop(self, keys: np.ndarray) -> None:
-        """Forget keys; a key that comes again begins at 0."""
+        """Drop keys; a key that is used again starts at 0."""
         self._form.drop(_codes(keys))
 
 
@@ -109,7 +110,7 @@ class _Rows:
     def _ensure(self, keys: int, longest: int) -> None:
         """Make the table large enough for codes below `keys` and sequences up to `longest`.
 
-        A level is there before its first slot is: so the number of levels never decides how a fold is bracketed.
+        A level exists before its first slot does, so the number of levels does not affect how a fold is bracketed.
         """
         levels = 1
         while longest >> (_BITS * levels):
@@ -126,22 +127,22 @@ class _Rows:
         if not len(partials):
             return positions
         self._ensure(int(keys.max()) + 1 if len(keys) else 1, 0)
-        given = as_rows(partials, places)
+        rows = as_rows(partials, places)
         done = 0
         while True:
             done, longest = self._loops.append_rows(
-                self._pool, self._pool.view(np.float64), self._heads, self._table, keys, given, given.view(np.float64),
+                self._pool, self._pool.view(np.float64), self._heads, self._table, keys, rows, rows.view(np.float64),
                 self._kind, positions, done,
             )  # fmt: skip
-            if done == len(given):
+            if done == len(rows):
                 return positions
             if longest:
                 self._ensure(0, longest)
             else:
-                self._grow(len(given) - done)
+                self._grow(len(rows) - done)
 
     def _grow(self, missing: int) -> None:
-        """Make the pool larger, so that all that is missing should have room; what is not used costs nothing."""
+        """Enlarge the pool for the missing partials; memory that is not used costs nothing."""
         rows, width = self._pool.shape
         pool = np.empty((max(2 * rows, rows + 4 * missing), width), np.int64)
         pool[:rows] = self._pool
@@ -168,12 +169,12 @@ class _Rows:
         keys = np.arange(len(self._table)) if keys is None else keys[keys < len(self._table)]
         of = positions = _NO_KEYS
         out = np.empty((0, len(self._lifting.types_of_words)), np.int64)
-        many = self._loops.held_rows(self._pool, self._table, keys, of, positions, out)
-        if many:
+        count = self._loops.held_rows(self._pool, self._table, keys, of, positions, out)
+        if count:
             of, positions, out = (
-                np.empty(many, np.int64),
-                np.empty(many, np.int64),
-                np.empty((many, out.shape[1]), np.int64),
+                np.empty(count, np.int64),
+                np.empty(count, np.int64),
+                np.empty((count, out.shape[1]), np.int64),
             )
             self._loops.held_rows(self._pool, self._table, keys, of, positions, out)
         return of, positions, from_rows(out, self._lifting)
@@ -183,11 +184,11 @@ class _Rows:
 
 
 _GONE = object()
-"""Stands for a partial from before the first position that was loaded, and for totals that would need one."""
+"""Marks a partial before the first loaded position, and totals that include one."""
 
 
 class _Cycle:
-    """A cycle of objects: forward and backward values are made when they are first asked for."""
+    """A cycle of objects; forward and backward values are computed when they are first read."""
 
     __slots__ = ("backward", "forward", "values")
 
@@ -198,7 +199,7 @@ class _Cycle:
 
 
 class _Level:
-    """Cycles of one level; `begins` is the number of the first that is held."""
+    """The cycles of one level; `begins` is the number of the first one kept."""
 
     __slots__ = ("begins", "cycles")
 
@@ -208,7 +209,7 @@ class _Level:
 
 
 class _Sequence:
-    """The levels of one key, how long its sequence is, and the first position that may still be asked for."""
+    """The levels of one key, the length of its sequence, and the first position that may still be read."""
 
     __slots__ = ("keep", "length", "levels")
 
@@ -218,7 +219,7 @@ class _Sequence:
 
 
 class _Objects:
-    """Partials of any kind, combined by the aggregate itself."""
+    """Partials that are objects, combined by the aggregate itself."""
 
     def __init__(self, lifting: Lifting) -> None:
         self._lifting = lifting
@@ -247,23 +248,23 @@ class _Objects:
         cycle = level.cycles[-1]
         cycle.values.append(partial)
         if len(cycle.values) == _CYCLE:
-            whole = not any(each is _GONE for each in cycle.values)
+            whole = not any(value is _GONE for value in cycle.values)
             self._push(sequence, number + 1, slot >> _BITS, self._forward(cycle, _CYCLE - 1) if whole else _GONE)
             cycle.forward = []
 
     def _forward(self, cycle: _Cycle, slot: int) -> Any:
-        made = cycle.forward
-        while len(made) <= slot:
-            value = cycle.values[len(made)]
-            made.append(self._combine(made[-1], value) if made else value)
-        return made[slot]
+        folds = cycle.forward
+        while len(folds) <= slot:
+            value = cycle.values[len(folds)]
+            folds.append(self._combine(folds[-1], value) if folds else value)
+        return folds[slot]
 
     def _backward(self, cycle: _Cycle, slot: int) -> Any:
-        made = cycle.backward  # the newest first
-        while len(made) < _CYCLE - slot:
-            value = cycle.values[_CYCLE - 1 - len(made)]
-            made.append(self._combine(value, made[-1]) if made else value)
-        return made[_CYCLE - 1 - slot]
+        folds = cycle.backward  # newest first
+        while len(folds) < _CYCLE - slot:
+            value = cycle.values[_CYCLE - 1 - len(folds)]
+            folds.append(self._combine(value, folds[-1]) if folds else value)
+        return folds[_CYCLE - 1 - slot]
 
     def fold(self, keys: np.ndarray, first: np.ndarray, last: np.ndarray, places: np.ndarray | None) -> Partials:
         folded = []
@@ -284,15 +285,15 @@ class _Objects:
         if first >> _BITS == last >> _BITS:
             if first & (_CYCLE - 1) == 0:
                 return self._forward(oldest, last & (_CYCLE - 1))
-            made = oldest.values[first & (_CYCLE - 1)]
+            total = oldest.values[first & (_CYCLE - 1)]
             for value in oldest.values[(first & (_CYCLE - 1)) + 1 : (last & (_CYCLE - 1)) + 1]:
-                made = self._combine(made, value)
-            return made
-        made = self._backward(oldest, first & (_CYCLE - 1))
+                total = self._combine(total, value)
+            return total
+        total = self._backward(oldest, first & (_CYCLE - 1))
         begin, end = (first >> _BITS) + 1, (last >> _BITS) - 1
         if begin <= end:
-            made = self._combine(made, self._stretch(sequence, number + 1, begin, end))
-        return self._combine(made, self._forward(level.cycles[(last >> _BITS) - level.begins], last & (_CYCLE - 1)))
+            total = self._combine(total, self._stretch(sequence, number + 1, begin, end))
+        return self._combine(total, self._forward(level.cycles[(last >> _BITS) - level.begins], last & (_CYCLE - 1)))
 
     def trim(self, keys: np.ndarray, first: np.ndarray) -> None:
         for row in range(len(first)):

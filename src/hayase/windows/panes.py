@@ -1,21 +1,21 @@
-"""Time windows by panes: tuples of a key are folded into panes of equal width, and windows over panes are answered.
+"""Time windows by panes: tuples of a key are folded into panes of equal width, and panes into windows.
 
-A window `(length, slide)` says at every multiple B of the slide what its aggregate is over the tuples with
-`B - length < time <= B`. Its panes are `((p - 1) * width, p * width]`, where the width is the greatest common divisor of
-length and slide, so that a pane is in the window as a whole or not at all. Only panes that have a tuple exist. The
-window of a key turns only where one of its panes comes in or goes: a sparse key costs by its tuples, not by slides, and
-a gap of years is one step.
+A window `(length, slide)` has at every multiple B of the slide the aggregate over the tuples with `B - length < time <= B`.
+Its panes are `((p - 1) * width, p * width]`, where width is the greatest common divisor of length and slide, so that a pane
+is either in the window or not. Only panes with tuples exist. A turn is an instant at which the window of a key changes
+because a pane enters or leaves it: the cost of a sparse key depends on its tuples, not on the number of slides, and a gap of
+years is one step.
 
-Panes close in the order of time, whatever their keys. All that have closed stand in one queue, and each window has two
-places in it: what has come in and what has gone. Nothing is searched for.
+Panes of all keys close in time order. The closed panes are in one queue, and each window has two positions in it, of the
+panes that have entered and that have left; nothing is searched.
 
-The entries of a key stand in chains, one for each epoch of `size` panes, counted by the pane's number: the greatest power
-of two that is at most the panes of the window. A window then reaches over at most three chains, and what stands in a
-chain, and where, follows from the tuples alone. So the bits of an answer depend on the window and on the tuples it
-could see, not on the steps in which they came and not on who else looks on. Windows of similar length share chains.
+The entries of a key are in chains, one for each epoch of `size` panes, where `size` is the greatest power of two that is at
+most the number of panes of the window. A window then spans at most three chains, and the content of a chain follows from the
+tuples only. So the bits of a result depend on the window and its tuples, not on how these are cut into steps or on other
+windows. Windows of similar length share chains.
 
-Order: time.   Laws: associative.   Per tuple: one combine; per turn: a few.   Space: the panes that are alive, up to twice
-for each power of two between the shortest and the longest window.
+Order: time.   Laws: associative.   Per tuple: one combine; per turn: a few.   Space: the live panes, up to twice for each
+power of two between the shortest and the longest window.
 Papers: 2 (cycles), 5 (panes of the greatest common divisor).
 """
 
@@ -37,7 +37,7 @@ _LEAST = 64
 
 
 def pane_width(length: int, slide: int) -> int:
-    """The width of a window's panes.
+    """Return the width of a window's panes.
 
     >>> pane_width(15, 6)
     3
@@ -46,7 +46,7 @@ def pane_width(length: int, slide: int) -> int:
 
 
 def epoch_end(time: np.ndarray, length: int, slide: int) -> np.ndarray:
-    """For tuples, when the last pane of their epoch has left a window: nothing before it can be rebuilt without them.
+    """Return when the last pane of each tuple's epoch has left a window; until then the tuple is needed to rebuild it.
 
     >>> epoch_end(np.array([1, 9]), 6, 3).tolist()
     [9, 15]
@@ -58,16 +58,16 @@ def epoch_end(time: np.ndarray, length: int, slide: int) -> np.ndarray:
 
 
 def _epoch_size(panes: int) -> int:
-    """The greatest power of two that is not more than the panes of a window."""
+    """Return the greatest power of two that is at most the number of panes of a window."""
     return 1 << (panes.bit_length() - 1) if panes else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Where windows of keys change, in the order of time: at most one for a key, a window and an instant.
+    """The instants at which windows of keys change, in time order: at most one per key, window and instant.
 
-    `first` to `last` name what is in the window then. `cause` is the tuple that a turn is put down to: it tells the turns
-    of one instant and window apart.
+    `first` to `last` is the content of the window then. `cause` is the tuple that caused the turn; it distinguishes the
+    turns of one instant and window.
     """
 
     time: np.ndarray
@@ -81,18 +81,18 @@ class Turns:
 
 
 class Folding(Protocol):
-    """What the turns of a window are folded by."""
+    """Folds the content of a window at its turns."""
 
     def fold(self, number: int, turns: Turns) -> Partials:
-        """What is in the windows at some turns, by the lifting of a number."""
+        """Return the partials of the windows at some turns, for the lifting of a number."""
 
     def filled(self, turns: Turns) -> np.ndarray:
-        """At which turns there is anything in the window."""
+        """Return at which turns the window is not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FoldedPanes:
-    """Panes of keys with something in them, in the order of their numbers."""
+    """The non-empty panes of keys, in the order of their numbers."""
 
     panes: np.ndarray
     keys: np.ndarray
@@ -100,7 +100,7 @@ class _FoldedPanes:
     partials: Sequence[Partials]
 
     def take(self, rows: np.ndarray) -> _FoldedPanes:
-        taken = [each.take(rows) for each in self.partials]
+        taken = [partials.take(rows) for partials in self.partials]
         return _FoldedPanes(self.panes[rows], self.keys[rows], self.causes[rows], taken)
 
     def followed_by(self, other: _FoldedPanes) -> _FoldedPanes:
@@ -115,7 +115,7 @@ class _FoldedPanes:
 
 
 class Panes:
-    """Windows over panes of one width, for numbered keys; `liftings` say what is folded."""
+    """Windows over panes of one width, for numbered keys; `liftings` are the aggregates."""
 
     def __init__(self, width: int, liftings: Sequence[Lifting], windows: Sequence[tuple[int, int]]) -> None:
         self._width = width
@@ -123,10 +123,10 @@ class Panes:
         sizes = [_epoch_size(length // width) for length, _ in windows]
         self._sequences = {size: PaneSequence(width, size, liftings) for size in sizes}
         self._windows = [self._sequences[size].window(*window) for size, window in zip(sizes, windows)]
-        self._opened = 0  # the number of the pane that is open for some keys
+        self._opened = 0  # the number of the open pane
         self._is_open = np.zeros(0, np.bool_)
         self._causes = np.empty(0, np.int64)
-        self._cells = [_Cells(each) for each in liftings]
+        self._cells = [_Cells(lifting) for lifting in liftings]
         self._open_keys: list[np.ndarray] = []
         self._newest = np.empty(0, np.int64)
         self._emptied: list[np.ndarray] = []
@@ -134,8 +134,10 @@ class Panes:
     def advance(
         self, keys: np.ndarray, time: np.ndarray, cause: np.ndarray, partials: Sequence[Partials], clock: int
     ) -> list[tuple[Folding, Turns]]:
-        """Take up tuples, in the order of time, and go on to the clock: for every window the turns before it, and what
-        folds them, until the next call."""
+        """Add tuples in time order and advance to the clock.
+
+        Returns for every window its turns before the clock and what folds them, valid until the next call.
+        """
         for sequence in self._sequences.values():
             emptied = sequence.forget()
             if len(emptied):
@@ -148,13 +150,13 @@ class Panes:
         return [(window.sequence, window.turns(clock)) for window in self._windows]
 
     def emptied(self) -> np.ndarray:
-        """Keys that may have nothing any more, since the last call; `holds` tells."""
-        found = np.concatenate([np.empty(0, np.int64), *self._emptied])
+        """Return the keys that may have become empty since the last call; check with `holds`."""
+        keys = np.concatenate([np.empty(0, np.int64), *self._emptied])
         self._emptied = []
-        return found
+        return keys
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
-        """Which keys have a tuple that matters."""
+        """Return which keys have tuples that are still needed."""
         self._make_room(int(keys.max(initial=-1)) + 1)
         held = self._is_open[keys]
         for sequence in self._sequences.values():
@@ -164,30 +166,34 @@ class Panes:
     def _folded(
         self, keys: np.ndarray, time: np.ndarray, cause: np.ndarray, partials: Sequence[Partials]
     ) -> tuple[_FoldedPanes, np.ndarray]:
-        """The panes of the tuples, in their order, and the keys whose open pane goes on there: each tuple is combined
-        behind what was there, as if all had come at once."""
+        """Return the panes of the tuples, in order, and the keys whose open pane is continued.
+
+        Each tuple is combined after the existing content, as if all had come at once.
+        """
         from hayase.windows import panes_loops
 
         count = len(keys)
         group, groups, goes_on = np.empty(count, np.int64), np.empty((3, count), np.int64), np.empty(count, np.bool_)
         panes = -(-time // self._width)
-        made = panes_loops.group(panes, keys, self._opened, self._is_open, self._newest, group, groups, goes_on)
-        starts, order = np.zeros(made + 1, np.int64), np.empty(count, np.int64)
+        count_of_panes = panes_loops.group(
+            panes, keys, self._opened, self._is_open, self._newest, group, groups, goes_on
+        )
+        starts, order = np.zeros(count_of_panes + 1, np.int64), np.empty(count, np.int64)
         in_order = panes_loops.arrange(group, starts, order)
-        own = groups[1, :made].copy()
-        causes, continued = cause[groups[2, :made]], np.flatnonzero(goes_on[:made])
+        own = groups[1, :count_of_panes].copy()
+        causes, continued = cause[groups[2, :count_of_panes]], np.flatnonzero(goes_on[:count_of_panes])
         causes[continued] = self._causes[own[continued]]
         folded = []
-        for lifting, cells, given in zip(self._liftings, self._cells, partials):
-            rows = given if in_order and not len(continued) else given.take(np.arange(count) if in_order else order)
+        for lifting, cells, lifted in zip(self._liftings, self._cells, partials):
+            rows = lifted if in_order and not len(continued) else lifted.take(np.arange(count) if in_order else order)
             if len(continued):
                 at = starts[continued]
                 _put(rows, at, lifting.combined(cells.take(own[continued]), rows.take(at)))
-            folded.append(rows if made == count else lifting.runs(rows, starts[:-1]))
-        return _FoldedPanes(groups[0, :made].copy(), own, causes, folded), own[continued]
+            folded.append(rows if count_of_panes == count else lifting.runs(rows, starts[:-1]))
+        return _FoldedPanes(groups[0, :count_of_panes].copy(), own, causes, folded), own[continued]
 
     def _closed(self, folded: _FoldedPanes, continued: np.ndarray, clock: int) -> _FoldedPanes:
-        """The panes that are over at the clock, in their order; the others are open."""
+        """Return the panes that end before the clock, in order, and keep the others open."""
         over = folded.panes * self._width < clock
         left = None
         if self._opened * self._width < clock:
@@ -199,7 +205,7 @@ class Panes:
         return folded if left is None else left.followed_by(folded)
 
     def _left_open(self) -> _FoldedPanes:
-        """What was open and did not go on; it is no longer open."""
+        """Close and return the open panes that were not continued."""
         keys = np.concatenate([np.empty(0, np.int64), *self._open_keys])
         keys = keys[self._is_open[keys]]
         self._open_keys = []
@@ -208,7 +214,7 @@ class Panes:
         return _FoldedPanes(panes, keys, self._causes[keys], [cells.take(keys) for cells in self._cells])
 
     def _keep_open(self, folded: _FoldedPanes) -> None:
-        """Keep panes that are not over: all have one number, that of the last that has begun."""
+        """Keep panes that have not ended; all have the same number, that of the latest pane."""
         self._opened, keys = int(folded.panes[0]), folded.keys
         new = keys[~self._is_open[keys]]
         if len(new):
@@ -228,26 +234,26 @@ class Panes:
 
 
 class PaneSequence:
-    """The closed panes of all keys in chains of one size, and the folds over them."""
+    """The closed panes of all keys, in chains of one size, and the folds over them."""
 
     def __init__(self, width: int, size: int, liftings: Sequence[Lifting]) -> None:
         self._size, self.width = size, width
         self._liftings = list(liftings)
-        self._folds = [Folds(each) for each in liftings]
+        self._folds = [Folds(lifting) for lifting in liftings]
         self._windows: dict[tuple[int, int], PaneWindow] = {}
         self.entries = np.empty((6, _LEAST), np.int64)
-        self.base, self.held = 0, 0  # the number of the entry in column 0, and how many columns are in use
-        self._oldest = 0  # the number of the oldest entry that was not forgotten
+        self.base, self.held = 0, 0  # the number of the entry in column 0, and the number of columns in use
+        self._oldest = 0  # the number of the oldest entry that is kept
         self._chains = np.empty((4, _LEAST), np.int64)
         self._of_keys = np.empty((3, 0), np.int64)
         self._free, self._freed, self._top = np.empty(_LEAST, np.int64), 0, 0
 
     def window(self, length: int, slide: int) -> PaneWindow:
-        """A window over the sequence; the same one for equal windows."""
+        """Return a window over the sequence; equal windows are the same object."""
         return self._windows.setdefault((length, slide), PaneWindow(self, length, slide))
 
     def append(self, folded: _FoldedPanes) -> None:
-        """Take up panes."""
+        """Add closed panes."""
         from hayase.windows import panes_loops
 
         keys, count = folded.keys, len(folded.keys)
@@ -263,43 +269,43 @@ class PaneSequence:
             self._free, self._freed, self._top,
         )  # fmt: skip
         chains = self.entries[panes_loops.IN, self.held : self.held + count]
-        for folds, given in zip(self._folds, folded.partials):
-            folds.append(chains, given)
+        for folds, partials in zip(self._folds, folded.partials):
+            folds.append(chains, partials)
         self.held += count
 
     def fold(self, number: int, turns: Turns) -> Partials:
-        """What is in the windows at some turns, by the lifting of a number."""
+        """Return the partials of the windows at some turns, for the lifting of a number."""
         from hayase.windows import panes_loops
 
         lifting, folds = self._liftings[number], self._folds[number]
-        some = np.flatnonzero(turns.first >= 0)
-        first, last = turns.first[some] - self.base, turns.last[some] - self.base
+        filled = np.flatnonzero(turns.first >= 0)
+        first, last = turns.first[filled] - self.base, turns.last[filled] - self.base
         of, place = self.entries[panes_loops.IN], self.entries[panes_loops.PLACE]
         chain, to_chain, until = of[first], of[last], place[last]
         across = np.flatnonzero(chain != to_chain)
         stop = until.copy()
         stop[across] = self._chains[panes_loops.LENGTH, chain[across]] - 1
-        found = folds.fold(chain, place[first], stop)
+        partials = folds.fold(chain, place[first], stop)
         if len(across):
             middle, to_chain, until = self._chains[panes_loops.AFTER, chain[across]], to_chain[across], until[across]
             between = np.where(middle != to_chain, self._chains[panes_loops.LENGTH, middle] - 1, -1)
-            older = found.take(across)
+            older = partials.take(across)
             if (between >= 0).any():
                 older = lifting.combined(older, folds.fold(middle, np.zeros(len(middle), np.int64), between))
             newer = folds.fold(to_chain, np.zeros(len(until), np.int64), until)
-            _put(found, across, lifting.combined(older, newer))
-        if len(some) == len(turns):
-            return found
+            _put(partials, across, lifting.combined(older, newer))
+        if len(filled) == len(turns):
+            return partials
         result = lifting.empties(len(turns))
-        _put(result, some, found)
+        _put(result, filled, partials)
         return result
 
     def filled(self, turns: Turns) -> np.ndarray:
-        """At which turns there is anything in the window."""
+        """Return at which turns the window is not empty."""
         return turns.first >= 0
 
     def holds(self, keys: np.ndarray) -> np.ndarray:
-        """Which keys have entries."""
+        """Return which keys have entries."""
         from hayase.windows import panes_loops
 
         known = keys < self._of_keys.shape[1]
@@ -308,10 +314,10 @@ class PaneSequence:
         return held
 
     def forget(self) -> np.ndarray:
-        """Let go what has left all windows; keys that have no entry any more."""
+        """Drop entries that have left all windows and return the keys that have none any more."""
         from hayase.windows import panes_loops
 
-        oldest, stop = self._oldest - self.base, min(each.left for each in self._windows.values()) - self.base
+        oldest, stop = self._oldest - self.base, min(window.left for window in self._windows.values()) - self.base
         if oldest == stop:
             return np.empty(0, np.int64)
         freed, emptied = np.empty(stop - oldest, np.int64), np.empty(stop - oldest, np.int64)
@@ -332,8 +338,8 @@ class PaneSequence:
 
 
 class PaneWindow:
-    """A window over a sequence: the entries that have come in and that have gone, by number, and for each key the oldest
-    in it and the newest."""
+    """A window over a sequence: the numbers of the next entries to enter and to leave, and for each key the oldest and
+    newest entry in the window."""
 
     def __init__(self, sequence: PaneSequence, length: int, slide: int) -> None:
         self.sequence = sequence
@@ -343,7 +349,7 @@ class PaneWindow:
         self._marks = np.empty(0, np.int64)
 
     def turns(self, clock: int) -> Turns:
-        """The turns before the clock that have not been told."""
+        """Return the turns before the clock that were not returned yet."""
         from hayase.windows import panes_loops
 
         entries, base, width = self.sequence.entries, self.sequence.base, self.sequence.width
@@ -357,16 +363,16 @@ class PaneWindow:
             self._reach = _with_more(self._reach, needed, (-1, -1))
             self._marks = np.full(self._reach.shape[1], -1)
         turns = np.empty((5, max(entering - entered, 0) + max(leaving - left, 0)), np.int64)
-        made = panes_loops.turn(
+        count = panes_loops.turn(
             entries, base, entered, entering, left, leaving, width, self._length, self._slide, self._reach, self._marks,
             turns,
         )  # fmt: skip
         self._entered, self.left = base + entering, base + leaving
-        return Turns(*turns[:, :made])
+        return Turns(*turns[:, :count])
 
 
 class _Cells:
-    """A partial for each key."""
+    """One partial per key."""
 
     def __init__(self, lifting: Lifting) -> None:
         self._words = [np.empty(0, word.dtype) for word in lifting.empties(0).words]
@@ -386,7 +392,7 @@ def _put(partials: Partials, rows: np.ndarray, given: Partials) -> None:
 
 
 def _with_more(of_keys: np.ndarray, needed: int, nothing: Sequence[int]) -> np.ndarray:
-    """Lines by key with room for more keys, which have nothing."""
+    """Enlarge lines by key; new keys get the values `nothing`."""
     known = of_keys.shape[1]
     larger = np.empty((len(of_keys), max(needed, 2 * known, _LEAST)), np.int64)
     larger[:, :known] = of_keys
@@ -395,7 +401,7 @@ def _with_more(of_keys: np.ndarray, needed: int, nothing: Sequence[int]) -> np.n
 
 
 def _widened(lines: np.ndarray, needed: int, held: int) -> np.ndarray:
-    """Lines with as many columns, of which the first are held."""
+    """Enlarge lines to at least `needed` columns; the first `held` are copied."""
     if needed <= lines.shape[1]:
         return lines
     larger = np.empty((len(lines), max(needed, 2 * lines.shape[1])), lines.dtype)

@@ -1,20 +1,22 @@
-"""Columns into partial aggregates and back, many at a time; the meaning, one value at a time, is `hayase.core.algebra`'s.
+"""Vectorised partial aggregates: columns to partials (`lift`) and partials to results (`lower`).
 
-A partial is a few words of 8 bytes, one array per word, where its parts are of these kinds:
+`hayase.core.algebra` defines the meaning, one value at a time.
+
+A partial is a few words of 8 bytes, one array per word, for these aggregates and arguments:
 
 | aggregate              | arguments                               | words                                                |
 |------------------------|-----------------------------------------|------------------------------------------------------|
 | count                  | any                                     | how many                                             |
 | sum, avg               | integers, decimals up to 18 digits      | how many, upper half of the sum, lower half          |
 | sum, avg               | integers of 32 bits and less            | how many, the sum                                    |
-| sum, avg               | floats                                  | how many, the sum, all that rounding cut off from it |
+| sum, avg               | floats                                  | how many, the sum, the sum of its rounding errors    |
 | var_*, stddev_*        | the same                                | how many, mean, squared distances (Chan)             |
 | min, max, bool_*       | numbers, booleans, dates and times      | how many, a key that is ordered as the values are    |
 | first, last            | the same                                | nothing, NULL or a value; its bits                   |
 | arg_min, arg_max       | the same, twice                         | whether there is one, key, bits                      |
 
-A sum in halves of 32 bits is exact for two thousand million tuples, and needs no carry: halves are added alone. For
-the least, keys are turned round. Everything else (texts, large decimals, sketches, a user's own) is an array of objects.
+A sum in halves of 32 bits is exact for two thousand million tuples and needs no carry: halves are added separately. For
+min, keys are inverted. All others (texts, large decimals, sketches, user-defined aggregates) are arrays of objects.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ __all__ = [
     "valid_rows",
 ]  # fmt: skip
 
-_ADD, _SUM, _MAX, _MOMENTS, _FIRST, _LAST, _ARG = range(7)  # as in `folds_loops`, which is compiled when it is imported
+_ADD, _SUM, _MAX, _MOMENTS, _FIRST, _LAST, _ARG = range(
+    7
+)  # as in `folds_loops`, which is not imported here because importing compiles it
 _TOP = np.uint64(1 << 63)
 _HALF = np.int64((1 << 32) - 1)
 _NOTHING, _NULL, _VALUE = range(3)
@@ -55,17 +59,17 @@ class Partials:
         return len(self.words[0])
 
     def take(self, rows: np.ndarray) -> Partials:
-        """Some of them, by number or by mask."""
+        """Return some of the partials, by position or by mask."""
         return Partials(tuple(word[rows] for word in self.words))
 
     @staticmethod
     def joined(parts: Sequence[Partials]) -> Partials:
-        """All of them, one part after the other."""
+        """Concatenate partials."""
         return Partials(tuple(np.concatenate(words) for words in zip(*(part.words for part in parts))))
 
 
 def objects(values: Sequence[Any]) -> Partials:
-    """Partials that are objects."""
+    """Return partials that are objects."""
     column = np.empty(len(values), object)
     for row, value in enumerate(values):
         column[row] = value
@@ -73,7 +77,7 @@ def objects(values: Sequence[Any]) -> Partials:
 
 
 def as_rows(partials: Partials, places: np.ndarray | None = None) -> np.ndarray:
-    """Words side by side, as bits; each partial in the row that is its place, by default in their order."""
+    """Return the words side by side as bits; partial i is in row `places[i]`, by default in row i."""
     from hayase.windows.folds_loops import put_word
 
     rows = scratch(len(partials), len(partials.words))
@@ -97,8 +101,8 @@ def from_rows(rows: np.ndarray, lifting: Lifting, places: np.ndarray | None = No
 class Lifting:
     """An aggregate over arguments of certain types.
 
-    Equal `partial` and equal columns lift to equal partials: sum and avg of one column are kept once. `parts` says how
-    the words of two partials are combined (see `folds_loops`); it is empty where partials are objects.
+    Liftings with equal `partial` over equal columns have equal partials: sum and avg of one column are kept once. `parts`
+    says how the words of two partials are combined (see `folds_loops`); it is empty if partials are objects.
 
     >>> average = Lifting(AGGREGATES["avg"], [pa.int64()])
     >>> lifted = average.lift([pa.array([1, 5, None, 6])])
@@ -116,17 +120,17 @@ class Lifting:
 
     @property
     def lanes(self) -> bool:
-        """Whether partials are words."""
+        """Whether partials are words and not objects."""
         return bool(self.parts)
 
     def empties(self, rows: int) -> Partials:
-        """Aggregates over nothing."""
+        """Return partials of no tuples."""
         if not self.parts:
             return objects([self.aggregate.empty() for _ in range(rows)])
         return Partials(tuple(np.zeros(rows, kind) for kind in self.types_of_words))
 
     def lift(self, columns: Sequence[pa.Array], present: np.ndarray | None = None, rows: int | None = None) -> Partials:
-        """One partial per row; rows that are not `present` are empty. Where there is no column, `rows` says how many."""
+        """Return one partial per row; rows that are not `present` have empty ones. `rows` is needed if there is no column."""
         count = len(columns[0]) if columns else len(present) if present is not None else int(rows or 0)
         lifted = self._form.lift(columns, np.ones(count, np.bool_) if present is None else present)
         if present is None or not self.parts:
@@ -134,49 +138,49 @@ class Lifting:
         return Partials(tuple(np.where(present, word, word.dtype.type(0)) for word in lifted.words))
 
     def lower(self, partials: Partials) -> tuple[pa.Array, np.ndarray]:
-        """The results, and the rows whose result does not fit its type; these are NULL."""
+        """Return the results, and the rows whose result does not fit its type; these are NULL."""
         with np.errstate(all="ignore"):
             values, overflowed = self._form.lower(partials, self.result)
         return values, overflowed
 
     def combined(self, older: Partials, newer: Partials) -> Partials:
-        """Row by row, an older partial and a newer one."""
+        """Combine older and newer partials row by row."""
         if not self.parts:
             return objects([self.aggregate.combine(*pair) for pair in zip(older.words[0], newer.words[0])])
         from hayase.windows.folds_loops import combine_rows, kind_of
 
         one, other = as_rows(older), as_rows(newer)
-        views = (each.view(np.float64) for each in (one, one, other))
+        views = (rows.view(np.float64) for rows in (one, one, other))
         combine_rows(*(view for pair in zip((one, one, other), views) for view in pair), kind_of(*self.parts))
         return from_rows(one, self)
 
     def runs(self, partials: Partials, starts: np.ndarray) -> Partials:
-        """The folds of consecutive runs; each begins at its start and ends before the next one's."""
+        """Fold consecutive runs; each begins at its start and ends before the next start."""
         starts = np.ascontiguousarray(starts, np.int64)
         if not self.parts:
             stops = [*starts[1:], len(partials)]
             return objects([self.aggregate.fold(list(partials.words[0][a:b])) for a, b in zip(starts, stops)])
         from hayase.windows.folds_loops import fold_runs, kind_of
 
-        given, out = as_rows(partials), np.zeros((len(starts), len(self.types_of_words)), np.int64)
-        fold_runs(out, out.view(np.float64), given, given.view(np.float64), starts, kind_of(*self.parts))
+        rows, out = as_rows(partials), np.zeros((len(starts), len(self.types_of_words)), np.int64)
+        fold_runs(out, out.view(np.float64), rows, rows.view(np.float64), starts, kind_of(*self.parts))
         return from_rows(out, self)
 
     def stored(self, partials: Partials) -> list[pa.Array]:
-        """Partials as columns for a state; see `restored`."""
+        """Return partials as columns of the state; see `restored`."""
         if self.parts:
             return [pa.array(word) for word in partials.words]
-        return [pa.array([self.aggregate.to_bytes(each) for each in partials.words[0]], pa.binary())]
+        return [pa.array([self.aggregate.to_bytes(folded) for folded in partials.words[0]], pa.binary())]
 
     def restored(self, columns: Sequence[pa.Array]) -> Partials:
-        """What `stored` was given."""
+        """Return the partials that were passed to `stored`."""
         if self.parts:
             return Partials(tuple(column.to_numpy(zero_copy_only=False) for column in columns))
-        return objects([self.aggregate.from_bytes(each) for each in columns[0].to_pylist()])
+        return objects([self.aggregate.from_bytes(data) for data in columns[0].to_pylist()])
 
     @property
     def stored_types(self) -> tuple[pa.DataType, ...]:
-        """The types of the columns that `stored` gives."""
+        """The types of the columns that `stored` returns."""
         return tuple(pa.from_numpy_dtype(kind) for kind in self.types_of_words) if self.parts else (pa.binary(),)
 
 
@@ -186,6 +190,8 @@ _Lower = Callable[[Partials, pa.DataType], tuple[pa.Array, np.ndarray]]
 
 @dataclass(frozen=True, slots=True)
 class _Form:
+    """How an aggregate is lifted and lowered: the identity of its partials, their parts and the types of their words."""
+
     partial: Hashable
     parts: tuple[int, ...]
     words: tuple[Any, ...]
@@ -194,7 +200,7 @@ class _Form:
 
 
 def _form(aggregate: Aggregate, types: tuple[pa.DataType, ...]) -> _Form | None:
-    """The words of a built-in aggregate, where it has a form in words."""
+    """Return the form in words of a built-in aggregate, or None if it has none."""
     if AGGREGATES.get(aggregate.name) is not aggregate:
         return None
     name = aggregate.name
@@ -264,7 +270,7 @@ def _has_key(kind: pa.DataType) -> bool:
 
 
 def numbers(column: pa.Array) -> np.ndarray:
-    """The values as int64, uint64 or float64; where there is none, 0. Decimals without their point."""
+    """Return the values as int64, uint64 or float64; NULL as 0, decimals as unscaled integers."""
     kind = column.type
     if pa.types.is_decimal128(kind):
         words = np.frombuffer(column.buffers()[1], np.int64) if len(column) else np.empty(0, np.int64)
@@ -303,14 +309,14 @@ def _decimals(upper: np.ndarray, lower: np.ndarray, kind: pa.DataType, valid: np
 
 
 def valid_rows(column: pa.Array) -> np.ndarray:
-    """Which rows are not NULL."""
+    """Return which rows are not NULL."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     return column.is_valid().to_numpy(zero_copy_only=False)
 
 
 def ordered_keys(column: pa.Array, least: bool) -> np.ndarray:
-    """Unsigned keys, ordered as the values are, NaN last and -0.0 before 0.0; turned round for the least."""
+    """Return unsigned keys in the order of the values, NaN last and -0.0 before 0.0; inverted if `least`."""
     return _ordered_numbers(numbers(column), least)
 
 
@@ -359,17 +365,17 @@ def _lift_exact(halves: bool, columns: Sequence[pa.Array], present: np.ndarray) 
 
 def _lower_exact(average: bool, scale: int, partials: Partials, result: pa.DataType) -> tuple[pa.Array, np.ndarray]:
     count, upper, lower = partials.words if len(partials.words) == 3 else (partials.words[0], None, partials.words[1])
-    some = count > 0
+    valid = count > 0
     if upper is None:
         upper, lower = lower >> 32, lower & _HALF
     upper, lower = upper + (lower >> 32), lower & _HALF
     if average:
         total = np.ldexp(upper.astype(_F), 32) + lower
-        return pa.array(total / np.where(some, count, 1) / 10.0**scale, mask=~some), _NONE
-    if pa.types.is_decimal(result):  # of numbers of 18 digits there cannot be enough for more than 38
-        return _decimals(upper >> 32, ((upper << 32) | lower).view(_U), result, some), _NONE
+        return pa.array(total / np.where(valid, count, 1) / 10.0**scale, mask=~valid), _NONE
+    if pa.types.is_decimal(result):  # a sum of numbers of 18 digits cannot exceed 38
+        return _decimals(upper >> 32, ((upper << 32) | lower).view(_U), result, valid), _NONE
     fits = (upper >= -(1 << 31)) & (upper < 1 << 31)
-    return pa.array((upper << 32) | lower, result, mask=~(some & fits)), np.flatnonzero(some & ~fits)
+    return pa.array((upper << 32) | lower, result, mask=~(valid & fits)), np.flatnonzero(valid & ~fits)
 
 
 def _lift_floats(columns: Sequence[pa.Array], present: np.ndarray) -> Partials:
@@ -379,10 +385,10 @@ def _lift_floats(columns: Sequence[pa.Array], present: np.ndarray) -> Partials:
 
 def _lower_floats(average: bool, partials: Partials, result: pa.DataType) -> tuple[pa.Array, np.ndarray]:
     count, total, rest = partials.words
-    some = count > 0
+    valid = count > 0
     both = total + rest + 0.0
     rounded = np.where(np.isnan(both), total, both)
-    return pa.array(rounded / np.where(some, count, 1) if average else rounded, mask=~some), _NONE
+    return pa.array(rounded / np.where(valid, count, 1) if average else rounded, mask=~valid), _NONE
 
 
 def _lift_key(least: bool, columns: Sequence[pa.Array], present: np.ndarray) -> Partials:
@@ -429,7 +435,7 @@ def _lower_bits(partials: Partials, result: pa.DataType) -> tuple[pa.Array, np.n
 def _lift_pair(least: bool, columns: Sequence[pa.Array], present: np.ndarray) -> Partials:
     there, by = valid_rows(columns[0]) & valid_rows(columns[1]), numbers(columns[1])
     if by.dtype == _F:
-        by = by + 0.0  # makes 0.0 of -0.0, which is its equal
+        by = by + 0.0  # -0.0 becomes 0.0, which equals it
     keys = np.where(there, _ordered_numbers(by, least), np.uint64(0))
     return Partials((there.astype(_I), keys, np.where(there, _bits(columns[0]), 0)))
 
@@ -448,10 +454,10 @@ def _lower_objects(aggregate: Aggregate, partials: Partials, result: pa.DataType
     values: list[Any] = []
     overflowed: list[int] = []
     decimal = pa.types.is_decimal(result)
-    for row, made in enumerate(partials.words[0]):
+    for row, folded in enumerate(partials.words[0]):
         try:
-            value = aggregate.lower(made)
-            if decimal and not fits_arrow((value,)):  # somebody's own aggregate may give any number
+            value = aggregate.lower(folded)
+            if decimal and not fits_arrow((value,)):  # a user-defined aggregate may return any number
                 raise AggregateOverflow(value, "a decimal of 38 digits")
             values.append(value)
         except AggregateOverflow:

@@ -1,15 +1,15 @@
-"""Row windows of many keys: after every slide-th tuple of a key, the aggregate of its newest ones.
+"""Row windows by key: after every slide-th tuple of a key, the aggregate of its newest `length` tuples.
 
-The tuples of a key are numbered from 0 for ever. Any number of windows share one sequence of partials per key, of which
-any stretch can be folded (`hayase.windows.folds`); of the tuples only what some window still reaches is kept. Of several
-moves of a window at one instant only the last is told.
+The tuples of a key are numbered from 0; numbers are never reused. All windows share one sequence of partials per key, of
+which any range can be folded (`hayase.windows.folds`). Only tuples that some window still reaches are kept. If a window
+moves several times at one instant, only the last move is reported.
 
-Where there is but one key, tuples are first folded into blocks: as many as the greatest common divisor of length and
-slide, so that a block is in the window as a whole or not at all. Windows of equal blocks share a sequence of them.
+Without keys, tuples are first folded into blocks whose size is the greatest common divisor of length and slide, so that a
+block is either in the window or not. Windows with blocks of equal size share a sequence.
 
-Order: of each key.   Laws: associative.
-Per tuple: a place beside those of its key, one append and, for each slide, a look at its number; per turn: a fold.
-Space: for each key what its longest window reaches, or as many tuples as there are.
+Order: within each key.   Laws: associative.
+Per tuple: grouping by key, one append and, for each slide, a check of its number; per turn: a fold.
+Space: per key the tuples that its longest window reaches.
 Paper: 2.
 """
 
@@ -30,8 +30,10 @@ _LEAST = 64
 
 
 class Counted:
-    """Windows `(length, slide)` over the tuples of numbered keys, or if not `keyed` of the one key 0; `liftings` say what
-    is folded."""
+    """Row windows `(length, slide)` over the tuples of numbered keys, or of the single key 0 if not `keyed`.
+
+    `liftings` are the aggregates.
+    """
 
     def __init__(self, liftings: Sequence[Lifting], windows: Sequence[tuple[int, int]], *, keyed: bool = True) -> None:
         self._windows, self._keyed = list(windows), keyed
@@ -44,8 +46,8 @@ class Counted:
         }
         self._folding = [self._sequences[size] for size in sizes]
         self._counts = np.zeros(_LEAST, np.int64)
-        self._oldest = np.zeros(_LEAST, np.int64)  # no window reaches what is before, or nobody knows it
-        self._low = np.zeros(_LEAST, np.int64)  # of keys that have just moved, the oldest that matters
+        self._oldest = np.zeros(_LEAST, np.int64)  # no window reaches tuples before it, or they are unknown
+        self._low = np.zeros(_LEAST, np.int64)  # the oldest tuple that is needed, of keys that have just moved
         self._newest = np.full(_LEAST, -1)
         self._moved = np.empty(0, np.int64)
         self._held = 0
@@ -53,28 +55,32 @@ class Counted:
     def advance(
         self, keys: np.ndarray, time: np.ndarray, cause: np.ndarray, partials: Sequence[Partials]
     ) -> tuple[np.ndarray, list[tuple[Folding, Turns]]]:
-        """Take up tuples, in the order of time: their numbers, and for every window its turns and what folds them, until
-        the next call."""
+        """Add tuples in time order.
+
+        Returns their numbers, and for every window its turns and what folds them, valid until the next call.
+        """
         self._trim()
         numbers = self._numbered(keys)
         for sequences in self._sequences.values():
             sequences.append(keys, numbers, partials)
         self._held += len(keys)
         of_tuples = time, keys, cause, numbers
-        told = {}
+        turns_of = {}
         for slide in self._longest:
             rows = self._due(keys, numbers, time, slide)
-            told[slide] = of_tuples if len(rows) == len(keys) else tuple(each[rows] for each in of_tuples)
+            turns_of[slide] = of_tuples if len(rows) == len(keys) else tuple(column[rows] for column in of_tuples)
         result: list[tuple[Folding, Turns]] = []
         for folding, (length, slide) in zip(self._folding, self._windows):
-            at, key, tuple_, last = told[slide]
+            at, key, tuple_, last = turns_of[slide]
             first = np.maximum(last - (length - 1), self._oldest[key])
             result.append((folding, Turns(at, key, tuple_, first, last)))
         return numbers, result
 
     def reach(self, keys: np.ndarray, of: Mapping[int, int] | None = None) -> np.ndarray:
-        """The number of the oldest tuple of each key that matters: some window will reach it, or it is the newest. `of` are
-        the longest windows by slide, by default of all."""
+        """Return the number of the oldest tuple of each key that is needed: a window will reach it, or it is the newest.
+
+        `of` are the longest windows by slide, by default all.
+        """
         counts = self._counts[keys]
         oldest = counts - 1
         for slide, longest in (self._longest if of is None else of).items():
@@ -82,13 +88,12 @@ class Counted:
         return np.maximum(oldest, 0)
 
     def matters(self, keys: np.ndarray, numbers: np.ndarray, of: Mapping[int, int] | None = None) -> np.ndarray:
-        """Which of the tuples of the last step matter to later ones; `of` as above."""
+        """Return which tuples of the last step are needed by later steps; `of` as in `reach`."""
         self._low[self._moved] = self.reach(self._moved, of)
         return numbers >= (self._low[keys] if self._keyed else self._low[0])
 
     def unknown(self, keys: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Which of the tuples of an earlier run are to be loaded, in order: they are not there, and no tuple is missing
-        between them and the newest."""
+        """Return which restored tuples to load, in order: those that are not known and have no gap up to the newest."""
         if not len(keys):
             return np.empty(0, np.int64)
         self._make_room(int(keys.max()) + 1)
@@ -106,7 +111,7 @@ class Counted:
         return order[run == np.repeat(last_run, np.diff(np.flatnonzero(ends), prepend=-1))]
 
     def load(self, keys: np.ndarray, numbers: np.ndarray, partials: Sequence[Partials]) -> None:
-        """Take up the tuples that `unknown` has named, in that order."""
+        """Load the tuples that `unknown` has returned, in that order."""
         self._trim()
         if not len(keys):
             return
@@ -125,12 +130,12 @@ class Counted:
         self._trim()
 
     def size(self) -> int:
-        """How many tuples matter."""
+        """Return the number of tuples that are needed."""
         beyond = self.reach(self._moved) - self._oldest[self._moved]
         return self._held - int(np.maximum(beyond, 0).sum())
 
     def _trim(self) -> None:
-        """Let go what no window reaches any more, of the keys that have moved."""
+        """Drop tuples that no window reaches any more, of the keys that have moved."""
         keys = self._moved
         if len(keys):
             oldest = np.maximum(self.reach(keys), self._oldest[keys])
@@ -141,7 +146,7 @@ class Counted:
         self._moved = np.empty(0, np.int64)
 
     def _numbered(self, keys: np.ndarray) -> np.ndarray:
-        """The numbers of new tuples, and the keys that have moved."""
+        """Return the numbers of new tuples, and note the keys that have moved."""
         from hayase.windows import row_windows_loops
 
         if self._keyed:
@@ -156,7 +161,7 @@ class Counted:
         return np.arange(first, first + len(keys))
 
     def _due(self, keys: np.ndarray, numbers: np.ndarray, time: np.ndarray, slide: int) -> np.ndarray:
-        """The rows with which windows of a slide move."""
+        """Return the rows at which windows of a slide move."""
         from hayase.windows import row_windows_loops
 
         if self._keyed:
@@ -177,7 +182,7 @@ class Counted:
 
 
 class _Grouped:
-    """Rows of keys, brought together by key: the place of each, and the keys by place."""
+    """Rows grouped by key: the place of each row, and the keys by place."""
 
     def __init__(self, rows: np.ndarray, ends: np.ndarray) -> None:
         from hayase.windows import row_windows_loops
@@ -187,7 +192,7 @@ class _Grouped:
         self.found = found[: row_windows_loops.group(rows, ends, self.places, self.keys, found)]
 
     def put(self, values: np.ndarray) -> np.ndarray:
-        """Values of the rows, by place."""
+        """Return the values of the rows, by place."""
         from hayase.windows import row_windows_loops
 
         placed = scratch(len(values))
@@ -196,22 +201,22 @@ class _Grouped:
 
 
 class _Sequences:
-    """The partials of all tuples, by key. Tuples and turns are brought together by key before they go to the folds, which
-    find all of a key in one place then, and much of a window in the one before it."""
+    """The partials of all tuples, by key. Tuples and turns are grouped by key before folding, so that the data of a key is
+    adjacent and consecutive windows share most of it."""
 
     def __init__(self, liftings: Sequence[Lifting]) -> None:
-        self._folds = [Folds(each) for each in liftings]
+        self._folds = [Folds(lifting) for lifting in liftings]
         self._ends = np.zeros(0, np.int64)
         self._grouped: _Grouped | None = None
         self._asked: tuple[Turns, np.ndarray, np.ndarray] | None = None
 
     def append(self, keys: np.ndarray, numbers: np.ndarray, partials: Sequence[Partials]) -> None:
         grouped = self._group(keys)
-        for folds, given in zip(self._folds, partials):
-            folds.append(grouped.keys, given, grouped.places)
+        for folds, lifted in zip(self._folds, partials):
+            folds.append(grouped.keys, lifted, grouped.places)
 
     def _group(self, keys: np.ndarray) -> _Grouped:
-        """Bring rows together, unless they are those of the last time."""
+        """Group rows by key, or return the last grouping if they are the same array."""
         grouped = self._grouped
         if grouped is None or grouped.rows is not keys:
             needed = int(keys.max(initial=-1)) + 1
@@ -221,11 +226,11 @@ class _Sequences:
         return grouped
 
     def load(self, keys: np.ndarray, numbers: np.ndarray, partials: Sequence[Partials], lost: np.ndarray) -> None:
-        """Take up tuples of an earlier run; all others of the keys that are `lost` are forgotten."""
-        for folds, given in zip(self._folds, partials):
+        """Load restored tuples; all earlier tuples of the keys in `lost` are dropped."""
+        for folds, lifted in zip(self._folds, partials):
             if len(lost):
                 folds.drop(lost)
-            folds.load(keys, numbers, given)
+            folds.load(keys, numbers, lifted)
 
     def trim(self, keys: np.ndarray, oldest: np.ndarray) -> None:
         self._grouped = self._asked = None
@@ -233,29 +238,29 @@ class _Sequences:
             folds.trim(keys, oldest)
 
     def fold(self, number: int, turns: Turns) -> Partials:
-        """What is in the windows at some turns, by the lifting of a number."""
+        """Return the partials of the windows at some turns, for the lifting of a number."""
         grouped = self._group(turns.key)
         if self._asked is None or self._asked[0] is not turns:
             self._asked = turns, grouped.put(turns.first), grouped.put(turns.last)
         return self._folds[number].fold(grouped.keys, *self._asked[1:], grouped.places)
 
     def filled(self, turns: Turns) -> np.ndarray:
-        """At which turns there is any tuple in the window: at all."""
+        """Return at which turns the window is not empty: at all of them."""
         return np.ones(len(turns), np.bool_)
 
 
 class _Blocks:
-    """The tuples of one key, folded into blocks of `size`; the last one may not be full yet."""
+    """The tuples of a single key, folded into blocks of `size`; the last one may be incomplete."""
 
     def __init__(self, size: int, liftings: Sequence[Lifting]) -> None:
         self._size = size
         self._liftings = list(liftings)
-        self._folds = [Folds(each) for each in liftings]
+        self._folds = [Folds(lifting) for lifting in liftings]
         self._last: list[Partials] = []
         self._known = True  # whether the folds know which block is next
 
     def append(self, keys: np.ndarray, numbers: np.ndarray, partials: Sequence[Partials]) -> None:
-        """Take up the next tuples. Each is combined behind what was there, as if all had come at once."""
+        """Add the next tuples. Each is combined after the existing content, as if all had come at once."""
         if not len(numbers):
             return
         first, stop = int(numbers[0]), int(numbers[-1]) + 1
@@ -263,11 +268,11 @@ class _Blocks:
         starts = starts if len(starts) and starts[0] == 0 else np.append(0, starts)
         full = len(starts) - (stop % self._size > 0)
         last = []
-        for at, (lifting, folds, given) in enumerate(zip(self._liftings, self._folds, partials)):
+        for at, (lifting, folds, lifted) in enumerate(zip(self._liftings, self._folds, partials)):
             if self._last:
-                begun = lifting.combined(self._last[at], given.take(np.zeros(1, np.int64)))
-                given = Partials.joined([begun, given.take(np.arange(1, len(given)))])
-            blocks = given if self._size == 1 else lifting.runs(given, starts)
+                begun = lifting.combined(self._last[at], lifted.take(np.zeros(1, np.int64)))
+                lifted = Partials.joined([begun, lifted.take(np.arange(1, len(lifted)))])
+            blocks = lifted if self._size == 1 else lifting.runs(lifted, starts)
             done = blocks if full == len(starts) else blocks.take(np.arange(full))
             if self._known or not full:
                 folds.append(None, done)
@@ -278,7 +283,7 @@ class _Blocks:
         self._last = last if full < len(starts) else []
 
     def load(self, keys: np.ndarray, numbers: np.ndarray, partials: Sequence[Partials], lost: np.ndarray) -> None:
-        """Take up tuples of an earlier run; if the key is `lost`, all others are forgotten."""
+        """Load restored tuples; if the key is in `lost`, all earlier tuples are dropped."""
         if len(lost):
             self._last, self._known = [], False
             for folds in self._folds:
@@ -290,9 +295,9 @@ class _Blocks:
             folds.trim(None, oldest // self._size)
 
     def fold(self, number: int, turns: Turns) -> Partials:
-        """What is in the windows at some turns, by the lifting of a number."""
+        """Return the partials of the windows at some turns, for the lifting of a number."""
         return self._folds[number].fold(None, turns.first // self._size, turns.last // self._size)
 
     def filled(self, turns: Turns) -> np.ndarray:
-        """At which turns there is any tuple in the window: at all."""
+        """Return at which turns the window is not empty: at all of them."""
         return np.ones(len(turns), np.bool_)

@@ -1,32 +1,32 @@
-"""Many sliding windows over one sequence, answered from one set of stored values.
+"""`SharedWindows`: many sliding-window aggregates over one sequence, computed from one set of stored partials.
 
 `W[r, s]`: after every s-th tuple, the aggregate of the newest r (of fewer, while there are fewer). Any number of such
-windows, with different r and different s, share all that is kept.
+windows, with different r and different s, share all stored values.
 
 Paper 2 keeps two arrays: `da`, in cycles as long as the shortest window, with backward values in full cycles and a
 forward value in the running one, and `qa`, folds of whole cycles. An answer is then at most a backward value, a value of
-qa and a forward value. Its weak spot is the length of the cycles: qa is built anew at the end of each, which costs
-max(r) / min(r). Here cycles are always 16 slots, and qa is made in the way of da: 16 cycles are a cycle of the next level,
-and so on. What a window of r slots needs between its two ends are the newest (r - 1) // 16 full cycles, or one less: two
-windows one level up, which that level answers in the same way.
+qa and a forward value. Its weak spot is the length of the cycles: qa is rebuilt at the end of each, which costs
+max(r) / min(r). Here cycles always have 16 slots, and qa is built like da: 16 cycles are a cycle of the next level, and so
+on. Between its two ends a window of r slots needs the newest (r - 1) // 16 full cycles, or one less: two windows one level
+up, which that level computes in the same way.
 
 The cost of this grid, in combines:
 
     per tuple             2 (one forward, one backward value), and 2/16 + 2/256 + ... for the levels above
     per answer            2 (backward, between, forward), whatever r is
-    per tuple and window  2 * 2/16 + 3 * 2/256 + ... < 0.3 for what stands between, if s < 32: the level above answers at
-                          each of its slots, and all answers of a cycle share that
-    per answer, s >= 32   2 per level: log16(r) levels, looked up for each answer alone
+    per tuple and window  2 * 2/16 + 3 * 2/256 + ... < 0.3 for the part between, if s < 32: the level above computes it
+                          at each of its slots, and all answers of a cycle share it
+    per answer, s >= 32   2 per level: log16(r) levels, looked up for each answer separately
 
-Nothing here is max(r) / min(r), and only the last line has r in it: {1, 7, 1,000,000} costs what {10, 13, 19, 40} does.
-Windows of up to 16 slots are put together from the folds of the newest 2, 4, 8 and 16; these cost up to 4 combines a
+No cost depends on max(r) / min(r), and only the last line depends on r: {1, 7, 1,000,000} costs what {10, 13, 19, 40}
+does. Windows of up to 16 slots are combined from the folds of the newest 2, 4, 8 and 16; these cost up to 4 combines per
 tuple for all such windows, and have no chain of dependent steps.
 
 Order: oldest first.   Laws needed: associative; never an inverse.   Space: max(r) partials, up to twice that while the
 tape slides, and 1/15 more.   Paper: 2 (Kawakami, Bou, Amagasa).
-How an answer is bracketed follows from r, s and the numbers of its tuples: batches and other windows do not change its
-bits. One sequence is worked on in blocks that stay in the cache (`shared_loops`), where partials are counts, sums or
-extremes; other partials, and sequences by key, are `hayase.windows.folds`.
+The order in which an answer is combined follows from r, s and the numbers of its tuples: batches and other windows do not
+change its bits. One sequence of counts, sums or extremes is processed in blocks that stay in the cache (`shared_loops`);
+other partials, and sequences by key, use `hayase.windows.folds`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from hayase.windows.partials import Lifting, Partials, column_of, numbers, order
 __all__ = ["Answers", "SharedWindows", "Window", "WindowAnswers"]
 
 VALUE = "value"
-"""The name of the column when only values are pushed."""
+"""The name of the column if plain values are pushed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """W[r, s]: every `slide` tuples, the newest `length`."""
+    """W[r, s]: after every `slide` tuples, the newest `length` tuples."""
 
     length: int
     slide: int = 1
@@ -72,10 +72,11 @@ def _numbered(due: range | np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """The answers of one window that a push made due.
+    """The answers of one window that became due in a push.
 
-    `at` (or `due`, as a range where it is one) numbers the tuples after which they were due, from 0 over all pushes;
-    `keys` are those tuples' keys. A sum that does not fit its type is NULL, and its row stands in `overflowed`.
+    `at` are the numbers of the tuples after which they are due, counted from 0 over all pushes; `due` is the same, as a
+    range where possible. `keys` are the keys of those tuples. A sum that does not fit its type is NULL, and its row is in
+    `overflowed`.
     """
 
     window: Window
@@ -97,7 +98,7 @@ class WindowAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a push made due, one `WindowAnswers` for each window in their order; `answers[10]` is that of the length 10."""
+    """The answers of a push: one `WindowAnswers` per window, in order; `answers[10]` is that of the window of length 10."""
 
     of: Sequence[WindowAnswers]
 
@@ -105,9 +106,9 @@ class Answers:
         return iter(self.of)
 
     def __getitem__(self, window: Window | tuple[int, int] | int) -> WindowAnswers:
-        for each in self.of:
-            if window in (each.window, each.window.length, (each.window.length, each.window.slide)):
-                return each
+        for answers in self.of:
+            if window in (answers.window, answers.window.length, (answers.window.length, answers.window.slide)):
+                return answers
         raise KeyError(window)
 
 
@@ -123,8 +124,8 @@ class _Call:
 class SharedWindows:
     """Sliding-window aggregates over NumPy arrays, Arrow arrays or lists, pushed batch by batch.
 
-    `windows` are pairs (length, slide), or lengths that all have the same `slide`. `aggregates` are names, `Aggregate`s,
-    or pairs of one of these and its column (columns, if it takes several), as a list or by the names of the answers.
+    `windows` are pairs (length, slide), or lengths that all have the same `slide`. `aggregates` are names, `Aggregate`s, or
+    pairs of one of these and its column (or columns), as a list or as a mapping from the names of the answers.
 
     >>> shared = SharedWindows([5, 7, 8], ["sum", "max"], slide=2)
     >>> answers = shared.push([2, 11, 4, 9, 3, 13])
@@ -155,7 +156,7 @@ class SharedWindows:
         slide: int = 1,
         types: Mapping[str, pa.DataType] | None = None,
     ) -> None:
-        self._windows = tuple(_window(each, slide) for each in windows)
+        self._windows = tuple(_window(window, slide) for window in windows)
         self._calls = _calls(aggregates)
         if not self._windows or not self._calls:
             raise DeclarationError("windows without a window or without an aggregate", "name at least one of both")
@@ -172,7 +173,7 @@ class SharedWindows:
         return self._windows
 
     def push(self, values: Any, keys: Any = None) -> Answers:
-        """Take in some tuples; what they make due."""
+        """Add tuples and return the answers that are due."""
         columns = self._columns(values)
         rows = len(next(iter(columns.values())))
         if self._by_key is None:
@@ -187,7 +188,7 @@ class SharedWindows:
 
     def _open(self) -> None:
         for call in self._calls:
-            lifting = Lifting(call.aggregate, [self._types[each] for each in call.columns])
+            lifting = Lifting(call.aggregate, [self._types[column] for column in call.columns])
             place = (lifting.partial, call.columns)
             self._liftings.append((lifting, place))
             if place not in self._kept:
@@ -195,16 +196,16 @@ class SharedWindows:
                 self._kept[place] = _Tapes(lifting, self._windows) if taped else _Sequences(lifting, self._windows)
 
     def _columns(self, values: Any) -> dict[str, pa.Array]:
-        given = dict(values) if isinstance(values, Mapping) else {VALUE: values}
-        used = {column for call in self._calls for column in call.columns} or set(given)
-        missing = sorted(used - set(given))
+        pushed = dict(values) if isinstance(values, Mapping) else {VALUE: values}
+        used = {column for call in self._calls for column in call.columns} or set(pushed)
+        missing = sorted(used - set(pushed))
         if missing:
             raise DeclarationError(
                 f"no column {missing[0]!r} was pushed",
                 "an aggregate without a column takes plain values; name its column as in ('sum', 'price')"
                 if missing[0] == VALUE else "push all columns that the aggregates name",
             )  # fmt: skip
-        columns = {name: _array(given[name], self._types.get(name)) for name in sorted(used)}
+        columns = {name: _array(pushed[name], self._types.get(name)) for name in sorted(used)}
         if len({len(column) for column in columns.values()}) > 1:
             raise DeclarationError("columns of different lengths", "push one value of each column per tuple")
         for name, column in columns.items():
@@ -215,24 +216,27 @@ class SharedWindows:
 
     def _push_one(self, columns: Mapping[str, pa.Array], begins: int, rows: int) -> Answers:
         due = [
-            range(begins + each.slide - 1 - begins % each.slide, begins + rows, each.slide) for each in self._windows
+            range(begins + window.slide - 1 - begins % window.slide, begins + rows, window.slide)
+            for window in self._windows
         ]
-        made = {place: kept.push(_columns_of(place, columns), due, rows) for place, kept in self._kept.items()}
-        return self._answers(due, made, None)
+        pushed = {place: kept.push(_columns_of(place, columns), due, rows) for place, kept in self._kept.items()}
+        return self._answers(due, pushed, None)
 
     def _push_by_key(self, columns: Mapping[str, pa.Array], keys: pa.Array, begins: int, rows: int) -> Answers:
         codes = self._keys.codes(keys)
         due: list[np.ndarray] = []
-        made = {}
+        pushed = {}
         for place, kept in self._kept.items():
-            due, made[place] = kept.push_by_key(_columns_of(place, columns), codes, rows)
-        return self._answers([begins + each for each in due], made, [keys.take(pa.array(each)) for each in due])
+            due, pushed[place] = kept.push_by_key(_columns_of(place, columns), codes, rows)
+        return self._answers(
+            [begins + rows_due for rows_due in due], pushed, [keys.take(pa.array(rows_due)) for rows_due in due]
+        )
 
     def _answers(
         self, due: Sequence[range | np.ndarray], made: Mapping[Any, _Made], keys: Sequence[pa.Array] | None
     ) -> Answers:
-        """Lower the answers of all windows together, and hand them out by window."""
-        ends = np.cumsum([0, *(len(each) for each in due)])
+        """Lower the answers of all windows together, and return them by window."""
+        ends = np.cumsum([0, *(len(rows) for rows in due)])
         lowered = [self._kept[place].lower(lifting, made[place], due) for lifting, place in self._liftings]
         of = []
         for number, window in enumerate(self._windows):
@@ -245,7 +249,7 @@ class SharedWindows:
         return Answers(of)
 
     def state(self) -> dict[str, Any]:
-        """All that `from_state` needs to go on as if nothing had happened; arrays, and what `SharedWindows` was given.
+        """Return what `from_state` needs to continue: arrays, and the arguments of `SharedWindows`.
 
         >>> shared = SharedWindows([3], ["sum"])
         >>> before = shared.push([1, 2, 3])
@@ -254,7 +258,7 @@ class SharedWindows:
         [9]
         """
         return {
-            "windows": [(each.length, each.slide) for each in self._windows],
+            "windows": [(window.length, window.slide) for window in self._windows],
             "aggregates": {call.name: (_told(call.aggregate), call.columns) for call in self._calls},
             "types": dict(self._types),
             "count": self._count,
@@ -265,19 +269,19 @@ class SharedWindows:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SharedWindows:
-        """The windows that a state was taken of."""
-        made = cls(state["windows"], state["aggregates"], types=state["types"])
-        made._count, made._by_key = state["count"], state["by_key"]
-        if made._by_key is not None:
-            made._open()
-            made._keys.restore(state["keys"])
-            for kept, held in zip(made._kept.values(), state["kept"]):
+        """Return windows that continue from a state."""
+        windows = cls(state["windows"], state["aggregates"], types=state["types"])
+        windows._count, windows._by_key = state["count"], state["by_key"]
+        if windows._by_key is not None:
+            windows._open()
+            windows._keys.restore(state["keys"])
+            for kept, held in zip(windows._kept.values(), state["kept"]):
                 kept.restore(held)
-        return made
+        return windows
 
 
 def _columns_of(place: Any, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """The columns that a partial is made of."""
+    """Return the columns that a partial is computed from."""
     return [columns[name] for name in place[1]]
 
 
@@ -288,24 +292,30 @@ def _window(given: Window | tuple[int, int] | int, slide: int) -> Window:
 
 
 def _calls(aggregates: Sequence[Any] | Mapping[str, Any]) -> tuple[_Call, ...]:
-    named = list(aggregates.items()) if isinstance(aggregates, Mapping) else [(None, each) for each in aggregates]
-    made: list[_Call] = []
-    for name, given in named:
-        what, columns = given if isinstance(given, tuple | list) else (given, VALUE)
-        aggregate = what if isinstance(what, Aggregate) else Aggregate.from_name(what)
+    named = (
+        list(aggregates.items())
+        if isinstance(aggregates, Mapping)
+        else [(None, aggregate_spec) for aggregate_spec in aggregates]
+    )
+    calls: list[_Call] = []
+    for name, spec in named:
+        name_or_aggregate, columns = spec if isinstance(spec, tuple | list) else (spec, VALUE)
+        aggregate = (
+            name_or_aggregate if isinstance(name_or_aggregate, Aggregate) else Aggregate.from_name(name_or_aggregate)
+        )
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         if not aggregate.laws.associative:
             raise DeclarationError(
                 f"{aggregate.name} is not associative", "windows share partials only of such that are"
             )
-        made.append(_Call(name or aggregate.name, aggregate, columns))
-    if len({call.name for call in made}) < len(made):
+        calls.append(_Call(name or aggregate.name, aggregate, columns))
+    if len({call.name for call in calls}) < len(calls):
         raise DeclarationError("two aggregates have the same name", "name them: {'low': ('min', 'x'), ...}")
-    return tuple(made)
+    return tuple(calls)
 
 
 def _told(aggregate: Aggregate) -> Aggregate | str:
-    """The name of a built-in aggregate, so that it is the same one again after it was written."""
+    """Return the name of a built-in aggregate, so that loading the state gives the same object; else the aggregate."""
     return aggregate.name if AGGREGATES.get(aggregate.name) is aggregate else aggregate
 
 
@@ -320,7 +330,7 @@ def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
 
 
 class _Keys:
-    """Codes of keys, in the order in which they first came."""
+    """Codes of keys, in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._index = KeyIndex()
@@ -345,9 +355,9 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """The answers of all windows, one after the other, not yet lowered: partials, or what tapes gave.
+    """The answers of all windows, one after the other, before lowering: partials, or the words of tapes.
 
-    `counts` is how many tuples were not NULL, None if all were; `words` are those behind it.
+    `counts` are the numbers of tuples that are not NULL, or None if none is NULL; `words` are the words that follow.
     """
 
     partials: Partials | None = None
@@ -356,32 +366,32 @@ class _Made:
 
 
 class _Sequences:
-    """A partial kept as `Folds`: of every key, or of kinds that no tape takes."""
+    """Partials kept in `Folds`: by key, or of kinds that tapes do not support."""
 
     def __init__(self, lifting: Lifting, windows: Sequence[Window]) -> None:
         self._lifting, self._windows = lifting, windows
-        self._reach = max(each.length for each in windows)
+        self._reach = max(window.length for window in windows)
         self._folds = Folds(lifting)
 
     def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Made:
         positions = self._folds.append(None, self._lifting.lift(columns, rows=rows))
-        made = []
-        for window, each in zip(self._windows, due):
-            at = _numbered(each)
-            made.append(self._folds.fold(None, at - window.length + 1, at))
+        folds = []
+        for window, rows_due in zip(self._windows, due):
+            at = _numbered(rows_due)
+            folds.append(self._folds.fold(None, at - window.length + 1, at))
         self._folds.trim(None, positions[-1:] + 1 - self._reach)
-        return _Made(Partials.joined(made))
+        return _Made(Partials.joined(folds))
 
     def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
-        """Also which rows the answers of every window are due after."""
+        """Also return the rows after which the answers of every window are due."""
         positions = self._folds.append(codes, self._lifting.lift(columns, rows=rows))
         due = [np.flatnonzero((positions + 1) % window.slide == 0) for window in self._windows]
-        made = []
+        folds = []
         for window, rows_due in zip(self._windows, due):
             at = positions[rows_due]
-            made.append(self._folds.fold(codes[rows_due], at - window.length + 1, at))
+            folds.append(self._folds.fold(codes[rows_due], at - window.length + 1, at))
         self._folds.trim(codes, positions + 1 - self._reach)
-        return due, _Made(Partials.joined(made))
+        return due, _Made(Partials.joined(folds))
 
     def lower(self, lifting: Lifting, made: _Made, due: Sequence[range | np.ndarray]) -> tuple[pa.Array, np.ndarray]:
         assert made.partials is not None
@@ -405,7 +415,7 @@ def _fits_tape(lifting: Lifting) -> bool:
 
 
 class _Tapes:
-    """A partial of the one sequence: a tape for each of its words. How many there are is kept only once one is NULL."""
+    """Partials of a single sequence: one tape per word. Counts are kept only from the first NULL on."""
 
     def __init__(self, lifting: Lifting, windows: Sequence[Window]) -> None:
         from hayase.windows import shared_loops
@@ -424,14 +434,14 @@ class _Tapes:
             self._counts.fill(self._count)
         self._count += rows
         counts = None if self._counts is None else self._counts.push(valid_rows(columns[0]).astype(np.int64))
-        words = [tape.push(*each) for tape, each in zip(self._tapes, self._words(columns, nulls))]
+        words = [tape.push(*values) for tape, values in zip(self._tapes, self._words(columns, nulls))]
         return _Made(None, counts, words)
 
     def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
-        raise NotImplementedError  # sequences of keys are never on tapes
+        raise NotImplementedError  # sequences by key do not use tapes
 
     def _words(self, columns: Sequence[pa.Array], nulls: bool) -> list[tuple[np.ndarray, int, int]]:
-        """What each tape takes: the values, what they are, and what is wanted."""
+        """Return what each tape takes: the values, their form, and the form of the answers."""
         if not self._tapes:
             return []
         if self._lifting.parts[1] != _MAX:
@@ -450,28 +460,28 @@ class _Tapes:
         average, exact = lifting.aggregate.name == "avg", len(made.words) == 2
         counts = made.counts
         if counts is None:
-            several = average or exact or not made.words
-            counts = self._all_counts(due) if several else _NONE
+            needs_counts = average or exact or not made.words
+            counts = self._all_counts(due) if needs_counts else _NONE
         if not made.words:
             return pa.array(counts), _NONE
         if exact:
             return lifting.lower(Partials((counts, *made.words)))
-        some = None if made.counts is None else made.counts > 0
+        valid = None if made.counts is None else made.counts > 0
         word = made.words[0]
         if average:
             word = word / np.maximum(counts, 1)
         elif lifting.parts[1] == _MAX and lifting.result != pa.uint64():
             word = word.view(np.float64 if pa.types.is_floating(lifting.result) else np.int64)
-        return column_of(word, lifting.result, some), _NONE
+        return column_of(word, lifting.result, valid), _NONE
 
     def _all_counts(self, due: Sequence[range | np.ndarray]) -> np.ndarray:
-        """How many tuples each answer is about, when none was NULL."""
+        """Return the number of tuples of each answer if none is NULL."""
         return np.concatenate(
-            [np.minimum(_numbered(each) + 1, window.length) for each, window in zip(due, self._windows)]
+            [np.minimum(_numbered(rows) + 1, window.length) for rows, window in zip(due, self._windows)]
         )
 
     def state(self) -> Any:
-        return self._count, [None if each is None else each.state() for each in (self._counts, *self._tapes)]
+        return self._count, [None if tape is None else tape.state() for tape in (self._counts, *self._tapes)]
 
     def restore(self, state: Any) -> None:
         self._count, state = state
@@ -483,21 +493,21 @@ class _Tapes:
 
 
 class _Tape:
-    """All windows over one word: the levels of cycles, laid out in one array for `shared_loops.advance`."""
+    """All windows over one word: the levels of cycles in one array, laid out for `shared_loops.advance`."""
 
     def __init__(self, windows: Sequence[Window], kind: Any) -> None:
         from hayase.windows import shared_loops as loops
 
         self._loops, self._windows = loops, windows
         lines, reaches = _levels(windows, loops.FAN, loops.SPARSE)
-        self._bounds = np.cumsum([0, *(len(each) for each in lines)])
-        self._asked = np.array([line for each in lines for line in each], np.int64).reshape(-1, 4)
+        self._bounds = np.cumsum([0, *(len(level_lines) for level_lines in lines)])
+        self._asked = np.array([line for level_lines in lines for line in level_lines], np.int64).reshape(-1, 4)
         self._places = np.zeros((len(lines), loops.PLACES), np.int64)
         self._marks = np.zeros((len(lines), loops.MARKS), np.int64)
-        slots, middles = 0, 1  # the first middle stays empty, for those who have none
+        slots, middles = 0, 1  # the first middle stays empty, for lines without one
         for level, (line, reach) in enumerate(zip(lines, reaches)):
             room, width, tape = loops.room(level), loops.new_slots(level) + 2, loops.tape(level, reach)
-            short = [each[:2] for each in line if each[0] <= loops.FAN and each[1] < loops.SPARSE]
+            short = [asked[:2] for asked in line if asked[0] <= loops.FAN and asked[1] < loops.SPARSE]
             doubled = slots + 2 * room
             begins = doubled + (loops.FAN_BITS * room if short else 0)
             widest = max((length for length, _ in short), default=0)
@@ -516,26 +526,26 @@ class _Tape:
         self._begin(0)
 
     def _begin(self, slot: int) -> None:
-        """Nothing was before this slot, the first of a cycle on every level."""
+        """Start at a slot that is the first of a cycle on every level, with nothing before it."""
         self._count = slot
         for level, reach in enumerate(self._places[:, self._loops.REACH]):
             first = slot >> (self._loops.FAN_BITS * level)
             self._marks[level] = first - 2 * self._loops.FAN, 2 * self._loops.FAN, 0, first - reach
 
     def push(self, words: np.ndarray, taken: int = 0, form: int = 0) -> np.ndarray:
-        """The answers of all windows, one window after the other."""
+        """Add values and return the answers of all windows, one window after the other."""
         begins, self._count = self._count, self._count + len(words)
-        many = [self._count // each.slide - begins // each.slide for each in self._windows]
-        ends = np.cumsum(many)
+        counts = [self._count // window.slide - begins // window.slide for window in self._windows]
+        ends = np.cumsum(counts)
         out = scratch(int(ends[-1])).view(self._out)
         self._loops.advance(
             np.ascontiguousarray(words), taken, form, self._lane, self._middles, self._ready, self._marks, self._places,
-            self._asked, self._bounds, out, ends - many,
+            self._asked, self._bounds, out, ends - counts,
         )  # fmt: skip
         return out
 
     def fill(self, count: int) -> None:
-        """As if so many ones had been pushed; only those in reach are."""
+        """Set the state to that after `count` ones; only those in reach are pushed."""
         whole = self._loops.FAN ** len(self._marks)
         self._begin(max(0, count - int(self._places[0, self._loops.REACH])) // whole * whole)
         self.push(np.ones(count - self._count, np.int64))
@@ -552,34 +562,36 @@ class _Tape:
 def _levels(
     windows: Sequence[Window], fan: int, sparse: int
 ) -> tuple[list[list[tuple[int, int, int, int]]], list[int]]:
-    """Per level, what is asked at its slots (see `shared_loops.LENGTH`), and how far back that reaches.
+    """Return for each level the lines asked at its slots (see `shared_loops.LENGTH`), and how far back these reach.
 
-    On level 0 these are the windows. Above, at every slot, the numbers of full cycles that stand between the ends of
-    those below, unless each answer looks for them alone.
+    On level 0 these are the windows. On the levels above they are, at every slot, the numbers of full cycles between the
+    ends of those below, except for windows whose answers look them up separately.
     """
-    asked = [(each.length, each.slide) for each in windows]
-    lengths = {each.length for each in windows}
+    asked = [(window.length, window.slide) for window in windows]
+    lengths = {window.length for window in windows}
     lines: list[list[tuple[int, int, int, int]]] = []
     reaches = []
     while lengths:
         reaches.append((max(lengths) + 1) // 2 * 2 + 4 * fan)
-        middles = sorted({each for length, slide in asked if slide < sparse for each in _between(length, fan)})
+        middles = sorted({cycles for length, slide in asked if slide < sparse for cycles in _between(length, fan)})
         numbered = {length: number for number, length in enumerate(middles)}
         lines.append([])
         for length, slide in asked:
             between = (0, 0) if slide >= sparse else ((length - 1) // fan, (length - 1) // fan - 1)
             wanted = _between(length, fan)
-            longer, shorter = (numbered[each] if each in wanted else -1 for each in between)
+            longer, shorter = (numbered[cycles] if cycles in wanted else -1 for cycles in between)
             lines[-1].append((length, slide, longer, shorter))
         asked = [(length, 1) for length in middles]
-        lengths = {each for length in lengths for each in _between(length, fan)}
+        lengths = {cycles for length in lengths for cycles in _between(length, fan)}
     return lines, reaches
 
 
 def _between(length: int, fan: int) -> set[int]:
-    """How many full cycles may stand between the ends of a window: as many as fit, if its oldest is not the first of a
-    cycle at the same place as its newest, and one less."""
+    """Return the possible numbers of full cycles between the ends of a window.
+
+    These are (length - 1) // fan, unless fan divides length - 1, and one less.
+    """
     if length <= fan:
         return set()
     cycles = (length - 1) // fan
-    return {each for each in (cycles if (length - 1) % fan else 0, cycles - 1) if each}
+    return {number for number in (cycles if (length - 1) % fan else 0, cycles - 1) if number}
