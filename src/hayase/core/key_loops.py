@@ -1,8 +1,8 @@
-"""The compiled loops of `hayase.core.keys`: placing, hashing, bucketing and looking up encoded keys.
+"""Compiled loops of `hayase.core.keys`: encoding, hashing, bucketing and looking up keys; also how all loops are compiled.
 
-Everything here is compiled when the module is imported, for exactly one signature, and kept on disk; importing it costs
-seconds once and a fraction of one afterwards. That is why `keys` imports it only when rows arrive. A key is a run of
-8-byte words. What a loop computes stands in its own file: Numba notices a change of no other.
+Importing a module of loops compiles each loop for exactly one signature and caches the machine code on disk: seconds once, a
+fraction of one afterwards. Therefore `keys` imports this module only when rows arrive. A key is a run of 8-byte words. Numba
+recompiles a function only when its own file changes, so everything that a loop calls is in its file.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
 ]
 
 BLOCK = 128
-"""Rows looked up together: their table lines are asked for at once, and waited for once."""
+"""The number of rows looked up together, so that their cache misses overlap."""
 
 TOP, FREED, USED = 0, 1, 2
-"""What an index counts: slots ever given out, those of them that wait to be given out again, words of its arena."""
+"""The counters of an index: slots ever used, free slots among them, used words of its arena."""
 
 _TAG = np.uint64(0xFFFFFFFF00000000)
 _SLOT = np.uint64(0x00000000FFFFFFFF)
@@ -58,7 +58,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def _given(kind: Any, dimensions: int = 1) -> Any:
-    """An array that is only read; arrays over Arrow's buffers are of this kind."""
+    """Return the type of an array that is only read; arrays over Arrow buffers are read-only."""
     return types.Array(kind, dimensions, "C", readonly=True)
 
 
@@ -67,16 +67,16 @@ _none, _pair = types.void, types.UniTuple
 
 
 def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for (result, arguments...) now, releasing the GIL, and keep the machine code where that is possible."""
+    """Compile for the signature (result, arguments...) now, releasing the GIL, and cache the machine code if possible."""
 
     def build(function: Callable[..., Any]) -> Callable[..., Any]:
         wanted = signature[0](*signature[1:])
         try:
             loop = njit(nogil=True, cache=True, **options)(function)
             _take_up(loop, wanted)
-            loop.compile(wanted)  # unless it was taken up
+            loop.compile(wanted)  # unless it was loaded
             loop.disable_compile()
-        except (RuntimeError, OSError):  # no directory to keep it in: every process compiles for itself
+        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
             loop = njit(wanted, nogil=True, **options)(function)
         return cast("Callable[..., Any]", loop)
 
@@ -84,8 +84,8 @@ def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], 
 
 
 def _take_up(loop: Any, wanted: Any) -> None:
-    """Take the machine code that was kept, if there is any: what `compile` does first, without setting up the compiler,
-    which takes longer than all that is taken up."""
+    """Load the cached machine code, if any: the first thing that `compile` does, but without setting up the compiler, which
+    takes longer than loading."""
     with global_compiler_lock:
         rtsys.initialize(loop.targetctx)
         kept = loop._cache._load_overload(wanted, loop.targetctx)
@@ -96,7 +96,7 @@ def _take_up(loop: Any, wanted: Any) -> None:
 
 @intrinsic  # type: ignore[untyped-decorator, unused-ignore]
 def prefetch(context: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of an element (of its row, if the array has two dimensions) without waiting for it."""
+    """Prefetch the cache line of an element, or of its row if the array has two dimensions."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
@@ -133,7 +133,7 @@ def _merged(hashed: Any, lane: Any) -> Any:
 
 @compiled(_none, _given(_i64), _given(_u64), _u64[::1])
 def hash_rows(offsets: Any, words: Any, hashes: Any) -> None:
-    """XXH64 with seed 0 of every row; `offsets` are in bytes. Rows are whole words, so its tail cases never arise."""
+    """Compute XXH64 with seed 0 of every row; `offsets` are in bytes. Rows are whole words, so there are no tail bytes."""
     for row in range(len(offsets) - 1):
         at, stop = offsets[row] >> 3, offsets[row + 1] >> 3
         length = np.uint64((stop - at) << 3)
@@ -160,7 +160,7 @@ def hash_rows(offsets: Any, words: Any, hashes: Any) -> None:
 
 @compiled(_none, _given(_i64), _given(_flag), _i64[::1])
 def text_words(starts: Any, valid: Any, words: Any) -> None:
-    """Add to `words` what each text takes: four bytes of length and its bytes, padded to whole words."""
+    """Add to `words` the size of each text: four bytes of length and its bytes, padded to whole words."""
     for row in range(len(words)):
         length = starts[row + 1] - starts[row] if len(valid) == 0 or valid[row] else 0
         words[row] += (length + 11) >> 3
@@ -168,7 +168,7 @@ def text_words(starts: Any, valid: Any, words: Any) -> None:
 
 @compiled(_none, _u64[::1], _i64[::1], _given(_u64), _i64, _given(_flag))
 def place_fixed(words: Any, cursor: Any, values: Any, width: int, valid: Any) -> None:
-    """Put `width` words of each row at its cursor, zeros for a null, and move the cursor."""
+    """Write `width` words of each row at its cursor, zeros for a null, and advance the cursor."""
     for row in range(len(cursor)):
         at = cursor[row]
         for part in range(width):
@@ -178,7 +178,7 @@ def place_fixed(words: Any, cursor: Any, values: Any, width: int, valid: Any) ->
 
 @compiled(_none, _u8[::1], _i64[::1], _given(_i64), _given(_u8), _given(_flag))
 def place_text(data: Any, cursor: Any, starts: Any, source: Any, valid: Any) -> None:
-    """Put length and bytes of each text at its cursor (in words of zeroed `data`) and move it; a null has length -1."""
+    """Write length and bytes of each text at its cursor (in words of zeroed `data`) and advance it; a null has length -1."""
     for row in range(len(cursor)):
         at = cursor[row] << 3
         if len(valid) == 0 or valid[row]:
@@ -197,7 +197,7 @@ def place_text(data: Any, cursor: Any, starts: Any, source: Any, valid: Any) -> 
 
 @compiled(_none, _u64[::1], _i64[::1], _given(_u64))
 def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
-    """End the rows that have nulls in fixed-width columns with the bits that say in which."""
+    """Append the bits of null columns to the rows that have nulls in columns of fixed width."""
     for row in range(len(cursor)):
         if nulls[row] != 0:
             words[cursor[row]] = nulls[row]
@@ -205,7 +205,7 @@ def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
 
 @compiled(_none, _given(_u64), _i64[::1], _i64[:, ::1])
 def take_fixed(words: Any, cursor: Any, values: Any) -> None:
-    """Read the words of a column of fixed width at each row's cursor, and move the cursor."""
+    """Read the words of a column of fixed width at each row's cursor, and advance the cursor."""
     for row in range(len(cursor)):
         for part in range(values.shape[1]):
             values[row, part] = np.int64(words[cursor[row] + part])
@@ -214,7 +214,7 @@ def take_fixed(words: Any, cursor: Any, values: Any) -> None:
 
 @compiled(_none, _given(_u8), _given(_i64), _i64[::1], _flag[::1])
 def text_ends(data: Any, cursor: Any, ends: Any, there: Any) -> None:
-    """Where each text at its cursor (in words of `data`) will end when they stand one behind the other."""
+    """Write where each text, read at its cursor (in words of `data`), ends when they are stored one after the other."""
     for row in range(len(cursor)):
         at = cursor[row] << 3
         length = np.int64(0)
@@ -226,7 +226,7 @@ def text_ends(data: Any, cursor: Any, ends: Any, there: Any) -> None:
 
 @compiled(_none, _given(_u8), _i64[::1], _given(_i64), _given(_flag), _u8[::1])
 def take_text(data: Any, cursor: Any, ends: Any, there: Any, copy: Any) -> None:
-    """Copy each text at its cursor to where it ends, and move the cursor."""
+    """Copy the text at each cursor to its place in `copy`, and advance the cursor."""
     for row in range(len(cursor)):
         at = (cursor[row] << 3) + 4
         length = ends[row + 1] - ends[row]
@@ -237,7 +237,7 @@ def take_text(data: Any, cursor: Any, ends: Any, there: Any, copy: Any) -> None:
 
 @compiled(_none, _given(_i64), _given(_u64), _given(_i64), _u64[::1])
 def take_nulls(offsets: Any, words: Any, cursor: Any, nulls: Any) -> None:
-    """The bits that say which columns of fixed width are null, where a row goes on behind its columns."""
+    """Read the bits of null columns of the rows that have a word after their columns."""
     for row in range(len(cursor)):
         if cursor[row] < offsets[row + 1] >> 3:
             nulls[row] = words[cursor[row]]
@@ -257,14 +257,14 @@ def copy_keys(places: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> 
 
 @compiled(_none, _given(_u64), _i64, _i32[::1])
 def to_buckets(hashes: Any, count: int, buckets: Any) -> None:
-    """The upper half of the hash, scaled to `count`; the lower half stays evenly spread within a bucket."""
+    """Scale the upper half of each hash to `count`; the lower half stays evenly distributed within a bucket."""
     for row in range(len(hashes)):
         buckets[row] = ((hashes[row] >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
 
 
 @compiled(_none, _given(_i32), _i64[::1], _i64[::1])
 def order_by_bucket(buckets: Any, ends: Any, rows: Any) -> None:
-    """Counting sort: `rows` ordered by bucket and then as they came; `ends[b]` is where those of bucket b end."""
+    """Sort rows by bucket, stably (counting sort); `ends[b]` is the end of bucket b in `rows`."""
     for row in range(len(buckets)):
         ends[buckets[row]] += 1
     total = 0
@@ -287,13 +287,13 @@ def _same(arena: Any, start: Any, stop: Any, words: Any, at: Any, end: Any) -> A
 
 @njit(inline="always")
 def _home(entry: Any, mask: Any) -> Any:
-    """Where an entry, or a hash, stands in a table if nothing is in its way."""
+    """Return the first place to try for an entry or a hash."""
     return (entry >> np.uint64(32)) & mask
 
 
 @njit(inline="always")
 def _is(single: Any, slot: Any, places: Any, arena: Any, words: Any, offsets: Any, row: Any) -> Any:
-    """Whether a row's key is that of a slot."""
+    """Return whether a row's key is that of a slot."""
     if single:
         return arena[slot] == words[row]
     return _same(arena, places[slot, 0], places[slot, 1], words, offsets[row] >> 3, offsets[row + 1] >> 3)
@@ -301,8 +301,8 @@ def _is(single: Any, slot: Any, places: Any, arena: Any, words: Any, offsets: An
 
 @njit(inline="always")
 def _most(table: Any) -> Any:
-    """Keys for which a table has room: with more, runs of neighbours get so long that looking along them costs more than
-    the memory that a larger table takes."""
+    """Return the greatest number of keys in a table: with more, probe sequences get so long that they cost more than the
+    memory of a larger table."""
     return (len(table) * 3) >> 3
 
 
@@ -316,11 +316,11 @@ def find(
     single: bool, table: Any, tags: Any, places: Any, arena: Any, free: Any, meta: Any,
     offsets: Any, words: Any, hashes: Any, begin: int, insert: bool, slots: Any,
 ) -> Any:  # fmt: skip
-    """Slots of the rows from `begin` on; returns the first row not done for want of room.
+    """Find the slots of the rows from `begin` on; return the first row that was not processed because there was no room.
 
-    A table entry is the upper half of a hash, the tag, and the slot plus one; zero is free. First the entries of a block
-    of rows are looked at without regard to the keys, so that their cache misses overlap; then each candidate's key is
-    compared. If keys are `single` words, that of a slot is its word of the arena.
+    A table entry is the upper half of a hash (the tag) and the slot plus one; zero is free. The entries of a block of rows are
+    probed by tag first, so that cache misses overlap; then the key of each candidate is compared. If keys are `single` words,
+    the key of a slot is its word of the arena.
     """
     mask = np.uint64(len(table) - 1)
     room = _most(table)
@@ -392,7 +392,7 @@ def find(
 
 @compiled(_none, _u64[::1], _given(_u32), _i64[::1], _i64[::1], _given(_i64), _nrt=False)
 def drop(table: Any, tags: Any, free: Any, meta: Any, slots: Any) -> None:
-    """Take the keys of distinct slots out of the table; those behind one move up, so that none is cut off."""
+    """Remove the keys of distinct slots from the table; later entries of a probe sequence move up, so that none is lost."""
     mask = np.uint64(len(table) - 1)
     for at in range(len(slots)):
         if at + 32 < len(slots):
@@ -416,8 +416,8 @@ def drop(table: Any, tags: Any, free: Any, meta: Any, slots: Any) -> None:
 
 @compiled(_none, _given(_u64), _given(_i64), _u64[::1])
 def fill_table(entries: Any, numbers: Any, table: Any) -> None:
-    """Enter the keys of another table into an empty one. `numbers` are the new ones of slots, -1: not to be entered; if
-    there are none, all slots stay."""
+    """Copy the entries of another table into an empty one. `numbers` are the new numbers of slots, -1 to leave one out; if it
+    is empty, slots keep their numbers."""
     mask = np.uint64(len(table) - 1)
     for entry in entries:
         if entry != 0:

@@ -1,4 +1,4 @@
-"""The compiled loops of `hayase.lifetimes.answers`; compiled on import, like `hayase.core.key_loops`."""
+"""Compiled loops of `hayase.lifetimes.answers`, compiled on import (see `hayase.core.key_loops`)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ def _given(kind: Any) -> Any:
     _nrt=False,
 )
 def previous(lanes: Any, there: Any, rows: Any, newest: Any, before: Any, later: Any, first: Any) -> Any:
-    """For each answer the one before it in its lane, -1 if it is the first. Which of them are to be compared: with the
-    one before, and with the open row of the lane (`rows`); how many of both. `newest` is -1 for all lanes, also later."""
+    """Write the previous answer of each answer's track into `before`, -1 for the first.
+
+    `later` gets the answers to compare with the previous one, `first` those to compare with the open row of the track
+    (`rows`). Returns the number of both. `newest` is -1 for all tracks before and after.
+    """
     many = some = 0
     for at in range(len(lanes)):
-        lane = lanes[at]
-        last = before[at] = newest[lane]
-        newest[lane] = at
+        track = lanes[at]
+        last = before[at] = newest[track]
+        newest[track] = at
         if there[at]:
-            if last < 0 and rows[lane] >= 0:
+            if last < 0 and rows[track] >= 0:
                 first[some] = at
                 some += 1
             elif last >= 0 and there[last]:
@@ -45,10 +48,13 @@ def previous(lanes: Any, there: Any, rows: Any, newest: Any, before: Any, later:
 
 @compiled(_i64, _given(_i64), _given(_f64), _flag, _given(_i64), _i64[::1], _nrt=False)
 def equal_before(whole: Any, real: Any, is_real: Any, before: Any, answers: Any) -> Any:
-    """Keep the answers whose value, one of two views, is the one before: NaN is one value. How many."""
+    """Keep the answers whose value equals the previous one, where NaN equals NaN; return how many.
+
+    `whole` and `real` are two views of the values.
+    """
     kept = 0
-    for each in range(len(answers)):
-        at = answers[each]
+    for position in range(len(answers)):
+        at = answers[position]
         last = before[at]
         same = whole[at] == whole[last]
         if is_real:
@@ -67,32 +73,32 @@ def equal_before(whole: Any, real: Any, is_real: Any, before: Any, answers: Any)
 def succeed(
     lanes: Any, time: Any, there: Any, same: Any, rows: Any, newest: Any, first: Any, made: Any, end: Any, closed: Any
 ) -> Any:
-    """Each answer that is not the same as the one before ends that one's row and, if it is there, begins its own.
+    """Let each answer that differs from the previous one of its track end that one's row and, if `there`, begin its own.
 
-    `rows` are the ids of the open rows by lane, -1 for none; new ones are numbered from `first` on. `made` are the answers
-    that begin a row, which lives until `end`; `closed` are the lane, id and end of rows of earlier steps. Both are
-    counted. `newest` is -1 for all lanes, also later.
+    `rows` are the ids of the open rows by track, -1 for none; new rows are numbered from `first` on. `made` gets the answers
+    that begin a row, `end` the ends of these rows, and `closed` the track, id and end of rows of earlier steps. Returns the
+    number of rows begun and closed. `newest` is -1 for all tracks before and after.
     """
     making = closing = 0
     for at in range(len(lanes)):
         if same[at]:
             continue
-        lane = lanes[at]
-        own = newest[lane]
+        track = lanes[at]
+        own = newest[track]
         if own >= 0:
             end[own] = time[at]
-            newest[lane] = -1
-        elif rows[lane] >= 0:
-            closed[0, closing], closed[1, closing], closed[2, closing] = lane, rows[lane], time[at]
-            rows[lane] = -1
+            newest[track] = -1
+        elif rows[track] >= 0:
+            closed[0, closing], closed[1, closing], closed[2, closing] = track, rows[track], time[at]
+            rows[track] = -1
             closing += 1
         if there[at]:
-            newest[lane] = making
+            newest[track] = making
             made[making], end[making] = at, END
             making += 1
     for own in range(making):
         if end[own] == END:
-            lane = lanes[made[own]]
-            rows[lane] = first + own
-            newest[lane] = -1
+            track = lanes[made[own]]
+            rows[track] = first + own
+            newest[track] = -1
     return making, closing

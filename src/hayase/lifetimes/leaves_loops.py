@@ -1,6 +1,6 @@
-"""The compiled loops of the leaves of a plan; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of the leaves of a plan, compiled on import (see `hayase.core.key_loops`).
 
-Queues of equal keys are lists through arrays: for a key its first and last member, for a member the next one, -1 for
+The queues of equal keys are linked lists in arrays: for a key its first and last member, for a member the next one, -1 for
 none.
 """
 
@@ -25,14 +25,14 @@ def _given(kind: Any) -> Any:
 
 @compiled(_none, _i64, _i64[::1])
 def count_up(first: int, numbers: Any) -> None:
-    """The numbers from the first on."""
+    """Fill an array with consecutive numbers."""
     for at in range(len(numbers)):
         numbers[at] = first + at
 
 
 @compiled(_none, _given(_i64), _given(_i64), _i64[::1])
 def ranks(all_offsets: Any, offsets: Any, ranks: Any) -> None:
-    """The place of each offset among all, of which they are a subsequence."""
+    """Write the position of each offset among all offsets, of which they are a subsequence."""
     at = 0
     for row in range(len(offsets)):
         while all_offsets[at] != offsets[row]:
@@ -51,14 +51,19 @@ def move_partitions(
     slots: Any, times: Any, ids: Any, numbers: Any,
     appeared: Any, closed: Any, withdrawn: Any, settled: Any,
 ) -> Any:  # fmt: skip
-    """Let every row of a step join its partition, which moves at multiples of the slide.
+    """Add every row of a step to its partition, whose window moves at multiples of the slide.
 
-    A line of `keys` is a partition: how many tuples came, how many are held, the first and last of them. A line of
-    `members` is a tuple: its id (below zero if it only counts), the next, its row and its place in `appeared`, both
-    numbered through all steps; `held` of the lines are in use, and `free` begins the list of the others. `numbers` gets
-    each row's number within its partition. `appeared` gets (row or -1, id, start, end) of each that appears, `closed`
-    (id, end) of those that appeared in earlier steps, `withdrawn` the ids of earlier steps that end before they appear.
-    `settled` is set for rows that have appeared or never will. Returns the lengths of the three, `free` and `held`.
+    A line of `keys` is a partition: the number of tuples that came, the number that are members, the first and last member.
+    A line of `members` is a tuple: its id (negative if it is only counted), the next member, its row and its place in
+    `appeared`, both numbered across all steps; `held` lines are in use, and `free` is the first of the others. Fills:
+
+    - `numbers`: the number of each row within its partition;
+    - `appeared`: (row or -1, id, start, end) of each tuple that appears;
+    - `closed`: (id, end) of tuples that appeared in earlier steps;
+    - `withdrawn`: ids of tuples of earlier steps that end before they appear;
+    - `settled`: 1 for rows that have appeared or never will.
+
+    Returns the lengths of `appeared`, `closed` and `withdrawn`, and the new `free` and `held`.
     """
     appearing = closing = withdrawing = 0
     for row in range(len(slots)):
@@ -133,8 +138,10 @@ def move_partitions(
 def put_back(
     keys: Any, members: Any, free: int, held: int, count: int, slide: int, slots: Any, ids: Any, numbers: Any
 ) -> Any:  # fmt: skip
-    """Let tuples of earlier steps join their partitions, each in the order of numbers, and let go those that have ended
-    since; returns `free` and `held`."""
+    """Add restored tuples to their partitions, each in the order of numbers, and remove those that have ended since.
+
+    Returns the new `free` and `held`.
+    """
     for row in range(len(slots)):
         slot = slots[row]
         if numbers[row] < keys[slot, 0]:
@@ -166,8 +173,8 @@ def put_back(
 
 @compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64), _given(_i64))
 def join_queue(queues: Any, following: Any, keys: Any, slots: Any) -> Any:
-    """Put slots at the ends of their keys' queues; a line of `queues` is the first and the last slot. Returns how many
-    queues were empty."""
+    """Append slots to the queues of their keys; a line of `queues` is the first and last slot. Returns the number of queues
+    that were empty."""
     filled = 0
     for row in range(len(keys)):
         key, slot = keys[row], slots[row]
@@ -183,8 +190,8 @@ def join_queue(queues: Any, following: Any, keys: Any, slots: Any) -> Any:
 
 @compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64))
 def drop_first(queues: Any, following: Any, keys: Any) -> Any:
-    """Take the first slot off the queue of each key, once for every time that the key is named. Returns how many queues
-    are empty now."""
+    """Remove the first slot from the queue of each key, once per occurrence of the key. Returns the number of queues that
+    have become empty."""
     emptied = 0
     for row in range(len(keys)):
         key = keys[row]
@@ -196,8 +203,11 @@ def drop_first(queues: Any, following: Any, keys: Any) -> Any:
 
 @compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64), _given(_i64), _i64[::1])
 def take_away(queues: Any, following: Any, keys: Any, slots: Any, taken: Any) -> Any:
-    """Changes in log order: a row with a slot joins its key's queue, one with -1 takes the first slot off it, which is
-    noted in `taken` (-1 if there is none, and -2 for a row that joins). Returns by how many more queues are filled."""
+    """Apply changes in log order: a row with a slot is appended to its key's queue, one with -1 removes the first slot.
+
+    `taken` gets the removed slot (-1 if there is none), or -2 for an appended row. Returns by how many the non-empty queues
+    grow.
+    """
     filled = 0
     for row in range(len(keys)):
         key, slot = keys[row], slots[row]

@@ -1,7 +1,7 @@
-"""The compiled loops of `hayase.lifetimes.multisets`; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of `hayase.lifetimes.multisets`, compiled on import (see `hayase.core.key_loops`).
 
-A value is a row of four words: how often it is alive on the left and on the right, how many copies of it are open in the
-result, and the newest of these. A copy names the one below it, so that the copies of a value form a stack.
+A value is a row of four words: its live tuples on the left and on the right, its open copies in the result, and the newest of
+these. Each copy refers to the one below it, so that the copies of a value form a stack.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _given = types.Array(_i64, 1, "C", readonly=True)
 
 @njit(inline="always")
 def _wanted(rule: Any, left: Any, right: Any) -> Any:
-    """How many copies of a row there are in the result."""
+    """Return the number of copies of a row in the result."""
     if rule == COALESCE:
         return left
     if rule == DISTINCT:
@@ -54,7 +54,7 @@ def _wanted(rule: Any, left: Any, right: Any) -> Any:
 def _apply(
     words: Any, side: Any, by: Any, times: Any, values: Any, at: Any, now: Any, touched: Any, causes: Any, touching: Any
 ) -> Any:
-    """Count what happens at `now` on one side; returns where its events go on and how many values were touched."""
+    """Count the events of one side at `now`; return the position of its next event and the number of values touched."""
     while at < len(times) and times[at] == now:
         prefetch(words, values[min(at + _AHEAD, len(values) - 1)])
         words[values[at], side] += by
@@ -73,12 +73,12 @@ def sweep(
     touched: Any, causes: Any,
     opened: Any, opened_start: Any, opened_end: Any, opened_below: Any, opened_cause: Any, closed: Any, closed_end: Any,
 ) -> Any:  # fmt: skip
-    """Go through the instants of a step in their order; returns how many copies were opened, and closed of older ones.
+    """Go through the instants of a step; return how many copies were opened, and how many of earlier steps were closed.
 
-    At each instant all ends and starts are counted first; then the copies of every value touched are brought to the
-    number wanted, the newest going first. A copy below `len(below)` is one of an earlier step, by its slot; the others
-    are those opened now, in order. `opened_cause` is the row of the left that opened a copy, -1 if something else did.
-    `touched` and `causes` have room for all events.
+    At each instant all ends and starts are counted first; then copies of every value touched are opened or closed, the newest
+    first, to reach the number required by the rule. A copy number below `len(below)` is the slot of a copy of an earlier step;
+    the others are copies opened now, in order. `opened_cause` is the row of the left input that opened a copy, or -1.
+    `touched` and `causes` must have room for all events.
     """
     earlier = len(below)
     a = b = c = d = opening = closing = 0
@@ -126,28 +126,28 @@ def sweep(
 
 @compiled(types.void, _grid, _given, _i64, _i64)
 def count(words: Any, values: Any, side: Any, by: Any) -> None:
-    """Add `by` to a side's count of every value named."""
+    """Add `by` to the count of a side for every value, as often as it occurs."""
     for value in values:
         words[value, side] += by
 
 
 @compiled(_i64, _grid, _given, _line)
 def forsaken(words: Any, values: Any, gone: Any) -> Any:
-    """Of some values those that are nowhere, each once: their heads are marked. Returns how many there are."""
-    found = 0
+    """Put those of the values that have neither tuples nor copies into `gone`, each once, and mark them; return how many."""
+    count_gone = 0
     for row in range(len(values)):
         prefetch(words, values[min(row + _AHEAD, len(values) - 1)])
         value = values[row]
         if words[value, LEFT] == 0 and words[value, RIGHT] == 0 and words[value, HEAD] == NONE:
             words[value, HEAD] = _MARK
-            gone[found] = value
-            found += 1
-    return found
+            gone[count_gone] = value
+            count_gone += 1
+    return count_gone
 
 
 @compiled(types.void, _grid, _line, *(_given,) * 3, _i64)
 def keep(words: Any, below: Any, opened: Any, opened_below: Any, slots: Any, earlier: Any) -> None:
-    """Give the copies that a sweep opened their slots (-1 if it closed them too); what is below an open one is open."""
+    """Assign slots to the copies that a sweep opened (-1: closed again). A copy below an open one is open."""
     for at in range(len(opened)):
         if slots[at] >= 0:
             under = opened_below[at]
@@ -157,7 +157,7 @@ def keep(words: Any, below: Any, opened: Any, opened_below: Any, slots: Any, ear
 
 @compiled(types.void, _grid, _line, _given, _given)
 def push(words: Any, below: Any, values: Any, slots: Any) -> None:
-    """Put copies, oldest first, upon the stacks of their values."""
+    """Push copies, oldest first, onto the stacks of their values."""
     for at in range(len(slots)):
         value = values[at]
         below[slots[at]] = words[value, HEAD]
@@ -167,7 +167,7 @@ def push(words: Any, below: Any, values: Any, slots: Any) -> None:
 
 @compiled(types.void, _grid, _line, _given, types.Array(types.boolean, 1, "C", readonly=True))
 def unlink(words: Any, below: Any, values: Any, gone: Any) -> None:
-    """Take copies that are gone, by slot, off their stacks: they are always the newest of those known."""
+    """Pop copies that have ended, marked by slot in `gone`, from their stacks; they are always the newest ones known."""
     for value in values:
         while words[value, HEAD] != NONE and gone[words[value, HEAD]]:
             words[value, HEAD] = below[words[value, HEAD]]

@@ -1,7 +1,7 @@
-"""The compiled loops of `hayase.lifetimes.scalars`; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of `hayase.lifetimes.scalars`, compiled on import (see `hayase.core.key_loops`).
 
-An id of the first child becomes itself times `by`, one of the second itself times `factor` and `number` more. Where times
-are equal the first goes first.
+Ids of the first child are multiplied by `by`; those of the second by `factor`, plus `number`. At equal times the first child
+comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def merge_starts(
     second: Any, second_end: Any, second_id: Any, factor: int, number: int,
     start: Any, end: Any, id: Any, order: Any,
 ) -> None:  # fmt: skip
-    """Merge tuples by their starts; `order` gets their places, the second's behind the first's."""
+    """Merge tuples by start; `order` gets their positions, those of the second child after those of the first."""
     i = j = 0
     for at in range(len(order)):
         if j == len(second) or (i < len(first) and first[i] <= second[j]):

@@ -1,7 +1,7 @@
-"""The compiled loops of `hayase.lifetimes.tuples`; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of `hayase.lifetimes.tuples` and `slot_columns`, compiled on import (see `hayase.core.key_loops`).
 
-The map of ids is open addressing over lines of (id, slot + 1); a slot of zero is free. Four ids that follow each other
-lie in one cache line, so that ids that come in order are cheap; beyond that they are spread by a multiplication.
+The map of ids uses open addressing over lines of (id, slot + 1); a line with slot 0 is free. Four consecutive ids share a
+cache line, so that ids in order are cheap; groups of four are spread by a multiplication.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def _given(kind: Any) -> Any:
 
 @njit(inline="always")
 def _place(id: Any, mask: Any) -> Any:
+    """Return the first line to try for an id."""
     group = (np.uint64(id) >> np.uint64(2)) * _SPREAD
     return np.int64((((group >> np.uint64(32)) << np.uint64(2)) | (np.uint64(id) & np.uint64(3))) & np.uint64(mask))
 
@@ -41,7 +42,7 @@ def _ask_ahead(table: Any, ids: Any, row: Any, mask: Any) -> None:
 
 @compiled(_i64, _i64[:, ::1], _given(_i64), _given(_i64))
 def enter(table: Any, ids: Any, slots: Any) -> Any:
-    """Put ids in, or give those that are there another slot; returns how many are new. There must be room."""
+    """Add ids, or replace the slots of known ones; return how many are new. The table must have room."""
     mask = np.int64(len(table) - 1)
     new = 0
     for row in range(len(ids)):
@@ -58,7 +59,7 @@ def enter(table: Any, ids: Any, slots: Any) -> Any:
 
 @compiled(_none, _i64[:, ::1], _given(_i64), _i64[::1])
 def look_up(table: Any, ids: Any, slots: Any) -> None:
-    """The slots of ids, -1 for those that are not there."""
+    """Look up the slots of ids; -1 for unknown ids."""
     mask = np.int64(len(table) - 1)
     for row in range(len(ids)):
         _ask_ahead(table, ids, row, mask)
@@ -70,9 +71,10 @@ def look_up(table: Any, ids: Any, slots: Any) -> None:
 
 @compiled(_i64, _i64[:, ::1], _given(_i64), _i64[::1])
 def take_out(table: Any, ids: Any, slots: Any) -> Any:
-    """Remove ids, leaving no gap that would hide others; their slots, -1 for those not there. Returns how many were."""
+    """Remove ids, closing gaps that would hide others, and write their slots, -1 for unknown ids; return how many were
+    removed."""
     mask = np.int64(len(table) - 1)
-    found = 0
+    removed = 0
     for row in range(len(ids)):
         _ask_ahead(table, ids, row, mask)
         at = _place(ids[row], mask)
@@ -81,7 +83,7 @@ def take_out(table: Any, ids: Any, slots: Any) -> Any:
         slots[row] = table[at, 1] - 1
         if table[at, 1] == 0:
             continue
-        found += 1
+        removed += 1
         hole = at
         while True:
             at = (at + 1) & mask
@@ -93,12 +95,12 @@ def take_out(table: Any, ids: Any, slots: Any) -> Any:
                 table[hole, 1] = table[at, 1]
                 hole = at
         table[hole, 1] = 0
-    return found
+    return removed
 
 
 @compiled(_i64, _i64[::1], _given(_i64), _given(_i64))
 def ring_enter(ring: Any, ids: Any, slots: Any) -> Any:
-    """Put ids into a ring that has room for them, or give those that are there another slot; how many are new."""
+    """Add ids to a ring that has room for them, or replace the slots of known ones; return how many are new."""
     mask = np.int64(len(ring) - 1)
     new = 0
     for row in range(len(ids)):
@@ -110,7 +112,7 @@ def ring_enter(ring: Any, ids: Any, slots: Any) -> Any:
 
 @compiled(_i64, _given(_i64), _i64, _i64, _nrt=False)
 def ring_lowest(ring: Any, low: int, high: int) -> int:
-    """The least id from `low` on that is in a ring; `high` if there is none below it."""
+    """Return the least id in a ring from `low` on; `high` if there is none below it."""
     mask = np.int64(len(ring) - 1)
     while low < high and ring[low & mask] == 0:
         low += 1
@@ -119,18 +121,18 @@ def ring_lowest(ring: Any, low: int, high: int) -> int:
 
 @compiled(_i64, _i64[::1], _i64, _i64, _given(_i64), _i64[::1])
 def ring_take_out(ring: Any, low: int, high: int, ids: Any, slots: Any) -> Any:
-    """Remove ids from a ring that has none outside of `low` to below `high`; their slots, -1 for those not there.
-    Returns how many were."""
+    """Remove ids from a ring of ids in `[low, high)` and write their slots, -1 for unknown ids; return how many were
+    removed."""
     mask = np.int64(len(ring) - 1)
-    found = 0
+    removed = 0
     for row in range(len(ids)):
         slots[row] = -1
         if low <= ids[row] < high:
             at = ids[row] & mask
             slots[row] = ring[at] - 1
-            found += ring[at] != 0
+            removed += ring[at] != 0
             ring[at] = 0
-    return found
+    return removed
 
 
 @compiled(
@@ -142,8 +144,10 @@ def place(
     start: Any, end: Any, id: Any, slots: Any, clock: int, logged: bool,
     all_start: Any, all_end: Any, all_id: Any, all_logged: Any, brief: Any, known: Any, opened: Any,
 ) -> Any:  # fmt: skip
-    """Write tuples to their slots, and tell apart those that end before the clock, those whose end is known, and open
-    ones: lines of (end, id, slot), and of (id, slot). Returns how many there are of each."""
+    """Write tuples to their slots, and separate those that end before the clock, those with a later known end, and open ones.
+
+    `brief` and `known` get lines of (end, id, slot), `opened` lines of (id, slot). Returns the number of each.
+    """
     ending = knowing = opening = 0
     for row in range(len(slots)):
         slot = slots[row]
@@ -170,7 +174,7 @@ def place(
 
 @compiled(_flag, _given(_i64), _given(_i64))
 def in_order(end: Any, id: Any) -> Any:
-    """Whether pairs of (end, id) ascend."""
+    """Return whether pairs of (end, id) are in ascending order."""
     for row in range(1, len(end)):  # noqa: SIM110  (Numba knows no generator here)
         if end[row] <= end[row - 1] and (end[row] < end[row - 1] or id[row] <= id[row - 1]):
             return False
@@ -178,14 +182,14 @@ def in_order(end: Any, id: Any) -> Any:
 
 
 _SHORT = 8
-"""Bytes of a text that stand in its cell."""
+"""The greatest number of bytes of a text that is stored in its cell."""
 
 
 @compiled(
     _i64, _given(_i32), _given(_u8), _given(_flag), _given(_i64), _i64[::1], _i32[::1], _u8[::1], _i64, _nrt=False
 )  # fmt: skip
 def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengths: Any, arena: Any, used: int) -> int:
-    """Put texts, which stand one behind the other, into their slots; how much of the arena is used then."""
+    """Store adjacent texts in their slots; return how many bytes of the arena are used then."""
     short = cells.view(np.uint8)
     for row in range(len(slots)):
         slot, at = slots[row], ends[row] - ends[0]
@@ -207,7 +211,7 @@ def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengt
 
 @compiled(types.UniTuple(_i64, 2), _given(_i32), _given(_i64), _i32[::1], _nrt=False)
 def text_ends(lengths: Any, slots: Any, ends: Any) -> Any:
-    """Where the texts of slots begin and end, one behind the other; the size of all, and how many are null."""
+    """Write the ends of the texts of slots when they are adjacent; return their total size and the number of nulls."""
     size = nulls = 0
     ends[0] = 0
     for row in range(len(slots)):
@@ -220,7 +224,7 @@ def text_ends(lengths: Any, slots: Any, ends: Any) -> Any:
 
 @compiled(_none, _given(_i64), _given(_i32), _given(_u8), _given(_i64), _given(_i32), _u8[::1], _nrt=False)
 def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, letters: Any) -> None:
-    """The texts of slots, one behind the other."""
+    """Copy the texts of slots one after the other."""
     short = cells.view(np.uint8)
     for row in range(len(slots)):
         slot, at = slots[row], ends[row]
@@ -236,7 +240,7 @@ def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, lett
 
 @compiled(_i64, _i32[::1], _given(_i64), _nrt=False)
 def release_texts(lengths: Any, slots: Any) -> int:
-    """Forget the texts of slots; how much of the arena is garbage for it."""
+    """Free the texts of slots; return how many bytes of the arena become garbage."""
     garbage = 0
     for slot in slots:
         garbage += lengths[slot] if lengths[slot] > _SHORT else 0
@@ -246,7 +250,7 @@ def release_texts(lengths: Any, slots: Any) -> int:
 
 @compiled(_i64, _i64[::1], _given(_i32), _given(_u8), _u8[::1], _nrt=False)
 def move_texts(cells: Any, lengths: Any, old: Any, new: Any) -> int:
-    """Move all long texts into another arena; how much of it is used then."""
+    """Move all long texts into another arena; return how many bytes of it are used then."""
     used = 0
     for slot in range(len(lengths)):
         if lengths[slot] > _SHORT:

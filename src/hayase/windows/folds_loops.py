@@ -1,9 +1,9 @@
-"""The compiled loops of `hayase.windows.folds`: partials of up to three words in regions of one pool.
+"""Compiled loops of `hayase.windows.folds`: partials of up to three words in regions of one pool.
 
-A row of the pool is a slot of a sequence: its partial, the fold of its cycle up to it (forward), and from it on (backward,
-once the cycle is full). The pool is one array of integers, seen also as one of floats. The loops make no arrays, so that
-Numba need not count references (`_nrt`), which would take longer than the folds. What a loop computes stands in its own
-file: Numba notices a change of no other.
+A row of the pool is a slot of a sequence: its partial, the fold of its cycle up to it (forward), and the fold from it to the
+end of the cycle (backward, once the cycle is full). The pool is an array of integers, viewed also as floats. The loops
+allocate nothing, so that Numba does not have to count references (`_nrt=False`), which would take longer than the folds.
+Numba recompiles a function only when its own file changes, so everything that a loop calls is in this file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = [
 ]  # fmt: skip
 
 ADD, SUM, MAX, MOMENTS, FIRST, LAST, ARG = range(7)
-"""Parts of partials and how two are combined: integers are added; a float sum and what rounding cut off are added (Knuth's
-two-sum); the greater key is kept; count, mean and squares (Chan); the older value if there is one; the newer one if there
-is one; the value that stands beside the greatest key, the oldest of equals."""
+"""Parts of partials, by how two are combined: integers are added; a float sum and its rounding error are added (Knuth's
+two-sum); the greater key is kept; count, mean and squares (Chan); the older value, if any; the newer value, if any; the value
+of the greatest key, the oldest if keys are equal."""
 
 
 def kind_of(*parts: int) -> int:
-    """A number for partials of some parts: combining looks at it once, and not at each part."""
+    """Return the number of a kind of partial, so that combining dispatches once and not for each part."""
     return sum((part + 1) << (4 * at) for at, part in enumerate(parts))
 
 
@@ -38,24 +38,24 @@ _SPREAD, _OLDEST, _NEWEST, _BESIDE = kind_of(MOMENTS), kind_of(FIRST), kind_of(L
 
 CYCLE_BITS = 4
 CYCLE = 1 << CYCLE_BITS
-"""Slots of a cycle; so many cycles are the slots of a cycle one level up."""
+"""The number of slots of a cycle, and of cycles in a cycle one level up."""
 SMALLEST = 4
-"""Rows of the smallest region."""
+"""The number of rows of the smallest region."""
 
 COUNT = 0
-"""What the table says about a key: how long its sequence is, and behind that for every level:"""
+"""The words of a key in the table: the length of its sequence, then for every level:"""
 START, ROOM, BASE, KEEP = range(1, 5)
-"""where its region begins in the pool and how many rows it has (0: it has none), the slot of its first row, and the first
-slot that may still be asked for."""
+"""the start of its region in the pool and its number of rows (0: none), the slot of its first row, and the first slot that
+may still be read."""
 LEVEL_WORDS = 4
 
 TOP = 0
-"""How many rows of the pool were ever given out; behind that, per size of regions, one that is free (-1: none)."""
+"""The words of `heads`: the number of pool rows ever used, then for each size of regions a free one (-1: none)."""
 
 _NEAR, _FAR = 8, 16
-"""So many rows ahead the slots of another key are asked for, and before that its line in the table."""
+"""How many rows ahead the slots of another key are prefetched, and before that its line in the table."""
 _ZERO = np.int64(0)
-"""What the helpers are given for 0: for a literal Numba would compile each of them once more."""
+"""The argument 0 of helpers: for a literal Numba would compile each of them once more."""
 
 _SIGN, _INFINITE = np.uint64(1 << 63), np.uint64(0x7FF0000000000000)
 _i64, _u64, _f64 = types.int64, types.uint64, types.float64
@@ -64,13 +64,13 @@ _given = types.Array(_i64, 1, "C", readonly=True)
 
 
 def table_width(levels: int) -> int:
-    """Words that the table needs per key."""
+    """Return the number of words per key in a table."""
     return 1 + LEVEL_WORDS * levels
 
 
 @njit(_nrt=False, forceinline=True)
 def _greater(first: Any, second: Any) -> Any:
-    """Of keys, which are unsigned."""
+    """Compare keys, which are unsigned."""
     return np.uint64(first) > np.uint64(second)
 
 
@@ -81,7 +81,7 @@ def _combine(
     newer: Any, newer_real: Any, newer_row: int, b: int,
     kind: int,
 ) -> None:  # fmt: skip
-    """Write the combination of two partials; it may take the place of either."""
+    """Combine two partials and write the result, which may overwrite either."""
     if kind == _SUMMED:
         count = older[older_row, a] + newer[newer_row, b]
         first, second = older_real[older_row, a + 1], newer_real[newer_row, b + 1]
@@ -112,7 +112,7 @@ def _combine_others(
     newer: Any, newer_real: Any, newer_row: int, b: int,
     kind: int,
 ) -> None:  # fmt: skip
-    """The same for all other kinds."""
+    """Do so for all other kinds."""
     if kind == _SPREAD:
         _combine_moments(whole, real, row, to, older, older_real, older_row, a, newer, newer_real, newer_row, b)
         return
@@ -131,8 +131,8 @@ def _combine_others(
 
 @njit(_nrt=False, forceinline=True)
 def _copy(whole: Any, row: int, word: int, source: Any, source_row: int, source_word: int, words: int) -> None:
-    for each in range(words):
-        whole[row, word + each] = source[source_row, source_word + each]
+    for offset in range(words):
+        whole[row, word + offset] = source[source_row, source_word + offset]
 
 
 @njit(_nrt=False)
@@ -141,7 +141,7 @@ def _combine_moments(
     older: Any, older_real: Any, older_row: int, a: int,
     newer: Any, newer_real: Any, newer_row: int, b: int,
 ) -> None:  # fmt: skip
-    """As `core.algebra` does it."""
+    """Combine count, mean and squares like `core.algebra`."""
     first, second = older[older_row, a], newer[newer_row, b]
     if first == 0:
         _copy(whole, row, word, newer, newer_row, b, 3)
@@ -162,14 +162,14 @@ def _combine_moments(
 
 @compiled(types.void, _whole, _real, _whole, _real, _whole, _real, _i64, _nrt=False)
 def combine_rows(whole: Any, real: Any, older: Any, older_real: Any, newer: Any, newer_real: Any, kind: Any) -> None:
-    """Row by row, an older partial and a newer one."""
+    """Combine older and newer partials row by row."""
     for row in range(len(whole)):
         _combine(whole, real, row, _ZERO, older, older_real, row, _ZERO, newer, newer_real, row, _ZERO, kind)
 
 
 @compiled(types.void, _whole, _real, _whole, _real, _given, _i64, _nrt=False)
 def fold_runs(whole: Any, real: Any, given: Any, given_real: Any, starts: Any, kind: Any) -> None:
-    """The folds of consecutive runs of rows into `whole`, which holds empty partials."""
+    """Fold consecutive runs of rows into `whole`, which holds empty partials."""
     for run in range(len(starts)):
         stop = starts[run + 1] if run + 1 < len(starts) else len(given)
         for row in range(starts[run], stop):
@@ -181,7 +181,7 @@ def fold_runs(whole: Any, real: Any, given: Any, given_real: Any, starts: Any, k
 
 @njit(_nrt=False)
 def _size(room: int) -> int:
-    """The number of a size of regions, from 1 on."""
+    """Return the number of a size of regions, from 1 on."""
     size = 1
     while SMALLEST << (size - 1) < room:
         size += 1
@@ -190,7 +190,7 @@ def _size(room: int) -> int:
 
 @njit(_nrt=False)
 def _take(pool: Any, heads: Any, room: int) -> int:
-    """A region of that many rows, or -1 if the pool has to grow first."""
+    """Allocate a region of `room` rows; return its start, or -1 if the pool has to grow first."""
     size = _size(room)
     start = heads[size]
     if start >= 0:
@@ -203,6 +203,7 @@ def _take(pool: Any, heads: Any, room: int) -> int:
 
 @njit(_nrt=False)
 def _give_back(pool: Any, heads: Any, start: int, room: int) -> None:
+    """Free a region."""
     size = _size(room)
     pool[start, 0] = heads[size]
     heads[size] = start
@@ -210,10 +211,10 @@ def _give_back(pool: Any, heads: Any, start: int, room: int) -> None:
 
 @njit(_nrt=False)
 def _make_room(pool: Any, heads: Any, table: Any, key: int, level: int, slot: int, more: int) -> bool:
-    """Whether the region of a level has rows for its next slots now; where not, the pool has to grow first.
+    """Make room in the region of a level for its next slots; return False if the pool has to grow first.
 
-    What is not asked for any more is left behind here, so that the memory follows what is alive: a region moves only
-    after as many rows were written as it takes along.
+    Slots that are no longer read are dropped here, so that the memory follows the live slots. A region is moved only after
+    as many rows were written as are copied.
     """
     at = LEVEL_WORDS * level
     start, room, base = table[key, at + START], table[key, at + ROOM], table[key, at + BASE]
@@ -240,7 +241,7 @@ def _make_room(pool: Any, heads: Any, table: Any, key: int, level: int, slot: in
 
 @njit(_nrt=False)
 def _make_rooms(pool: Any, heads: Any, table: Any, key: int, more: int) -> bool:
-    """Whether all levels of a key have rows for so many partials more."""
+    """Make room in all levels of a key for `more` partials; return False if the pool has to grow first."""
     slot = table[key, COUNT]
     stop = slot + more
     level = 0
@@ -255,7 +256,7 @@ def _make_rooms(pool: Any, heads: Any, table: Any, key: int, more: int) -> bool:
 
 @njit(_nrt=False)
 def _finish_cycle(pool: Any, real: Any, table: Any, key: int, level: int, slot: int, words: int, kind: int) -> None:
-    """The backward values of a cycle with its last slot, and what becomes of it in the levels above."""
+    """Compute the backward values of a cycle that has got its last slot, and add its total to the levels above."""
     while True:
         at = LEVEL_WORDS * level
         base = table[key, at + BASE]
@@ -283,8 +284,10 @@ def append_rows(
     pool: Any, real: Any, heads: Any, table: Any, keys: Any, given: Any, given_real: Any, kind: Any, positions: Any,
     row: Any,
 ) -> Any:  # fmt: skip
-    """Append rows from `row` on, until all are in or the table needs a level more or the pool has to grow: the next row,
-    and how long its sequence would be if the table has no level for that."""
+    """Append rows from `row` on, until all are appended, the table needs another level or the pool has to grow.
+
+    Returns the next row, and the length of its sequence if the table has no level for it, else 0.
+    """
     words = given.shape[1]
     most = np.int64(1) << (CYCLE_BITS * ((table.shape[1] - 1) // LEVEL_WORDS))
     while row < len(given):
@@ -300,7 +303,9 @@ def append_rows(
             prefetch(pool, place)
         if table[key, COUNT] + stop - row >= most:
             return row, table[key, COUNT] + stop - row
-        if not _make_rooms(pool, heads, table, key, stop - row):  # for the whole run, or nothing of it is appended
+        if not _make_rooms(
+            pool, heads, table, key, stop - row
+        ):  # for the whole run: it is appended as a whole or not at all
             return row, 0
         slot, base = table[key, COUNT], table[key, BASE]
         shift = table[key, START] - base
@@ -324,7 +329,7 @@ def append_rows(
 def _fold_near(
     pool: Any, real: Any, shift: int, first: int, last: int, words: int, kind: int, out: Any, out_real: Any, row: int
 ) -> None:
-    """The fold over slots of one cycle."""
+    """Fold slots of one cycle."""
     if first & (CYCLE - 1) == 0:
         _copy(out, row, _ZERO, pool, shift + last, words, words)
     elif last & (CYCLE - 1) == CYCLE - 1:
@@ -340,7 +345,7 @@ def _fold_cycles(
     pool: Any, real: Any, table: Any, key: int, first: int, last: int, words: int, kind: int, sides: Any, out: Any,
     out_real: Any,
 ) -> None:  # fmt: skip
-    """The fold over full cycles of the lowest level."""
+    """Fold full cycles of the lowest level."""
     level = 1
     while True:
         at = LEVEL_WORDS * level
@@ -370,11 +375,10 @@ def fold_rows(
     pool: Any, real: Any, table: Any, keys: Any, firsts: Any, lasts: Any, kind: Any, out: Any, out_real: Any, sides: Any,
     middle: Any, middle_real: Any,
 ) -> None:  # fmt: skip
-    """The folds over stretches of sequences into `out`; where there is nothing, it is all zeros.
+    """Fold ranges of sequences into `out`; an empty range gives zeros.
 
-    The full cycles between the first one and the last one of a stretch are folded into `middle`, which often serves the
-    next stretch too: where windows follow each other tuple by tuple it changes twice in a cycle. `sides` is room for
-    two rows of each level.
+    The full cycles between the first and the last cycle of a range are folded into `middle`, which is often reused for the
+    next range: if windows move tuple by tuple, it changes twice per cycle. `sides` is scratch space, two rows per level.
     """
     words = out.shape[1]
     known, known_first, known_last = -1, 0, 0
@@ -412,7 +416,7 @@ def fold_rows(
 
 @compiled(types.void, _given, _given, _whole, _i64, _nrt=False)
 def put_word(values: Any, places: Any, rows: Any, word: Any) -> None:
-    """Write a word of all partials, each in the row that is its place; without places in their order."""
+    """Write a word of all partials, value i into row `places[i]`; without places into row i."""
     if len(places):
         for row in range(len(values)):
             rows[places[row], word] = values[row]
@@ -434,7 +438,7 @@ def take_word(rows: Any, word: Any, places: Any, values: Any) -> None:
 
 @compiled(types.void, types.Array(_u64, 1, "C", readonly=True), types.boolean, _u64[::1], _nrt=False)
 def order_floats(bits: Any, least: Any, keys: Any) -> None:
-    """Keys that are ordered as floats are, NaN last; turned round for the least."""
+    """Map the bits of floats to keys of the same order, NaN last; inverted if `least`."""
     for row in range(len(bits)):
         key = bits[row]
         if key & ~_SIGN > _INFINITE:
@@ -454,7 +458,7 @@ def unorder_floats(keys: Any, least: Any, bits: Any) -> None:
 
 @compiled(types.void, _whole, _given, _given, _nrt=False)
 def trim_keys(table: Any, keys: Any, firsts: Any) -> None:
-    """Slots before `firsts` are not asked for any more: above, not those of the cycles before the next whole one."""
+    """Note that slots before `firsts` are no longer read; on the levels above, slots before the next whole cycle."""
     for row in range(len(firsts)):
         key, first = keys[row] if len(keys) else 0, firsts[row]
         if row + _FAR < len(keys):
@@ -466,7 +470,7 @@ def trim_keys(table: Any, keys: Any, firsts: Any) -> None:
 
 @compiled(types.void, _whole, _i64[::1], _whole, _given, _nrt=False)
 def drop_keys(pool: Any, heads: Any, table: Any, keys: Any) -> None:
-    """Give all regions of keys back."""
+    """Free all regions of keys."""
     for row in range(len(keys)):
         key = keys[row]
         if row + _FAR < len(keys):
@@ -482,13 +486,13 @@ def drop_keys(pool: Any, heads: Any, table: Any, keys: Any) -> None:
 
 @compiled(_i64, _whole, _whole, _given, _i64[::1], _i64[::1], _whole, _nrt=False)
 def held_rows(pool: Any, table: Any, keys: Any, of: Any, positions: Any, out: Any) -> Any:
-    """Key, position and partial of all that may still be asked for; how many. Without room, only how many."""
-    many = 0
+    """Return the number of partials that may still be read and, unless `of` is empty, copy their keys, positions and words."""
+    count = 0
     for key in keys:
         first = max(table[key, BASE], min(table[key, KEEP], table[key, COUNT] - 1))
         for slot in range(first, table[key, COUNT]):
             if len(of):
-                of[many], positions[many] = key, slot
-                _copy(out, many, _ZERO, pool, table[key, START] + slot - table[key, BASE], _ZERO, out.shape[1])
-            many += 1
-    return many
+                of[count], positions[count] = key, slot
+                _copy(out, count, _ZERO, pool, table[key, START] + slot - table[key, BASE], _ZERO, out.shape[1])
+            count += 1
+    return count

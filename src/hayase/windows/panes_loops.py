@@ -1,7 +1,7 @@
-"""The compiled loops of `hayase.windows.panes`; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of `hayase.windows.panes`, compiled on import (see `hayase.core.key_loops`).
 
-Arrays have one line per field (the names below) and a column per entry, chain or key. Entries are numbered for ever; the
-entry `base` stands in column 0. -1 is none.
+Arrays have one line per field (named below) and one column per entry, chain or key. Numbers of entries are never reused;
+entry `base` is in column 0. -1 is none.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hayase.core.key_loops import compiled
 __all__ = ["arrange", "chain_up", "forget", "group", "turn"]
 
 PANE, KEY, IN, PLACE, NEXT, CAUSE = range(6)
-"""Of an entry: its pane and key, its chain and the place there, the key's next entry, and what it is ordered by."""
+"""Fields of an entry: its pane and key, its chain and place there, the key's next entry, and the tuple that caused it."""
 EPOCH, LENGTH, AFTER, GONE = range(4)
-"""Of a chain: its epoch, how many entries it has, the key's next chain, and how many entries were forgotten."""
+"""Fields of a chain: its epoch, its number of entries, the key's next chain, and the number of entries dropped."""
 CHAIN, NEWEST, ALIVE = range(3)
-"""Of a key: its newest chain and entry, and how many entries are there."""
+"""Fields of a key: its newest chain and entry, and its number of entries."""
 FIRST, LAST = range(2)
-"""Of a key in a window: the oldest entry in it, and the newest that has ever been in it."""
+"""Fields of a key in a window: the oldest entry in it, and the newest that has ever been in it."""
 TIME, TURNED, CAUSED, OLDEST, LATEST = range(5)
-"""Of a turn: when, of which key, what it is ordered by, and the entries from which to which the window reaches."""
+"""Fields of a turn: its time, its key, the tuple that caused it, and the oldest and newest entry in the window."""
 
 _i64, _flag, _none = types.int64, types.boolean, types.void
 _END = 2**62
@@ -35,9 +35,9 @@ def _given(kind: Any) -> Any:
 
 @compiled(_i64, _given(_i64), _given(_i64), _i64, _flag[::1], _i64[::1], _i64[::1], _i64[:, ::1], _flag[::1])
 def group(panes: Any, keys: Any, opened: Any, is_open: Any, newest: Any, group: Any, groups: Any, goes_on: Any) -> Any:
-    """The groups of equal pane and key of rows in the order of time; a line of `groups` is pane, key and first row.
+    """Group rows in time order by pane and key; the lines of `groups` are pane, key and first row. Returns their number.
 
-    A group goes on if its key is open and the pane is the one that is `opened`. `newest` is -1 for all keys, also later.
+    A group continues an open pane if its key is open and its pane is `opened`. `newest` is -1 for all keys before and after.
     """
     count = 0
     for row in range(len(keys)):
@@ -57,7 +57,7 @@ def group(panes: Any, keys: Any, opened: Any, is_open: Any, newest: Any, group: 
 
 @compiled(_flag, _i64[::1], _i64[::1], _i64[::1])
 def arrange(group: Any, starts: Any, order: Any) -> Any:
-    """Rows in the order of their groups, in each as they came, and where groups start; whether they had been so."""
+    """Order rows by group, in input order within each, and set the starts of groups; return whether they were ordered."""
     sorted_already = True
     for row in range(len(group)):
         starts[group[row] + 1] += 1
@@ -86,9 +86,9 @@ def chain_up(
     panes: Any, keys: Any, causes: Any, size: Any, entries: Any, base: Any, held: Any, chains: Any, of_keys: Any,
     free: Any, freed: Any, top: Any,
 ) -> Any:  # fmt: skip
-    """Enter closed panes, in the order of panes, behind the `held` entries; each goes into its key's chain of its epoch.
+    """Append closed panes, ordered by pane, after the `held` entries; each is appended to its key's chain of its epoch.
 
-    There is room for all. New chains are those freed last, then `top` and on; returns what is left of both.
+    There must be room for all. New chains are those freed last, then `top` and on; returns the new `freed` and `top`.
     """
     for row in range(len(keys)):
         key, at, epoch = keys[row], held + row, panes[row] // size
@@ -124,42 +124,44 @@ def turn(
     entries: Any, base: Any, entered: Any, entering: Any, left: Any, leaving: Any, width: Any, length: Any, slide: Any,
     reach: Any, marks: Any, turns: Any,
 ) -> Any:  # fmt: skip
-    """A window's turns while the entries up to `entering` come into it and those up to `leaving` go: one for each key
-    and instant, in the order of time. `marks` is -1 for all keys, also later."""
-    made = 0
+    """Write the turns of a window while the entries up to `entering` enter it and those up to `leaving` leave it.
+
+    There is one per key and instant, in time order; returns their number. `marks` is -1 for all keys before and after.
+    """
+    count = 0
     while entered < entering or left < leaving:
         enters = leaves = _END
         if entered < entering:
             enters = -(-(entries[PANE, entered] * width) // slide) * slide
         if left < leaving:
             leaves = -(-(entries[PANE, left] * width + length) // slide) * slide
-        now, begin = min(enters, leaves), made
+        now, begin = min(enters, leaves), count
         while entered < entering and -(-(entries[PANE, entered] * width) // slide) * slide == now:
             key = entries[KEY, entered]
             reach[LAST, key] = base + entered
             if reach[FIRST, key] < 0:
                 reach[FIRST, key] = base + entered
             if marks[key] < begin:
-                marks[key] = made
-                turns[TURNED, made] = key
-                made += 1
+                marks[key] = count
+                turns[TURNED, count] = key
+                count += 1
             entered += 1
         while left < leaving and -(-(entries[PANE, left] * width + length) // slide) * slide == now:
             key = entries[KEY, left]
             reach[FIRST, key] = -1 if reach[LAST, key] == base + left else entries[NEXT, left]
             if marks[key] < begin:
-                marks[key] = made
-                turns[TURNED, made] = key
-                made += 1
+                marks[key] = count
+                turns[TURNED, count] = key
+                count += 1
             left += 1
-        for at in range(begin, made):
+        for at in range(begin, count):
             key = turns[TURNED, at]
             turns[TIME, at] = now
             turns[OLDEST, at], turns[LATEST, at] = reach[FIRST, key], reach[LAST, key]
             turns[CAUSED, at] = entries[CAUSE, reach[LAST, key] - base]
-    for at in range(made):
+    for at in range(count):
         marks[turns[TURNED, at]] = -1
-    return made
+    return count
 
 
 @compiled(
@@ -167,7 +169,7 @@ def turn(
     *(_i64[:, ::1], _i64, _i64, _i64, _i64[:, ::1], _i64[:, ::1], _i64[::1], _i64[::1]),
 )
 def forget(entries: Any, base: Any, oldest: Any, stop: Any, chains: Any, of_keys: Any, freed: Any, emptied: Any) -> Any:
-    """Let entries go, the oldest; how many chains, and how many keys, have none left, and which."""
+    """Drop the oldest entries; `freed` and `emptied` get the chains and keys that have none left. Returns their numbers."""
     chains_freed = keys_emptied = 0
     for at in range(oldest, stop):
         key, chain = entries[KEY, at], entries[IN, at]

@@ -1,4 +1,4 @@
-"""The compiled loops of `hayase.windows.row_windows`; compiled on import, like `hayase.core.key_loops`."""
+"""Compiled loops of `hayase.windows.row_windows`, compiled on import (see `hayase.core.key_loops`)."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ def number(keys: Any, counts: Any, numbers: Any) -> None:
 
 @compiled(_i64, _given(_i64), _i64[::1], _i64[::1], _i64[::1], _i64[::1], _nrt=False)
 def group(keys: Any, ends: Any, places: Any, grouped: Any, found: Any) -> Any:
-    """Bring the rows of each key together, in their order: the place of each row, the keys by place, and each key once.
-    How many there are. `ends` is 0 for all keys, also later."""
-    made = 0
+    """Group rows by key, in input order within each: the place of each row, the keys by place, and each key once.
+
+    Returns the number of keys. `ends` is 0 for all keys before and after.
+    """
+    count = 0
     for row in range(len(keys)):
         key = keys[row]
         if ends[key] == 0:
-            found[made] = key
-            made += 1
+            found[count] = key
+            count += 1
         ends[key] += 1
     start = 0
-    for at in range(made):
+    for at in range(count):
         key = found[at]
         stop = start + ends[key]
         ends[key] = start
@@ -48,32 +50,35 @@ def group(keys: Any, ends: Any, places: Any, grouped: Any, found: Any) -> Any:
         key = keys[row]
         places[row] = ends[key]
         ends[key] += 1
-    for at in range(made):
+    for at in range(count):
         ends[found[at]] = 0
-    return made
+    return count
 
 
 @compiled(_none, _given(_i64), _given(_i64), _i64[::1], _nrt=False)
 def put(values: Any, places: Any, placed: Any) -> None:
-    """Each value at its place."""
+    """Write each value to its place."""
     for row in range(len(values)):
         placed[places[row]] = values[row]
 
 
 @compiled(_i64, _given(_i64), _given(_i64), _given(_i64), _i64, _i64[::1], _i64[::1], _nrt=False)
 def due(keys: Any, numbers: Any, time: Any, slide: Any, newest: Any, rows: Any) -> Any:
-    """The rows with which a window moves; of several of a key at one instant the last. `newest` is -1 for all keys."""
-    made = 0
+    """Write the rows at which a window moves, only the last of several of a key at one instant; return their number.
+
+    `newest` is -1 for all keys before and after.
+    """
+    count = 0
     for row in range(len(keys)):
         if (numbers[row] + 1) % slide == 0:
             before = newest[keys[row]]
             if before >= 0 and time[rows[before]] == time[row]:
                 rows[before] = -1 - rows[before]
-            newest[keys[row]] = made
-            rows[made] = row
-            made += 1
+            newest[keys[row]] = count
+            rows[count] = row
+            count += 1
     kept = 0
-    for at in range(made):
+    for at in range(count):
         row = rows[at]
         if row >= 0:
             newest[keys[row]] = -1

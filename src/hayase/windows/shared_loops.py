@@ -1,11 +1,11 @@
-"""The compiled loops of `hayase.windows.shared`: one lane of words through all levels of cycles, block by block.
+"""Compiled loops of `hayase.windows.shared`: one lane of words through all levels of cycles, block by block.
 
-The type of a lane says how its words are combined: integers are added, keys (uint64) are maximised, and a lane of two rows
-holds sums of floats and what rounding cut off from them. So every loop is compiled once per type, with no choice inside.
+The type of a lane decides how its words are combined: integers are added, keys (uint64) are maximised, and a lane of two
+rows holds sums of floats and their rounding errors. Every loop is compiled once per type, without branches on it.
 
-The slots of a level are kept as two streams, the even ones and the odd ones: with slide 2 all that a window reads, and all
-that it answers, stands side by side and is taken several at a time; slide 1 is two such windows. What a loop computes
-stands in its own file: Numba notices a change of no other.
+The slots of a level are kept as two streams, even and odd slots: with slide 2 all that a window reads and writes is adjacent
+and can be vectorised; slide 1 is two such windows. Numba recompiles a function only when its own file changes, so everything
+that a loop calls is in this file.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ __all__ = [
 
 FAN_BITS = 4
 FAN = 1 << FAN_BITS
-"""Slots of a cycle; so many cycles are the slots of a cycle one level up."""
+"""The number of slots of a cycle, and of cycles in a cycle one level up."""
 BLOCK = 4096
-"""Tuples taken together: their values stay in the nearest caches from the first loop to the last."""
+"""The number of tuples per block: their values stay in the CPU cache from the first loop to the last."""
 CARRY = 3 * FAN
-"""Slots before a block's own: those that a short window may still reach back to, in whole cycles."""
+"""The number of slots kept before a block, in whole cycles: a short window may reach back to them."""
 DEPTH = 14
-"""Levels that there can be."""
+"""The greatest number of levels."""
 SPARSE = 32
-"""From this slide on, an answer looks for its own parts; below it they are made for all slots of a level in turn."""
+"""From this slide on, each answer looks up its own parts; below it they are computed for all slots of a level."""
 
 VALUES, FORWARD, DOUBLED, TAPE, REACH, ROOM, MIDDLES, WIDTH, WIDEST, STREAM = range(10)
 PLACES = 10
-"""What a line of `places` says about a level: where its raw values, forward values, folds of the newest 2, 4, 8 and 16, and
-its tape begin in the lane's array; how many slots of the tape are still of use, and how many it has; where its middles
-begin in the array of middles, and how far one length's middles are from the next one's; how many slots the widest of those
-folds needs to have, and the first stream that they are needed of (0: of both)."""
+"""A line of `places` describes a level: the starts of its raw values, forward values, folds of the newest 2, 4, 8 and 16, and
+tape in the lane's array; the number of tape slots that are still needed, and that it has; the start of its middles in the
+array of middles, and the distance between the middles of two lengths; the number of slots that the widest of those folds
+must cover, and the first stream for which they are needed (0: both)."""
 START, COUNT, OLD, ORIGIN = range(4)
 MARKS = 4
-"""What a line of `marks` says about a level: the slot that its raw values begin at, how many there are, the newest slot of
-before this block, and the slot that the tape begins at."""
+"""A line of `marks` describes the state of a level: the first slot of its raw values, their number, the newest slot before
+this block, and the first slot of the tape."""
 LENGTH, SLIDE, LONG, SHORT = range(4)
-"""What a line of `asked` says about a window: its length and slide, and which middles of the next level it reads (-1: none)
-while its oldest cycle is one further back and otherwise. Lines of a level's middles are alike."""
+"""A line of `asked` describes a window: its length and slide, and which middles of the next level it reads (-1: none) while
+its oldest cycle is one further back, and otherwise. Lines of a level's middles have the same form."""
 
 ANY, RAW, OTHER_RAW, ANSWERS, RESULTS, TWOS, FOURS, EIGHTS, SIXTEENS = range(9)
-"""Regions of memory that one loop writes and does not read: the raw values of each stream, the answers in a lane's words,
-the answers as they are given out, the folds of the newest 2, 4, 8 and 16."""
+"""Regions of memory that a loop writes and does not read: the raw values of each stream, the answers in a lane's words, the
+lowered answers, the folds of the newest 2, 4, 8 and 16."""
 
 SIGNED, FLOATS, LEAST = 1, 2, 4
-"""What the values of a lane of keys are, if not unsigned; with LEAST the least of them is wanted."""
+"""The form of the values of a lane of keys, if they are not unsigned; LEAST asks for the minimum."""
 _TOP, _ALL = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 _INFINITY = np.uint64(0x7FF0000000000000)
 
 
 def new_slots(level: int) -> int:
-    """Slots of a level that may be new in a block."""
+    """Return the greatest number of new slots of a level in a block."""
     return (BLOCK >> (FAN_BITS * level)) + 2
 
 
 def room(level: int) -> int:
-    """Slots that the raw values of a level need."""
+    """Return the number of slots for the raw values of a level."""
     return new_slots(level) + CARRY
 
 
 def tape(level: int, reach: int) -> int:
-    """Slots that the tape of a level needs: it slides down so seldom that this costs one copy of a slot at most."""
+    """Return the number of slots for the tape of a level: it is moved so seldom that each slot is copied at most once."""
     return reach + max(reach, 4 * new_slots(level)) + new_slots(level) + FAN
 
 
 def _merged(older: Any, newer: Any) -> Any:
-    raise NotImplementedError  # what the compiled loops call instead stands below
+    raise NotImplementedError  # the compiled loops call the overload below
 
 
 @overload(_merged)
@@ -92,48 +92,47 @@ def _added(older: Any, newer: Any) -> Any:
 
 
 def _added_in_two_parts(older: Any, newer: Any) -> Any:
-    """The sum, and all that rounding has cut off from it so far (Knuth's two-sum)."""
+    """Add sums with their accumulated rounding errors (Knuth's two-sum)."""
     total = older.real + newer.real
     taken = total - older.real
     return complex(total, (older.real - (total - taken)) + (newer.real - taken) + (older.imag + newer.imag))
 
 
 def _places(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> list[Any]:
-    """Where an element stands, in one row or in two."""
+    """Return the addresses of an element, in one row or in two."""
     view = context.make_array(kind)(context, builder, array)
     rows = cgutils.unpack_tuple(builder, view.shape, kind.ndim)
     places = [index] if kind.ndim == 1 else [index, builder.add(rows[1], index)]
-    return [builder.gep(view.data, [each]) for each in places]
+    return [builder.gep(view.data, [place]) for place in places]
 
 
 def _scopes(builder: Any, region: int) -> list[Any]:
-    """The compiler's names for the rows of a region of memory that a loop writes but never reads."""
+    """Return the alias scopes of the rows of a region of memory that a loop writes but never reads."""
     domain = builder.module.add_metadata(["hayase.windows.shared"])
     return [builder.module.add_metadata([f"region {region}, row {row}", domain]) for row in (0, 1)]
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _at(context: Any, array: Any, index: Any, apart: Any) -> Any:
-    """An element, by an index that is never negative: nothing has to be asked before it is read.
+    """Read an element by an index that is never negative, without a check.
 
-    It is not in the region `apart`; so the compiler need not fear that a write there changes it, and takes several
-    elements at once.
+    The element is not in the region `apart`, so the compiler knows that writes there do not change it and can vectorise.
     """
-    made = types.complex128 if array.ndim == 2 else array.dtype
+    element = types.complex128 if array.ndim == 2 else array.dtype
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        parts = [builder.load(each) for each in _places(context, builder, signature.args[0], *arguments[:2])]
+        parts = [builder.load(place) for place in _places(context, builder, signature.args[0], *arguments[:2])]
         if apart.literal_value:
             scopes = builder.module.add_metadata(_scopes(builder, apart.literal_value))
-            for each in parts:
-                each.set_metadata("noalias", scopes)
+            for part in parts:
+                part.set_metadata("noalias", scopes)
         if len(parts) == 1:
             return parts[0]
-        pair = context.make_complex(builder, made)
+        pair = context.make_complex(builder, element)
         pair.real, pair.imag = parts
         return pair._getvalue()
 
-    return made(array, types.int64, apart), generate
+    return element(array, types.int64, apart), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -146,7 +145,7 @@ def _write(context: Any, array: Any, index: Any, value: Any, region: Any) -> Any
         if len(places) == 2:
             pair = context.make_complex(builder, taken, arguments[2])
             parts = [pair.real, pair.imag]
-        stores = [builder.store(*each) for each in zip(parts, places)]
+        stores = [builder.store(*pair_of) for pair_of in zip(parts, places)]
         if region.literal_value:
             scopes = _scopes(builder, region.literal_value)
             for row, store in enumerate(stores):
@@ -158,19 +157,20 @@ def _write(context: Any, array: Any, index: Any, value: Any, region: Any) -> Any
 
 
 _OUT = {types.int64: types.int64, types.complex128: types.float64, types.uint64: types.uint64}
-"""What a lane takes in and gives out. A lane of keys takes the bits of its values, whatever they are."""
+"""The types of values that lanes take and return. A lane of keys takes the bits of its values."""
 
 
 def _for_each_kind(*arguments: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for every type of lanes; an argument that is a function gives its type from the lane's."""
+    """Compile for every type of lane; an argument may be a function from the type of the lane to its own."""
 
     def build(function: Callable[..., Any]) -> Callable[..., Any]:
         wanted = [
-            types.void(*(each if isinstance(each, types.Type) else each(kind) for each in arguments)) for kind in _OUT
+            types.void(*(argument if isinstance(argument, types.Type) else argument(kind) for argument in arguments))
+            for kind in _OUT
         ]
         try:
             return njit(wanted, nogil=True, cache=True)(function)
-        except (RuntimeError, OSError):  # no directory to keep it in: every process compiles for itself
+        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
             return njit(wanted, nogil=True)(function)
 
     return build
@@ -202,7 +202,7 @@ def _as_it_is(lane: Any, value: Any, form: Any) -> Any:
 
 
 def _to_key(lane: Any, value: Any, form: Any) -> Any:
-    """Keys are ordered as their values are; NaN is the greatest."""
+    """Map a value to a key of the same order; NaN is the greatest."""
     if form & FLOATS:
         nan = value & (_TOP - np.uint64(1)) > _INFINITY
         value = _ALL if nan else value ^ (_ALL if value & _TOP else _TOP)
@@ -225,7 +225,7 @@ def _plain(value: Any, form: Any) -> Any:
 
 
 def _rounded(value: Any, form: Any) -> Any:
-    """A sum that is not finite has no rest; zero is never negative."""
+    """Round a sum: one that is not finite has no rest, and zero is never negative."""
     total = value.real + value.imag + 0.0
     return total if total == total else value.real
 
@@ -240,13 +240,13 @@ def _from_key(value: Any, form: Any) -> Any:
 
 @njit(inline="always")
 def _placed(begin: int, half: int, slot: int) -> int:
-    """Where a slot stands in its stream."""
+    """Return the position of a slot in its stream."""
     return begin + (slot >> 1) + (slot & 1) * half
 
 
 @njit
 def _make_room(lane: Any, marks: Any, places: Any, level: int, more: int) -> None:
-    """Slide the tape of a level down when `more` slots do not fit any more."""
+    """Move the tape of a level down if `more` slots do not fit."""
     used = marks[level, START] + marks[level, COUNT] - marks[level, ORIGIN]
     if used + more + FAN > places[level, ROOM]:
         gone = (used - min(places[level, REACH], used)) >> 1
@@ -259,7 +259,7 @@ def _make_room(lane: Any, marks: Any, places: Any, level: int, more: int) -> Non
 
 @njit
 def _turn(lane: Any, marks: Any, places: Any, level: int) -> None:
-    """Forward values of all slots held, backward values of the full cycles, and their totals one level up."""
+    """Compute the forward values of all slots, the backward values of full cycles, and their totals one level up."""
     values, forward, count = places[level, VALUES], places[level, FORWARD], marks[level, COUNT]
     half, tape_half = (forward - values) >> 1, places[level, ROOM] >> 1
     tape = places[level, TAPE] + ((marks[level, START] - marks[level, ORIGIN]) >> 1)
@@ -298,7 +298,7 @@ def _turn(lane: Any, marks: Any, places: Any, level: int) -> None:
 
 @njit
 def _double(lane: Any, marks: Any, places: Any, level: int) -> None:
-    """The folds of the newest 2, 4, 8 and 16 slots, as far as they are needed."""
+    """Compute the folds of the newest 2, 4, 8 and 16 slots, as far as they are needed."""
     values, widest, count = places[level, VALUES], places[level, WIDEST], marks[level, COUNT]
     apart = places[level, FORWARD] - values
     half = apart >> 1
@@ -308,34 +308,34 @@ def _double(lane: Any, marks: Any, places: Any, level: int) -> None:
         older = values + half - 1 if stream == 0 else values
         newer = values + stream * half
         for slot in range(1 - stream, stop):
-            made = _merged(_at(lane, older + slot, TWOS), _at(lane, newer + slot, TWOS))
-            _write(lane, twos + slot, made, TWOS)
+            fold = _merged(_at(lane, older + slot, TWOS), _at(lane, newer + slot, TWOS))
+            _write(lane, twos + slot, fold, TWOS)
         if widest >= 4:
             for slot in range(1, stop):
-                made = _merged(_at(lane, twos + slot - 1, FOURS), _at(lane, twos + slot, FOURS))
-                _write(lane, twos + apart + slot, made, FOURS)
+                fold = _merged(_at(lane, twos + slot - 1, FOURS), _at(lane, twos + slot, FOURS))
+                _write(lane, twos + apart + slot, fold, FOURS)
         fours = twos + apart
         if widest >= 8:
             for slot in range(3, stop):
-                made = _merged(_at(lane, fours + slot - 2, EIGHTS), _at(lane, fours + slot, EIGHTS))
-                _write(lane, fours + apart + slot, made, EIGHTS)
+                fold = _merged(_at(lane, fours + slot - 2, EIGHTS), _at(lane, fours + slot, EIGHTS))
+                _write(lane, fours + apart + slot, fold, EIGHTS)
         eights = fours + apart
         if widest >= 16:
             for slot in range(7, stop):
-                made = _merged(_at(lane, eights + slot - 4, SIXTEENS), _at(lane, eights + slot, SIXTEENS))
-                _write(lane, eights + apart + slot, made, SIXTEENS)
+                fold = _merged(_at(lane, eights + slot - 4, SIXTEENS), _at(lane, eights + slot, SIXTEENS))
+                _write(lane, eights + apart + slot, fold, SIXTEENS)
 
 
 @njit
 def _short_answers(
     lane: Any, marks: Any, places: Any, level: int, length: int, slide: int, due: int, out: Any, to: int
 ) -> int:
-    """Answers of a window no longer than a cycle: from the folds of the newest 2, 4, 8 and 16, the oldest part narrowest.
+    """Write the answers of a window no longer than a cycle, combined from folds of the newest 1, 2, 4, 8 and 16 slots.
 
-    All parts then stand in the stream of the newest slot.
+    The oldest part is the narrowest, so that all parts are in the stream of the newest slot. Returns the next position.
     """
     start = marks[level, START]
-    many = (start + marks[level, COUNT] - due + slide - 1) // slide
+    count = (start + marks[level, COUNT] - due + slide - 1) // slide
     apart = places[level, FORWARD] - places[level, VALUES]
     half = apart >> 1
     source, wide, rest, began = places[level, VALUES], 1, length, False
@@ -346,27 +346,27 @@ def _short_answers(
             if slide == 2:
                 at = _placed(source, half, newest)
                 if began:
-                    for each in range(many):
-                        made = _merged(_at(out, to + each, ANY), _at(lane, at + each, ANSWERS))
-                        _write(out, to + each, made, ANSWERS)
+                    for answer in range(count):
+                        fold = _merged(_at(out, to + answer, ANY), _at(lane, at + answer, ANSWERS))
+                        _write(out, to + answer, fold, ANSWERS)
                 else:
-                    for each in range(many):
-                        _write(out, to + each, _at(lane, at + each, ANSWERS), ANSWERS)
+                    for answer in range(count):
+                        _write(out, to + answer, _at(lane, at + answer, ANSWERS), ANSWERS)
             else:
-                for each in range(many):
-                    made = _at(lane, _placed(source, half, newest + each * slide), ANY)
-                    _write(out, to + each, _merged(_at(out, to + each, ANY), made) if began else made, ANY)
+                for answer in range(count):
+                    fold = _at(lane, _placed(source, half, newest + answer * slide), ANY)
+                    _write(out, to + answer, _merged(_at(out, to + answer, ANY), fold) if began else fold, ANY)
             began = True
         source = places[level, DOUBLED] if wide == 1 else source + apart
         wide <<= 1
-    return to + many
+    return to + count
 
 
 @njit
 def _answers(
     lane: Any, marks: Any, places: Any, middles: Any, level: int, asked: Any, slide: int, due: int, out: Any, to: int
 ) -> int:
-    """The answers of one window at slot `due` (absolute) and every slide from there on; where the next one goes."""
+    """Write the answers of one window at slot `due` (absolute) and every slide from there on; return the next position."""
     length = asked[LENGTH]
     start = marks[level, START]
     stop = start + marks[level, COUNT]
@@ -408,16 +408,16 @@ def _answers(
                 _write(out, to, middle, ANY)
                 to += 1
                 due += slide
-    if slide == 2:  # the middles are written; now the ends around them, which stand side by side
+    if slide == 2:  # the middles are written; now combine them with the ends, which are adjacent
         for slot in range(to - began):
-            made = _merged(_at(lane, back + slot, ANSWERS), _at(out, began + slot, ANY))
-            _write(out, began + slot, _merged(made, _at(lane, front + slot, ANSWERS)), ANSWERS)
+            fold = _merged(_at(lane, back + slot, ANSWERS), _at(out, began + slot, ANY))
+            _write(out, began + slot, _merged(fold, _at(lane, front + slot, ANSWERS)), ANSWERS)
     return to
 
 
 @njit
 def _folded(lane: Any, values: int, half: int, slot: int, wide: int) -> Any:
-    """The fold of 1, 2, 4, 8 or 16 slots, in pairs, then in pairs of pairs."""
+    """Fold 1, 2, 4, 8 or 16 slots in pairs, then in pairs of pairs."""
     total = _at(lane, _placed(values, half, slot), ANY)
     two = four = eight = total
     for at in range(1, wide):
@@ -443,7 +443,7 @@ def _folded(lane: Any, values: int, half: int, slot: int, wide: int) -> Any:
 
 @njit
 def _sought(lane: Any, marks: Any, places: Any, length: int, due: int, parts: Any) -> Any:
-    """One answer, from the parts of each level: the oldest cycle's and the newest's, and what is between one level up."""
+    """Compute one answer from the parts of each level: of the oldest and newest cycle, and the part between one level up."""
     level, first, last = 0, due - length + 1, due
     total = _at(lane, 0, ANY)
     while True:
@@ -475,7 +475,7 @@ def _sought(lane: Any, marks: Any, places: Any, length: int, due: int, parts: An
 
 @njit
 def _take_in(given: Any, begin: int, fresh: int, taken: Any, lane: Any, marks: Any, places: Any) -> None:
-    """Lift what is given, and write it into the two streams."""
+    """Lift the new values and write them into the two streams."""
     count, values = marks[0, COUNT], places[0, VALUES]
     half = (places[0, FORWARD] - values) >> 1
     marks[0, COUNT] += fresh
@@ -493,7 +493,7 @@ def _take_in(given: Any, begin: int, fresh: int, taken: Any, lane: Any, marks: A
 
 @njit
 def _carry(lane: Any, marks: Any, places: Any, level: int) -> None:
-    """Keep the raw values that the next block may still need."""
+    """Keep the raw values that the next block may need."""
     newest = marks[level, START] + marks[level, COUNT] - 1
     start = ((newest - FAN - 1) >> FAN_BITS) << FAN_BITS
     gone = (start - marks[level, START]) >> 1
@@ -516,9 +516,9 @@ def advance(
     given: Any, taken: Any, form: Any, lane: Any, middles: Any, ready: Any, marks: Any, places: Any, asked: Any,
     bounds: Any, out: Any, to: Any,
 ) -> None:  # fmt: skip
-    """Take in all that is given and write the answers that are due: those of line w of `asked` from out[to[w]] on.
+    """Add all given values and write the answers that are due: those of line w of `asked` from out[to[w]] on.
 
-    Of a lane of keys, `taken` and `form` say what is given and what is wanted: SIGNED, FLOATS, LEAST, or keys (0).
+    For a lane of keys, `taken` and `form` are the forms of the values and of the answers: SIGNED, FLOATS, LEAST, or keys (0).
     """
     levels = len(marks)
     parts = np.empty((DEPTH, 2), np.int64)
@@ -542,14 +542,14 @@ def advance(
         for line in range(bounds[1]):
             slide = asked[line, SLIDE]
             due = old + slide - (old + 1) % slide
-            many, at = 0, to[line]
+            count, at = 0, to[line]
             if slide >= SPARSE:
                 while due < end:
-                    _write(ready, many, _sought(lane, marks, places, asked[line, LENGTH], due, parts), ANY)
-                    many += 1
+                    _write(ready, count, _sought(lane, marks, places, asked[line, LENGTH], due, parts), ANY)
+                    count += 1
                     due += slide
             elif slide > 1:
-                many = _answers(lane, marks, places, middles, 0, asked[line], slide, due, ready, 0)
+                count = _answers(lane, marks, places, middles, 0, asked[line], slide, due, ready, 0)
             else:
                 _answers(lane, marks, places, middles, 0, asked[line], 2, due, ready, 0)
                 _answers(lane, marks, places, middles, 0, asked[line], 2, due + 1, ready, BLOCK >> 1)
@@ -560,9 +560,9 @@ def advance(
                 if fresh & 1:
                     _write(out, at + fresh - 1, _lowered(_at(ready, fresh >> 1, ANY), form), ANY)
                 to[line] += fresh
-            for row in range(many):
+            for row in range(count):
                 _write(out, at + row, _lowered(_at(ready, row, RESULTS), form), RESULTS)
-            to[line] += many
+            to[line] += count
         for level in range(levels):
             _carry(lane, marks, places, level)
         begin += fresh
