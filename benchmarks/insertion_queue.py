@@ -1,7 +1,7 @@
-"""An expiry queue kept in order by insertion, one tuple at a time: what the paper's deferred sort is measured against.
+"""An expiry queue kept sorted by insertion, one tuple at a time: the baseline for paper 1's deferred sort.
 
-A tuple's place is looked for from the earliest end on, and all behind it move up: a push costs as many steps as tuples are
-alive, as the paper says of it, in whatever order ends come. Only `bench lifetimes` uses it.
+The place of a tuple is searched from the earliest end on, and all later tuples move up: a push takes as many steps as there
+are live tuples, whatever the order of ends, as in the paper. Only `bench lifetimes` uses it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["InsertionQueue"]
 
 
 class InsertionQueue:
-    """Stands in for `hayase.lifetimes.expiry.ExpiryQueue`: the same answers, at another cost.
+    """Replaces `hayase.lifetimes.expiry.ExpiryQueue`: the same results at a different cost.
 
-    The paper's queue sees one tuple after the other; here a batch is pushed whole and popped afterwards. So that a push
-    does not pay for tuples that would have been gone by then, `length` says how long before its end each of them came.
+    The paper's queue processes one tuple after the other; here a batch is pushed as a whole and popped afterwards. `length` is
+    the time from the arrival of a tuple to its end, so that a push does not pay for tuples that had ended by then.
     """
 
     def __init__(self, length: int) -> None:
@@ -29,7 +29,7 @@ class InsertionQueue:
         return self._count
 
     def push(self, end: np.ndarray, id: np.ndarray, slot: np.ndarray) -> None:
-        """Put tuples in, one after the other."""
+        """Insert tuples one after the other."""
         from benchmarks.negative_tuples import loops
 
         self._lines = grown(self._lines, self._count + len(end))
@@ -37,7 +37,7 @@ class InsertionQueue:
         self._count += len(end)
 
     def pop(self, clock: int) -> np.ndarray:
-        """Take out all whose end is before the clock; their slots in the order of (end, id)."""
+        """Remove all tuples whose end is before the clock and return their slots in the order of (end, id)."""
         gone = int(np.searchsorted(self._lines[: self._count, 0], clock))
         slots = self._lines[:gone, 2].copy()
         self._lines[: self._count - gone] = self._lines[gone : self._count]
@@ -46,6 +46,6 @@ class InsertionQueue:
         return slots
 
     def has(self, end: np.ndarray, id: np.ndarray) -> np.ndarray:
-        """Which of these tuples are in the queue."""
-        held = {(each[0], each[1]) for each in self._lines[: self._count].tolist()}
+        """Return which of the tuples are in the queue."""
+        held = {(line[0], line[1]) for line in self._lines[: self._count].tolist()}
         return np.array([pair in held for pair in zip(end.tolist(), id.tolist())], np.bool_)

@@ -1,4 +1,4 @@
-"""Other ways to answer sliding windows, to judge and to measure `hayase.windows.shared` by.
+"""Other algorithms for sliding windows: oracles and baselines for `hayase.windows.shared`.
 
 | name          | combines per tuple                  | space         | order        | laws        | where from       |
 |---------------|-------------------------------------|---------------|--------------|-------------|------------------|
@@ -7,8 +7,8 @@
 | panes alone   | 1, and r / gcd(r, s) / s per window | r / gcd(r, s) | oldest first | associative | the idea of MCQA |
 | PaperWindows  | 2 + max(r) / min(r)^2, 2 per answer | max(r)        | oldest first | associative | paper 2          |
 
-The first three take windows, "sum", "max" or "min", and an array of floats, and return the answers of each window. Sums
-are plain sums of doubles here. The last one takes any function, a tuple at a time, and shows its two arrays.
+The first three take windows, "sum", "max" or "min", and an array of floats, and return the answers of each window; sums are
+plain sums of doubles. The last one takes any function and one tuple at a time, and exposes its two arrays.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ def _recompute(values: Any, length: Any, slide: Any, operation: Any, out: Any) -
 
 @compiled(types.void, _given, _i64, _i64, _i64, _made)
 def _two_stacks(values: Any, length: Any, slide: Any, operation: Any, out: Any) -> None:
-    """The older stack holds backward values; when it is empty, the newer one is turned over into it."""
+    """The older stack holds backward values; when it is empty, the newer stack is reversed into it."""
     older = np.empty(length)
-    many = newer = made = 0
+    older_count = newer = count = 0
     total = 0.0
     due = slide - 1
     for at in range(len(values)):
-        if many + newer == length:
-            if many == 0:
+        if older_count + newer == length:
+            if older_count == 0:
                 for back in range(newer):
                     value = values[at - 1 - back]
                     older[back] = _combined(value, older[back - 1], operation) if back else value
-                many, newer = newer, 0
-            many -= 1
+                older_count, newer = newer, 0
+            older_count -= 1
         total = _combined(total, values[at], operation) if newer else values[at]
         newer += 1
         if at == due:
-            out[made] = _combined(older[many - 1], total, operation) if many else total
-            made += 1
+            out[count] = _combined(older[older_count - 1], total, operation) if older_count else total
+            count += 1
             due += slide
 
 
 @compiled(types.void, _given, _i64, _i64, _i64, _i64, _made)
 def _panes_alone(values: Any, pane: Any, length: Any, slide: Any, operation: Any, out: Any) -> None:
-    """Panes are folded once; an answer folds all panes of its window.
+    """Fold each pane once, and for each answer all panes of its window.
 
-    The panes stand in a row twice as long as needed, whose newer half moves down when it is full.
+    The array of panes is twice as long as needed; its newer half moves down when it is full.
     """
     held = length // pane
     panes = np.empty(2 * held)
-    closed = made = 0
+    closed = count = 0
     for begin in range(0, len(values) - pane + 1, pane):
         total = values[begin]
         for at in range(begin + 1, begin + pane):
@@ -92,27 +92,27 @@ def _panes_alone(values: Any, pane: Any, length: Any, slide: Any, operation: Any
             closed = held
         panes[closed] = total
         closed += 1
-        if begin + pane == (made + 1) * slide:
+        if begin + pane == (count + 1) * slide:
             first = max(0, closed - held)
             answer = panes[first]
-            for each in range(first + 1, closed):
-                answer = _combined(answer, panes[each], operation)
-            out[made] = answer
-            made += 1
+            for at_pane in range(first + 1, closed):
+                answer = _combined(answer, panes[at_pane], operation)
+            out[count] = answer
+            count += 1
 
 
 def recompute(windows: Sequence[Window], operation: str, values: np.ndarray) -> list[np.ndarray]:
-    """Every answer from its tuples."""
+    """Compute every answer from its tuples."""
     return _each(windows, values, lambda window, out: _recompute(values, *_numbers(window, operation), out))
 
 
 def two_stacks(windows: Sequence[Window], operation: str, values: np.ndarray) -> list[np.ndarray]:
-    """Every window by itself, with an older and a newer stack."""
+    """Compute every window separately, with an older and a newer stack."""
     return _each(windows, values, lambda window, out: _two_stacks(values, *_numbers(window, operation), out))
 
 
 def panes_alone(windows: Sequence[Window], operation: str, values: np.ndarray) -> list[np.ndarray]:
-    """Panes of the greatest common divisor of length and slide, folded anew for every answer."""
+    """Fold panes of the greatest common divisor of length and slide, again for every answer."""
     return _each(
         windows,
         values,
@@ -125,12 +125,12 @@ def _numbers(window: Window, operation: str) -> tuple[int, int, int]:
 
 
 def _each(windows: Sequence[Window], values: np.ndarray, run: Callable[[Window, np.ndarray], None]) -> list[np.ndarray]:
-    made = []
+    answers = []
     for window in windows:
         out = np.empty(len(values) // window.slide)
         run(window, out)
-        made.append(out)
-    return made
+        answers.append(out)
+    return answers
 
 
 BASELINES: Mapping[str, Callable[[Sequence[Window], str, np.ndarray], list[np.ndarray]]] = {
@@ -141,12 +141,12 @@ BASELINES: Mapping[str, Callable[[Sequence[Window], str, np.ndarray], list[np.nd
 
 
 class PaperWindows:
-    """Paper 2 as it is printed: `da` in cycles of the shortest window, `qa` with a fold for each of them.
+    """Paper 2 as printed: `da` in cycles of the shortest window, `qa` with a fold for each cycle.
 
-    `da` has max(r) slots. In the running cycle they hold raw values, but the newest holds the forward value; a full
-    cycle holds backward values. `qa[c]` is the fold from the beginning of cycle c to the end of the newest full cycle,
-    in the order of their age; it is built anew when a cycle is full. Raw values stand beside, as `_running`: the paper
-    overwrites the newest slot with the forward value, and gives the raw one back when the next tuple comes.
+    `da` has max(r) slots. In the running cycle they hold raw values, except that the newest holds the forward value; a full
+    cycle holds backward values. `qa[c]` is the fold from the beginning of cycle c to the end of the newest full cycle, oldest
+    first; it is rebuilt when a cycle is full. `_running` holds the raw values: the paper overwrites the newest slot with the
+    forward value and restores the raw one when the next tuple comes.
 
     >>> paper = PaperWindows([5, 7, 8], lambda older, newer: older + newer)
     >>> for value in (8, 5, 3, 5, 3, 2, 4, 7): paper.push(value)
@@ -170,10 +170,10 @@ class PaperWindows:
         return cycle * self._cycle, min((cycle + 1) * self._cycle, self._longest)
 
     def push(self, value: Any) -> None:
-        """Take in one tuple."""
+        """Add one tuple."""
         start, stop = self._bounds(self._next // self._cycle)
         if self._running:
-            self.da[self._next - 1] = self._running[-1]  # the raw value comes back
+            self.da[self._next - 1] = self._running[-1]  # restore the raw value
             self._forward = self._combine(self._forward, value)
         else:
             self._forward = value
@@ -185,7 +185,7 @@ class PaperWindows:
             self._close(start, stop)
 
     def _close(self, start: int, stop: int) -> None:
-        """The cycle is full: backward values in place, and qa from it backwards."""
+        """Finish a full cycle: compute its backward values in place, and qa from it backwards."""
         back = self.da[stop - 1] = self._running[-1]
         for slot in range(stop - 2, start - 1, -1):
             back = self.da[slot] = self._combine(self._running[slot - start], back)
@@ -199,7 +199,7 @@ class PaperWindows:
         self._running, self._next = [], stop % self._longest
 
     def answer(self, length: int) -> Any:
-        """The fold over the newest `length` tuples: at most a value of da, one of qa, and the forward value."""
+        """Return the fold of the newest `length` tuples: at most a value of da, one of qa, and the forward value."""
         length = min(length, self._count)
         rest = length - len(self._running)
         parts = [self._forward] if self._running else []
@@ -214,7 +214,7 @@ class PaperWindows:
         return self._fold([self.da[first], *parts])
 
     def _fold(self, parts: Sequence[Any]) -> Any:
-        made = parts[0]
+        total = parts[0]
         for part in parts[1:]:
-            made = self._combine(made, part)
-        return made
+            total = self._combine(total, part)
+        return total

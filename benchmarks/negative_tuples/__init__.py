@@ -1,1 +1,1 @@
-"""The method of negative tuples, as the paper compares it: a baseline for benchmarks and a second opinion for tests."""
+"""The negative-tuple method that paper 1 compares with: a baseline for benchmarks and an oracle for tests."""

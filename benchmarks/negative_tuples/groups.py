@@ -1,4 +1,4 @@
-"""Multiset rules and aggregates of the negative-tuple method: tuples are counted and summed by group, in and out."""
+"""Set operations and aggregates of the negative-tuple method: signed tuples are counted and summed by group."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ __all__ = ["Groups", "SignedMultiset", "signed_aggregate"]
 
 
 class Groups:
-    """Groups of equal keys that are not empty, told apart exactly as the direct method does, each with some words.
+    """Non-empty groups of equal keys, compared exactly like in the direct method, each with some words.
 
-    One word marks a group: it is nought as long as there is none.
+    One word marks a group that is in use: it is 0 for others.
     """
 
     def __init__(self, words: int, mark: int, counts: tuple[int, int]) -> None:
-        """A group is empty when its words at `counts` are nought."""
+        """A group is empty when its words at `counts` are 0."""
         self._index = KeyIndex()
         self._mark, self._counts = mark, counts
         self.words = np.zeros((1024, words), np.int64)
 
     def of(self, *sides: pa.RecordBatch) -> list[np.ndarray]:
-        """The groups of rows, given by their keys."""
-        found = []
+        """Return the groups of rows, given their keys."""
+        groups = []
         for keys in sides:
             encoded = encode(keys.columns, keys.num_rows)
-            found.append(self._index.slots(encoded, hashes(encoded)))
+            groups.append(self._index.slots(encoded, hashes(encoded)))
         known = len(self.words)
         self.words = grown(self.words, self._index.capacity)
         self.words[known:] = 0
-        return found
+        return groups
 
     def drop(self, sides: Sequence[Signed], groups: Sequence[np.ndarray]) -> None:
-        """Forget those that have become empty in these events."""
+        """Drop the groups that have become empty in these events."""
         from benchmarks.negative_tuples import loops
 
-        found, count = np.empty(sum(map(len, groups)), np.int64), 0
+        empty, count = np.empty(sum(map(len, groups)), np.int64), 0
         for side, mine in zip(sides, groups):
-            count = loops.emptied(side.plus, mine, self.words, self._mark, *self._counts, found, count)
-        self._index.drop(found[:count])
+            count = loops.emptied(side.plus, mine, self.words, self._mark, *self._counts, empty, count)
+        self._index.drop(empty[:count])
 
 
 class SignedMultiset:
-    """Counts of every row left and right decide how many copies there are."""
+    """Set operations: the counts of a row on the left and right determine the number of its copies."""
 
     def __init__(self, node: Multiset) -> None:
         self._schema = node.schema
@@ -64,29 +64,29 @@ class SignedMultiset:
         self._serial = np.ones(1, np.int64)
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """The copies that come and go."""
+        """Process a step and return the copies that appear and end."""
         from benchmarks.negative_tuples import loops
 
         sides = [inputs[0], inputs[1] if len(inputs) > 1 else Signed.none(self._schema)]
         count = sum(map(len, sides))
-        groups = self._groups.of(*(each.rows for each in sides))
+        groups = self._groups.of(*(side.rows for side in sides))
         events, plus, tags = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
-        found = loops.multiset(
+        results = loops.multiset(
             self._rule, self._groups.words, self._serial,
             sides[0].time, sides[0].plus, groups[0], sides[1].time, sides[1].plus, groups[1], events, plus, tags,
         )  # fmt: skip
         self._groups.drop(sides, groups)
-        events = events[:found]
-        rows = gathered([each.rows for each in sides], self._schema, events)
-        return Signed(rows, np.concatenate([each.time for each in sides])[events], plus[:found], tags[:found])
+        events = events[:results]
+        rows = gathered([side.rows for side in sides], self._schema, events)
+        return Signed(rows, np.concatenate([side.time for side in sides])[events], plus[:results], tags[:results])
 
 
 # ---------------------------------------------------------------------------------------------------- aggregates
 
 
 def signed_aggregate(node: Aggregate) -> _Sums | _Recomputed:
-    """Sums that are kept up, if the calls are counts, sums and means of integers by key; else the slow way."""
-    kinds = {each.name: each.type for each in node.child.schema}
+    """Return incremental sums if the calls are counts, sums and means of integers by key; else recomputation."""
+    kinds = {field.name: field.type for field in node.child.schema}
     simple = all(
         not call.distinct
         and call.function in ("count", "sum", "avg")
@@ -116,18 +116,18 @@ class _Sums:
         self._serial = np.ones(1, np.int64)
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """Old rows that go and new ones that come."""
+        """Process a step and return the old rows that end and the new ones that appear."""
         from benchmarks.negative_tuples import loops
 
-        (given,) = inputs
-        count, calls = len(given), len(self._program)
-        (groups,) = self._groups.of(given.rows.select(list(self._node.keys)))
+        (child,) = inputs
+        count, calls = len(child), len(self._program)
+        (groups,) = self._groups.of(child.rows.select(list(self._node.keys)))
         arguments, valid = (
             np.empty((len(self._arguments), count), np.int64),
             np.ones((len(self._arguments), count), np.bool_),
         )
         for line, name in enumerate(self._arguments):
-            column = given.rows.column(name)
+            column = child.rows.column(name)
             if pa.types.is_signed_integer(column.type):
                 arguments[line] = values(column.cast(pa.int64()), np.int64)
             else:
@@ -136,27 +136,27 @@ class _Sums:
                 valid[line] = flags(column)
         events, plus, tags = np.empty(2 * count, np.int64), np.empty(2 * count, np.bool_), np.empty(2 * count, np.int64)
         results, there = np.empty((calls, 2 * count), np.int64), np.empty((calls, 2 * count), np.bool_)
-        found, overflows = loops.aggregate(
-            self._program, self._groups.words, self._serial, given.plus, groups, arguments, valid,
+        count_out, overflows = loops.aggregate(
+            self._program, self._groups.words, self._serial, child.plus, groups, arguments, valid,
             events, plus, tags, results, results.view(np.float64), there,
         )  # fmt: skip
-        self._groups.drop([given], [groups])
+        self._groups.drop([child], [groups])
         if overflows:
             raise OverflowError("a sum of the negative-tuple method left 64 bits")
-        events = events[:found]
-        keys = given.rows.select(list(self._node.keys)).take(pa.array(events))
+        events = events[:count_out]
+        keys = child.rows.select(list(self._node.keys)).take(pa.array(events))
         columns = list(keys.columns)
         for line, call, field in zip(range(calls), self._node.calls, list(self._node.schema)[len(columns) :]):
-            numbers = results[line, :found]
-            missing = None if there[line, :found].all() else ~there[line, :found]
+            numbers = results[line, :count_out]
+            missing = None if there[line, :count_out].all() else ~there[line, :count_out]
             array = pa.array(numbers.view(np.float64) if call.function == "avg" else numbers, mask=missing)
             columns.append(array if array.type == field.type else array.cast(field.type))
         rows = pa.RecordBatch.from_arrays(columns, schema=self._node.schema)
-        return Signed(rows, given.time[events], plus[:found], tags[:found])
+        return Signed(rows, child.time[events], plus[:count_out], tags[:count_out])
 
 
 class _Recomputed:
-    """Every group keeps its tuples' arguments; after an instant that touched it its row is computed from scratch."""
+    """Every group keeps the arguments of its tuples; its row is recomputed after every instant that touches it."""
 
     def __init__(self, node: Aggregate) -> None:
         self._node = node
@@ -166,51 +166,53 @@ class _Recomputed:
         self._next = 0
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """Old rows that go and new ones that come."""
-        (given,) = inputs
-        keys = [given.rows.column(name) for name in self._node.keys]
+        """Process a step and return the old rows that end and the new ones that appear."""
+        (child,) = inputs
+        keys = [child.rows.column(name) for name in self._node.keys]
         names = [call.argument for call in self._node.calls if call.argument is not None]
-        lines = [given.rows.column(name).to_pylist() for name in names]
-        key_values = list(zip(*(column.to_pylist() for column in keys))) if keys else [()] * len(given)
-        encoded = row_bytes(encode(keys, len(given)))
-        found: list[tuple[tuple[Any, ...], int, bool, int]] = []
+        lines = [child.rows.column(name).to_pylist() for name in names]
+        key_values = list(zip(*(column.to_pylist() for column in keys))) if keys else [()] * len(child)
+        encoded = row_bytes(encode(keys, len(child)))
+        events: list[tuple[tuple[Any, ...], int, bool, int]] = []
         if not keys and b"" not in self._keys and span.began != BEGINNING:
             self._keys[b""], self._members[b""] = (), {}
-            self._show(b"", span.began, found)
+            self._show(b"", span.began, events)
         touched: dict[bytes, None] = {}
-        times = given.time.tolist()
+        times = child.time.tolist()
         for row, key in enumerate(encoded):
             if row and times[row] != times[row - 1]:
-                for each in touched:
-                    self._show(each, times[row - 1], found)
+                for touched_key in touched:
+                    self._show(touched_key, times[row - 1], events)
                 touched = {}
             touched[key] = None
             self._keys.setdefault(key, key_values[row])
             members = self._members.setdefault(key, {})
-            if given.plus[row]:
-                members[int(given.tag[row])] = tuple(line[row] for line in lines)
+            if child.plus[row]:
+                members[int(child.tag[row])] = tuple(line[row] for line in lines)
             else:
-                del members[int(given.tag[row])]
-        for each in touched:
-            self._show(each, times[-1], found)
+                del members[int(child.tag[row])]
+        for touched_key in touched:
+            self._show(touched_key, times[-1], events)
         columns = [
-            pa.array([row[at] for row, _, _, _ in found], field.type) for at, field in enumerate(self._node.schema)
+            pa.array([row[at] for row, _, _, _ in events], field.type) for at, field in enumerate(self._node.schema)
         ]
         return Signed(
             pa.RecordBatch.from_arrays(columns, schema=self._node.schema),
-            np.array([time for _, time, _, _ in found], np.int64),
-            np.array([plus for _, _, plus, _ in found], np.bool_),
-            np.array([tag for _, _, _, tag in found], np.int64),
+            np.array([time for _, time, _, _ in events], np.int64),
+            np.array([plus for _, _, plus, _ in events], np.bool_),
+            np.array([tag for _, _, _, tag in events], np.int64),
         )
 
     def _show(self, key: bytes, time: int, found: list[tuple[tuple[Any, ...], int, bool, int]]) -> None:
-        """Bring the row of a group up to date."""
+        """Update the row of a group."""
         members = list(self._members[key].values())
         new = None
         if members or not self._node.keys:
             at, results = 0, []
             for call, field in zip(self._node.calls, list(self._node.schema)[len(self._node.keys) :]):
-                results.append(_call(call, [each[at] for each in members] if call.argument else members, field.type))
+                results.append(
+                    _call(call, [member[at] for member in members] if call.argument else members, field.type)
+                )
                 at += call.argument is not None
             new = (*self._keys[key], *results)
         shown = self._shown.pop(key, None)
@@ -228,19 +230,19 @@ class _Recomputed:
 
 
 def _call(call: Call, given: Sequence[Any], kind: pa.DataType) -> Any:
-    """The value of an aggregate over some arguments, as SQL has it."""
+    """Return the value of an aggregate over some arguments, as in SQL."""
     if call.argument is None:
         return len(given)
-    numbers = [each for each in given if each is not None]
+    numbers = [value for value in given if value is not None]
     if call.distinct:
-        numbers = list({_canonical(each): each for each in numbers}.values())
+        numbers = list({_canonical(number): number for number in numbers}.values())
     if call.function == "count":
         return len(numbers)
     if not numbers:
         return None
     if call.function in ("min", "max"):
         choose: Callable[..., Any] = min if call.function == "min" else max
-        return choose(numbers, key=lambda each: (1, 0) if each != each else (0, each))
+        return choose(numbers, key=lambda number: (1, 0) if number != number else (0, number))
     if call.function == "sum":
         return float(_total(numbers)) if pa.types.is_floating(kind) else sum(numbers)
     if call.function == "avg":
@@ -255,18 +257,18 @@ def _canonical(value: Any) -> Any:
 
 
 def _total(numbers: Sequence[Any]) -> Any:
-    """The exact sum; NaN and infinity as floats add them."""
-    special = [each for each in numbers if isinstance(each, float) and not math.isfinite(each)]
+    """Return the exact sum; NaN and infinity are added as floats."""
+    special = [number for number in numbers if isinstance(number, float) and not math.isfinite(number)]
     return sum(special) if special else sum(map(Fraction, numbers))
 
 
 def _spread(function: str, numbers: Sequence[Any]) -> float | None:
-    """Variance or standard deviation."""
+    """Return the variance or standard deviation."""
     sample = function.endswith("samp")
     if len(numbers) == 1 and sample:
         return None
-    if any(isinstance(each, float) and not math.isfinite(each) for each in numbers):
+    if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
         return math.nan
-    exact = [Fraction(each) for each in numbers]
+    exact = [Fraction(number) for number in numbers]
     variance = float(statistics.variance(exact) if sample else statistics.pvariance(exact))
     return math.sqrt(variance) if function.startswith("stddev") else variance

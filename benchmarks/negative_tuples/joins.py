@@ -1,4 +1,4 @@
-"""Joins of the negative-tuple method: a signed tuple meets the tuples of the other side that are there, in and out."""
+"""Joins of the negative-tuple method: every plus and minus is paired with the live tuples of the other side."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from hayase.lifetimes.slot_columns import grown, slotted_column
 __all__ = ["SignedJoin"]
 
 _LEFT_TAG, _LEFT_ALONE, _RIGHT_ALONE = 0x14057B7EF767814F, 0x2545F4914F6CDD1D, 0x3C6EF372FE94F82B
-"""Salts, for tags of pairs and of tuples beside NULLs."""
+"""Salts for the tags of pairs and of tuples without a partner."""
 _NO_TUPLES = np.array([-1, -1, 0, -1, -1, 0])
 _PAIR, _LONE_LEFT, _LONE_RIGHT, _LEFT = range(4)
-"""What an event of a join other than an inner one shows: a pair, a tuple beside NULLs, or the left tuple as it is."""
+"""What an event of an outer, semi or anti join shows: a pair, a tuple with NULLs, or the left tuple alone."""
 
 
 def _mixed(tags: np.ndarray, salt: int) -> np.ndarray:
-    """Tags made of others, of 64 bits that look random; for one salt, different ones of different ones."""
+    """Hash tags to 64 bits; for one salt it is a bijection."""
     bits = (tags + salt) * np.int64(-7046029254386353131)
     return (bits ^ (bits >> 29)) * np.int64(-4658895280553007687)
 
 
 class _Side:
-    """The tuples of one side that are there, by slot: values, tags and the lists of the loop."""
+    """The live tuples of one side by slot: values, tags and the linked lists of the loop."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._columns = [slotted_column(each.type) for each in schema]
+        self._columns = [slotted_column(field.type) for field in schema]
         self._free = np.empty(0, np.int64)
         self._top = 0
         self.links, self.tags = np.empty((1, 2), np.int64), np.empty(1, np.int64)
 
     def add(self, given: Signed) -> np.ndarray:
-        """Slots by event, with the values of the pluses in theirs; -1 for a minus, whose slot is not known yet."""
+        """Store the values of pluses and return the slots by event; -1 for a minus, whose slot is not known yet."""
         slots = np.full(len(given), -1)
         plus = np.flatnonzero(given.plus)
         again = min(len(plus), len(self._free))
@@ -57,7 +57,7 @@ class _Side:
         return slots
 
     def take(self, slots: np.ndarray) -> pa.RecordBatch:
-        """The values of slots; NULLs for -1."""
+        """Return the values of slots; NULLs for -1."""
         if len(slots) and slots.min() < 0:
             there = self.take(slots[slots >= 0])
             places = np.cumsum(slots >= 0) - 1
@@ -65,17 +65,17 @@ class _Side:
         return pa.RecordBatch.from_arrays([column.take(slots) for column in self._columns], schema=self._schema)
 
     def release(self, slots: np.ndarray) -> None:
-        """Forget tuples."""
+        """Free the slots of tuples."""
         for column in self._columns:
             column.release(slots)
         self._free = np.concatenate([self._free, slots])
 
 
 class _Keys:
-    """The numbers of keys that have tuples, exact as those of the direct join, and their lists (see `joins_loops`).
+    """The numbers of keys that have tuples, compared exactly like in the direct join, and their lists (see `joins_loops`).
 
-    A key with a NULL is equal to none: those of either side have a number of their own, 0 or 1, and the other side never
-    has tuples there.
+    A key with a NULL equals no other: all such keys of a side have the number 0 (left) or 1 (right), where the other side
+    never has tuples.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _Keys:
         self.words = np.tile(_NO_TUPLES, (1024, 1))
 
     def of(self, number: int, keys: Sequence[pa.Array], count: int) -> np.ndarray:
-        """The numbers of keys of side 0 or 1."""
+        """Return the numbers of the keys of side 0 or 1."""
         there = [flags(key) for key in keys if key.null_count]
         whole = np.logical_and.reduce(there) if there else None
         if whole is not None:
@@ -95,24 +95,24 @@ class _Keys:
         self.words[known:] = _NO_TUPLES
         if whole is None:
             return slots + 2
-        found = np.full(count, number)
-        found[whole] = slots + 2
-        return found
+        numbers = np.full(count, number)
+        numbers[whole] = slots + 2
+        return numbers
 
     def drop(self, sides: Sequence[Signed], keys: Sequence[np.ndarray]) -> None:
-        """Forget those that have lost their last tuple in these events."""
+        """Drop the keys that have lost their last tuple in these events."""
         from benchmarks.negative_tuples import joins_loops
 
-        found, count = np.empty(sum(map(len, keys)), np.int64), 0
+        emptied, count = np.empty(sum(map(len, keys)), np.int64), 0
         for side, mine in zip(sides, keys):
-            count = joins_loops.emptied(side.plus, mine, self.words, found, count)
-        found = found[:count]
-        self.words[found] = _NO_TUPLES
-        self._index.drop(found[found >= 2] - 2)
+            count = joins_loops.emptied(side.plus, mine, self.words, emptied, count)
+        emptied = emptied[:count]
+        self.words[emptied] = _NO_TUPLES
+        self._index.drop(emptied[emptied >= 2] - 2)
 
 
 class SignedJoin:
-    """An inner join is compiled; the other kinds also count the partners of every tuple, in Python."""
+    """Joins of all kinds. The inner join is compiled; the others also count the partners of every tuple, in Python."""
 
     def __init__(self, node: Join) -> None:
         self._node = node
@@ -124,11 +124,11 @@ class SignedJoin:
         self._partners: tuple[dict[int, int], dict[int, int]] = ({}, {})
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """The pairs, and the tuples without any, that come and go."""
+        """Process a step and return the pairs, and the tuples without partners, that appear and end."""
         left, right = self._sides
         slots = [side.add(given) for side, given in zip(self._sides, inputs)]
         causes, lefts, rights = self._pairs(inputs, slots)
-        plus, time = (np.concatenate([getattr(each, name) for each in inputs]) for name in ("plus", "time"))
+        plus, time = (np.concatenate([getattr(child, name) for child in inputs]) for name in ("plus", "time"))
         if self._residual is not None:
             columns = [*left.take(lefts).columns, *right.take(rights).columns]
             met = self._residual(pa.RecordBatch.from_arrays(columns, schema=self._both)).origin
@@ -148,7 +148,7 @@ class SignedJoin:
     def _pairs(
         self, inputs: Sequence[Signed], slots: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The event that caused each pair, and the slots of its tuples. Those of minuses are found on the way."""
+        """Return the event that caused each pair and the slots of its tuples; the slots of minuses are found on the way."""
         from benchmarks.negative_tuples import joins_loops
 
         room = sum(map(len, inputs))
@@ -158,8 +158,8 @@ class SignedJoin:
         ]
         given = [
             part
-            for each, mine, places, side in zip(inputs, keys, slots, self._sides)
-            for part in (each.time, each.plus, each.tag, mine, places, side.links, side.tags)
+            for child, mine, places, side in zip(inputs, keys, slots, self._sides)
+            for part in (child.time, child.plus, child.tag, mine, places, side.links, side.tags)
         ]
         found: list[tuple[np.ndarray, ...]] = []
         i = j = 0
@@ -167,10 +167,10 @@ class SignedJoin:
             lists = [np.empty(room, np.int64) for _ in range(3)]
             i, j, count = joins_loops.join(self._keys.words, *given, i, j, *lists)
             assert count >= 0, "a minus without its plus"
-            found.append(tuple(each[:count] for each in lists))
+            found.append(tuple(column[:count] for column in lists))
             room *= 4
         self._keys.drop(inputs, keys)
-        causes, lefts, rights = (np.concatenate(each) if len(each) > 1 else each[0] for each in zip(*found))
+        causes, lefts, rights = (np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*found))
         return causes, lefts, rights
 
     def _shown(
@@ -181,7 +181,7 @@ class SignedJoin:
         lefts: np.ndarray,
         rights: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
-        """What comes and goes in a join that shows tuples by themselves: causes, slots, signs and tags."""
+        """Return the events of a join that shows tuples by themselves: causes, slots, signs and tags."""
         from benchmarks.negative_tuples import loops
 
         kind = self._node.kind
@@ -195,11 +195,11 @@ class SignedJoin:
         met: dict[int, list[tuple[int, int]]] = {}
         for cause, left, right in zip(causes.tolist(), lefts.tolist(), rights.tolist()):
             met.setdefault(cause, []).append((left, right))
-        found: list[tuple[int, int, int, int, bool]] = []
+        events: list[tuple[int, int, int, int, bool]] = []
 
         def show(what: int | None, cause: int, side: int, slot: int, plus: bool) -> None:
             if what is not None:
-                found.append((what, cause, -1 if side else slot, slot if side else -1, plus))
+                events.append((what, cause, -1 if side else slot, slot if side else -1, plus))
 
         for cause in order.tolist():
             side = int(cause >= len(inputs[0]))
@@ -222,9 +222,9 @@ class SignedJoin:
                     if kind == "semi" and side == 1:
                         show(_LEFT, cause, 0, pair[0], plus)
                 if pairs:
-                    found.append((_PAIR, cause, *pair, plus))
-        what, causes, lefts, rights, signs = np.array(found, np.int64).reshape(-1, 5).T
-        left_tags, right_tags = (side.tags[each] for side, each in zip(self._sides, (lefts, rights)))
+                    events.append((_PAIR, cause, *pair, plus))
+        what, causes, lefts, rights, signs = np.array(events, np.int64).reshape(-1, 5).T
+        left_tags, right_tags = (side.tags[of_side] for side, of_side in zip(self._sides, (lefts, rights)))
         tags = np.choose(
             what,
             [

@@ -1,6 +1,6 @@
-"""The compiled loops of the negative-tuple join; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of the negative-tuple join, compiled on import (see `hayase.core.key_loops`).
 
-They make no arrays, so that Numba need not count references (`_nrt`).
+They allocate nothing, so that Numba does not have to count references (`_nrt=False`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def join(
     right_time: Any, right_plus: Any, right_tag: Any, right_key: Any, right_slot: Any, right_links: Any, right_tags: Any,
     i: Any, j: Any, causes: Any, lefts: Any, rights: Any,
 ) -> Any:  # fmt: skip
-    """Take the signed rows of both sides in time order: enter a plus into its own side's list, take a minus out of it,
-    and meet every row of the other side's list.
+    """Process the signed rows of both sides in time order: add a plus to its side's list, remove a minus from it, and pair
+    each with every row of the other side's list.
 
-    The words of a key are the head, tail and length of its list, left then right.
-    `links` are the next and previous slot in a list, `tags` whose slot it is. A plus has its slot; that of a minus is
-    found here, from the oldest on. Starts at rows i and j and returns those from which to go on, if there was no room for
-    all pairs, and their number (-1: a minus has no plus). A row's cause is its position, the right's behind the left's.
+    The words of a key are the head, tail and length of its list, left then right. `links` are the next and previous slot in a
+    list, `tags` the tags by slot. A plus has its slot; that of a minus is searched here, from the oldest on. Starts at rows i
+    and j; returns the rows at which to continue if there was no room for all pairs, and the number of pairs (-1: a minus has
+    no plus). The cause of a pair is the position of a row, those of the right after those of the left.
     """
-    found = 0
+    count = 0
     while i < len(left_time) or j < len(right_time):
         is_left = j == len(right_time) or (i < len(left_time) and left_time[i] <= right_time[j])
         if is_left:
@@ -64,8 +64,8 @@ def join(
             plus, key, tag, slot = right_plus[j], right_key[j], right_tag[j], right_slot[j]
             links, tags = right_links, right_tags
         own, other = (0, 3) if is_left else (3, 0)
-        if found + words[key, other + _LENGTH] > len(causes):
-            return i, j, found
+        if count + words[key, other + _LENGTH] > len(causes):
+            return i, j, count
         if plus:
             tags[slot] = tag
             tail = words[key, own + _TAIL]
@@ -97,29 +97,29 @@ def join(
         if is_left:
             left_slot[i] = slot
             while partner >= 0:
-                causes[found] = i
-                lefts[found] = slot
-                rights[found] = partner
-                found += 1
+                causes[count] = i
+                lefts[count] = slot
+                rights[count] = partner
+                count += 1
                 partner = right_links[partner, 0]
             i += 1
         else:
             right_slot[j] = slot
             while partner >= 0:
-                causes[found] = len(left_time) + j
-                lefts[found] = partner
-                rights[found] = slot
-                found += 1
+                causes[count] = len(left_time) + j
+                lefts[count] = partner
+                rights[count] = slot
+                count += 1
                 partner = left_links[partner, 0]
             j += 1
-    return i, j, found
+    return i, j, count
 
 
 @compiled(_i64, _given(_flag), _given(_i64), _grid, _line, _i64, _nrt=False)
 def emptied(plus: Any, keys: Any, words: Any, found: Any, count: Any) -> Any:
-    """Add to `found` the keys of minuses that have no tuples left, each once; returns how many there are now.
+    """Append the keys of minuses that have no tuples left to `found`, each once; return the new number of entries.
 
-    A key that is found has the length -1 on the left.
+    The length on the left of such a key becomes -1.
     """
     for row in range(len(keys)):
         key = keys[row]

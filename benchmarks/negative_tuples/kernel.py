@@ -1,20 +1,20 @@
-"""Negative tuples (NT): the paper's baseline, and a second opinion on every plan in tests. Not what the engine runs.
+"""The kernel of the negative-tuple method (NT), paper 1's baseline and an oracle for plans in tests. The engine does not use it.
 
-A tuple is two objects, a plus when it comes and a minus with the same values when it goes, and every operator works on
-both. What each does with a signed tuple, and so twice per tuple of a window:
+A tuple is two objects, a plus when it appears and a minus with the same values when it ends, and every operator processes
+both. What an operator does with a signed tuple, and so twice per tuple of a window:
 
-- window: keeps the tuple, sends a plus; when it goes, sends the minus (a copy of its values from the kept Arrow slice);
+- window: keeps the tuple and emits a plus; at its end emits the minus (a copy of its values from the kept Arrow slice);
 - selection, projection: evaluates the expressions; union: merges;
-- join: hashes the key, finds its group, enters the tuple into its side's list or takes it out, and sends a plus or a minus
-  with the values of both for every tuple of the other side's list;
-- multiset rules (except, ...): hashes the row, counts it, and sends a row when the number of its copies changes;
-- aggregate: hashes the key, adds to or takes from the sums, and sends a minus of the old row and a plus of the new one,
-  unless they are equal.
+- join: hashes the key, finds its group, adds the tuple to the list of its side or removes it, and emits a plus or minus with
+  the values of both for every tuple in the list of the other side;
+- set operations (except, ...): hashes the row, counts it, and emits a row when the number of its copies changes;
+- aggregate: hashes the key, updates the sums, and emits a minus of the old row and a plus of the new one, unless they are
+  equal.
 
-For the six queries of the paper all of this is compiled and works on whole Arrow batches, as the direct method does; other
-aggregates than count, sum and mean of integers, outer joins and streams are simple and slow. Keys are told apart exactly,
-by the index that the direct method uses. A sum that would leave 64 bits is an error, not a dead letter. There is no state
-on disk, and shared windows are not its business.
+For the six queries of the paper all of this is compiled and works on whole Arrow batches, like the direct method. Aggregates
+other than count, sum and mean of integers, outer joins and streams are simple and slow. Keys are compared exactly, by the
+index that the direct method uses. A sum that exceeds 64 bits is an error, not a dead letter. There is no state on disk, and
+shared windows are not supported.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = ["NegativeKernel"]
 
 
 class SignedOperator(Protocol):
-    """A node of a plan that is not a leaf."""
+    """The operator of a plan node that is not a leaf."""
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """Go on by a step."""
+        """Process a step."""
 
 
 class NegativeKernel:
-    """A kernel (`hayase.core.stages.Kernel`, but for the state) that runs a plan on signed tuples."""
+    """A kernel (`hayase.core.stages.Kernel`, without state) that runs a plan on signed tuples."""
 
     def __init__(self, config: KernelConfig, bucket: int = 0, buckets: int = 1) -> None:
         self._config, self._bucket, self._buckets = config, bucket, buckets
@@ -76,7 +76,7 @@ class NegativeKernel:
         self._began = BEGINNING
 
     def signed(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Signed:
-        """What comes and goes in the result at the instants of this step."""
+        """Process a step and return the changes of the result as signed tuples."""
         firsts = [inputs[number].column(TIME)[0].as_py() for number in self._config.earliest if inputs[number].num_rows]
         if self._began == BEGINNING and firsts:
             self._began = min(firsts)
@@ -90,18 +90,23 @@ class NegativeKernel:
         return results[-1]
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """The same as rows with lifetimes, as `QueryKernel` gives them: plus and minus are matched by their tags."""
-        found = self.signed(inputs, since, clock, version)
+        """Process a step and return rows with lifetimes like `QueryKernel`; plus and minus are matched by their tags."""
+        changes = self.signed(inputs, since, clock, version)
         spoiled = [
-            each for operator in self._operators if isinstance(operator, SignedScalar) for each in operator.spoiled
+            refused
+            for operator in self._operators
+            if isinstance(operator, SignedScalar)
+            for refused in operator.spoiled
         ]
         if isinstance(self._config.plan, ToStream):
-            never = np.full(len(found), OPEN)
-            return Outcome(stream_rows(self._config, Delta(found.rows, found.time, never, found.tag)), spoiled=spoiled)
-        return Outcome(self._lifetimes(found), spoiled=spoiled)
+            never = np.full(len(changes), OPEN)
+            return Outcome(
+                stream_rows(self._config, Delta(changes.rows, changes.time, never, changes.tag)), spoiled=spoiled
+            )
+        return Outcome(self._lifetimes(changes), spoiled=spoiled)
 
     def _lifetimes(self, found: Signed) -> pa.RecordBatch:
-        """Rows for what came and for what had come earlier and went. What came and went within an instant is no row."""
+        """Return rows for new tuples and for the ends of earlier ones. Tuples with an empty lifetime are dropped."""
         earlier = len(self._open)
         ids = np.concatenate([self._open_ids, np.arange(self._next, self._next + len(found))])
         self._next += len(found)
@@ -116,11 +121,16 @@ class NegativeKernel:
         new, gone = came[came >= earlier], came[(came < earlier) & (end[came] != OPEN)]
         still = came[end[came] == OPEN]
         changed = np.concatenate([events.time[new], end[gone]])
-        told = np.concatenate([new, gone])[by_time := np.argsort(changed, kind="stable")]
+        reported = np.concatenate([new, gone])[by_time := np.argsort(changed, kind="stable")]
         self._open, self._open_ids = events.at(still), ids[still]
-        rows = events.rows.take(pa.array(told))
+        rows = events.rows.take(pa.array(reported))
         return lifetime_rows(
-            self._config, rows, ids[told] * self._buckets + self._bucket, events.time[told], end[told], changed[by_time]
+            self._config,
+            rows,
+            ids[reported] * self._buckets + self._bucket,
+            events.time[reported],
+            end[reported],
+            changed[by_time],
         )
 
 
@@ -147,7 +157,7 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
 
 
 class SignedScalar:
-    """Selection and projection, of the minus as of the plus; the direct method's operator does it, on signed tuples."""
+    """Selection and projection of plus and minus alike, with the operator of the direct method."""
 
     def __init__(self, node: Scalar) -> None:
         self._scalar = ScalarOperator(node)
@@ -155,39 +165,39 @@ class SignedScalar:
         self.spoiled: list[Spoiled] = []
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """Those that satisfy the condition, as expressions. A row that raises is told once, when it comes."""
-        (given,) = inputs
-        step = self._scalar.advance([Delta(given.rows, given.time, given.plus, given.tag)], span)
-        self.spoiled = [self._told(each) for each in step.spoiled]
+        """Select and project. A row for which an expression raises an error is reported once, when it appears."""
+        (child,) = inputs
+        step = self._scalar.advance([Delta(child.rows, child.time, child.plus, child.tag)], span)
+        self.spoiled = [self._told(refused) for refused in step.spoiled]
         return Signed(step.delta.rows, step.delta.start, step.delta.end, step.delta.id)
 
     def _told(self, spoiled: Spoiled) -> Spoiled:
-        """Without the minuses, which raise as their pluses did."""
+        """Drop the minuses, which raise the same errors as their pluses."""
         assert spoiled.ids is not None
-        told = []
+        positions = []
         for at, tag in enumerate(spoiled.ids.tolist()):
             if tag in self._raised:
                 self._raised.remove(tag)
             else:
                 self._raised.add(tag)
-                told.append(at)
-        return Spoiled(spoiled.rows.take(pa.array(told, pa.int64())), [spoiled.reasons[at] for at in told])
+                positions.append(at)
+        return Spoiled(spoiled.rows.take(pa.array(positions, pa.int64())), [spoiled.reasons[at] for at in positions])
 
 
 class SignedUnion:
-    """All children's tuples."""
+    """The tuples of all children."""
 
     def __init__(self, node: UnionAll) -> None:
         self._schema = node.schema
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """Merged by time."""
+        """Merge the tuples by time."""
         count = len(inputs)
         named = [
-            Signed(gathered([each.rows], self._schema), each.time, each.plus, each.tag * count + number)
-            for number, each in enumerate(inputs)
+            Signed(gathered([child.rows], self._schema), child.time, child.plus, child.tag * count + number)
+            for number, child in enumerate(inputs)
         ]
         result = named[0]
-        for each in named[1:]:
-            result = result.merged(each)
+        for child in named[1:]:
+            result = result.merged(child)
         return result

@@ -1,8 +1,8 @@
-"""Leaves of the negative-tuple method: a stream through a window becomes a plus when a tuple appears and a minus, with
-the same values and the same tag, when it goes.
+"""Leaves of the negative-tuple method: a window emits a plus when a tuple appears and a minus, with the same values and
+tag, when it ends.
 
-Time windows, row windows and unbounded ones let their tuples go in the order in which they came: a queue of Arrow slices
-with two cursors, one merge by time and one gather per step. The others are simple and slow.
+In time, row and unbounded windows tuples end in the order in which they came: a queue of Arrow slices with two cursors, one
+merge by time and one gather per step. The others are simple and slow.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SignedLeaf(ABC):
 
     @abstractmethod
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
-        """What appears and goes within a step."""
+        """Return the tuples that appear and end in a step."""
 
 
 def signed_leaf(node: Windowed | Lifetimes | Changes | Instants) -> SignedLeaf:
-    """The leaf for a node."""
+    """Return the leaf of a node."""
     match node:
         case Lifetimes():
             return _Lifetimes(node)
@@ -68,16 +68,16 @@ def signed_leaf(node: Windowed | Lifetimes | Changes | Instants) -> SignedLeaf:
 
 
 class _Instants(SignedLeaf):
-    """Instants at which snapshots are asked for, as the direct method finds them: pluses that never go."""
+    """The instants of snapshots, computed by the direct method: pluses that never end."""
 
     def __init__(self, node: Instants) -> None:
         super().__init__(node.schema)
         self._instants = instants(node)
 
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
-        """Those of the step."""
-        found = self._instants.advance(inputs, span).delta
-        return Signed(found.rows, found.start, np.ones(len(found), np.bool_), found.id)
+        """Return the instants of the step."""
+        delta = self._instants.advance(inputs, span).delta
+        return Signed(delta.rows, delta.start, np.ones(len(delta), np.bool_), delta.id)
 
 
 # ---------------------------------------------------------------------------------------------------- first in, first out
@@ -85,7 +85,7 @@ class _Instants(SignedLeaf):
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Tuples in the order in which they came, from the tag `first` on; keys say when each appears and goes, ascending."""
+    """Tuples in order of arrival, with tags from `first` on, and the ascending keys at which each appears and ends."""
 
     rows: pa.RecordBatch
     first: int
@@ -94,7 +94,7 @@ class _Piece:
 
 
 class _Queue:
-    """Tuples that did not go yet."""
+    """Tuples that have not ended yet."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -102,7 +102,7 @@ class _Queue:
         self._alive: deque[tuple[_Piece, int]] = deque()
 
     def add(self, rows: pa.RecordBatch, appears: np.ndarray, goes: np.ndarray) -> None:
-        """Tuples whose keys are not below those of all before them. One that goes as it appears is none."""
+        """Add tuples, whose keys must not be below those of earlier ones. A tuple with an empty lifetime is dropped."""
         alive = appears < goes
         if not alive.all():
             rows, appears, goes = rows.filter(pa.array(alive)), appears[alive], goes[alive]
@@ -113,11 +113,11 @@ class _Queue:
             self._alive.append((piece, 0))
 
     def until(self, schema: pa.Schema, bound: int) -> Signed:
-        """What appears and goes at keys below `bound`, with the keys in place of times."""
+        """Return the events at keys below `bound`, with keys instead of times."""
         from benchmarks.negative_tuples import loops
 
         gone, came = _below(self._alive, bound, going=True), _below(self._waiting, bound, going=False)
-        keys = [np.concatenate([key for _, key, _ in each] or [np.empty(0, np.int64)]) for each in (gone, came)]
+        keys = [np.concatenate([key for _, key, _ in part] or [np.empty(0, np.int64)]) for part in (gone, came)]
         order = np.empty(len(keys[0]) + len(keys[1]), np.int64)
         loops.merge(keys[0], keys[1], order)
         tags = np.concatenate([np.empty(0, np.int64), *(tag for _, _, tag in gone + came)])
@@ -128,21 +128,21 @@ class _Queue:
 def _below(
     queue: deque[tuple[_Piece, int]], bound: int, going: bool
 ) -> list[tuple[pa.RecordBatch, np.ndarray, np.ndarray]]:
-    """Take rows, keys and tags with a key below the bound off a queue."""
-    found = []
+    """Remove from a queue, and return, the rows, keys and tags with a key below the bound."""
+    parts = []
     while queue:
         piece, at = queue[0]
         keys = piece.goes if going else piece.appears
         stop = at + int(np.searchsorted(keys[at:], bound))
         if stop > at:
-            found.append(
+            parts.append(
                 (piece.rows.slice(at, stop - at), keys[at:stop], np.arange(piece.first + at, piece.first + stop))
             )
         if stop < len(keys):
             queue[0] = (piece, stop)
             break
         queue.popleft()
-    return found
+    return parts
 
 
 class _Range(SignedLeaf):
@@ -157,7 +157,7 @@ class _Range(SignedLeaf):
         if slide is None:
             start, end = time, _up(time + max(self._window.length, grain), grain)
         else:
-            start, end = (_up(_up(each, slide), grain) for each in (time, time + self._window.length))
+            start, end = (_up(_up(times, slide), grain) for times in (time, time + self._window.length))
         self._queue.add(batch.select(self.schema.names), start, end)
         return self._queue.until(self.schema, span.clock)
 
@@ -167,7 +167,7 @@ def _up(times: np.ndarray, multiple: int) -> np.ndarray:
 
 
 class _Rows(SignedLeaf):
-    """Keys are ranks: how many tuples of the stream came before the one at which a tuple appears or goes."""
+    """Keys are ranks: the number of tuples of the stream before the one at which a tuple appears or ends."""
 
     def __init__(self, node: Windowed, window: Rows) -> None:
         super().__init__(node.schema)
@@ -183,14 +183,14 @@ class _Rows(SignedLeaf):
         if slide > 1:
             appears, goes = (rank // slide + 1) * slide - 1, ((rank + count) // slide + 1) * slide - 1
         self._queue.add(batch.select(self.schema.names), appears, goes)
-        found = self._queue.until(self.schema, self._seen + len(times))
-        signed = Signed(found.rows, times[found.time - self._seen], found.plus, found.tag)
+        events = self._queue.until(self.schema, self._seen + len(times))
+        signed = Signed(events.rows, times[events.time - self._seen], events.plus, events.tag)
         self._seen += len(times)
         return signed
 
 
 def _ranks(batch: pa.RecordBatch, ticks: pa.RecordBatch) -> np.ndarray:
-    """Where the records of a bucket stand among those of the whole stream, both in (time, offset) order."""
+    """Return the positions of a bucket's records among those of the whole stream, both in (time, offset) order."""
     if batch.num_rows == ticks.num_rows:
         return np.arange(batch.num_rows)
     order = np.argsort(values(ticks.column(OFFSET), np.int64))
@@ -235,7 +235,7 @@ class _Partition(SignedLeaf):
         self._tags += range(self._next, self._next + batch.num_rows)
         self._next += batch.num_rows
         position = {tag: at for at, tag in enumerate(self._tags)}
-        found: list[tuple[int, int, bool]] = []
+        events: list[tuple[int, int, bool]] = []
         for row, (time, key) in enumerate(zip(times, keys)):
             members, rank = self._members[key], self._came[key]
             self._came[key] += 1
@@ -244,14 +244,14 @@ class _Partition(SignedLeaf):
                 continue
             while members[0][0] <= rank - self._window.count:
                 old, tag, lets = members.popleft()
-                if lets and old <= rank - self._window.slide:  # it had appeared
-                    found.append((tag, time, False))
-            found += [(tag, time, True) for old, tag, lets in members if lets and old > rank - self._window.slide]
-        tags = np.array([tag for tag, _, _ in found], np.int64)
+                if lets and old <= rank - self._window.slide:  # it has appeared
+                    events.append((tag, time, False))
+            events += [(tag, time, True) for old, tag, lets in members if lets and old > rank - self._window.slide]
+        tags = np.array([tag for tag, _, _ in events], np.int64)
         signed = Signed(
             rows.take(pa.array([position[tag] for tag in tags.tolist()], pa.int64())),
-            np.array([time for _, time, _ in found], np.int64),
-            np.array([plus for _, _, plus in found], np.bool_),
+            np.array([time for _, time, _ in events], np.int64),
+            np.array([plus for _, _, plus in events], np.bool_),
             tags,
         )
         alive = sorted(tag for members in self._members.values() for _, tag, _ in members)
@@ -261,7 +261,7 @@ class _Partition(SignedLeaf):
 
 
 class _Lifetimes(SignedLeaf):
-    """The first row of a tuple is its plus; the minus comes with its second row, or when the known end is reached."""
+    """The first record of a row is its plus; the minus comes with its second record, or at the known end."""
 
     def __init__(self, node: Lifetimes) -> None:
         super().__init__(node.schema)
@@ -275,15 +275,15 @@ class _Lifetimes(SignedLeaf):
         end, known = values(batch.column(VALID_TO), np.int64), flags(batch.column(VALID_TO))
         first = values(batch.column(VALID_FROM), np.int64) == time
         ahead = first & (known if len(known) else True)
-        given = Signed(rows, time, first, tag)
+        events = Signed(rows, time, first, tag)
         ending = Signed(rows, end, np.zeros(len(first), np.bool_), tag).where(ahead)
         ending = self._ending.then(ending).sorted()
         self._ending = ending.where(ending.time >= span.clock)
-        return ending.where(ending.time < span.clock).merged(given)
+        return ending.where(ending.time < span.clock).merged(events)
 
 
 class _Changes(SignedLeaf):
-    """A minus takes the tag of the oldest equal row; one that finds none says nothing."""
+    """A minus gets the tag of the oldest equal row; it is ignored if there is none."""
 
     def __init__(self, node: Changes) -> None:
         super().__init__(node.schema)

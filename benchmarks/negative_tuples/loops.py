@@ -1,7 +1,7 @@
-"""The compiled loops of the negative-tuple operators; compiled on import, like `hayase.core.key_loops`.
+"""Compiled loops of the negative-tuple operators, compiled on import (see `hayase.core.key_loops`).
 
-A group (a value of a multiset, a key of an aggregate) is a row of words. The loops make no arrays, so that Numba need not
-count references (`_nrt`).
+A group (a value of a set operation, a key of an aggregate) is a row of words. The loops allocate nothing, so that Numba does
+not have to count references (`_nrt=False`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hayase.core.key_loops import compiled, prefetch
 __all__ = ["COUNT", "MEAN", "ROWS", "SUM", "aggregate", "emptied", "insert", "merge", "multiset"]
 
 ROWS, COUNT, SUM, MEAN = 0, 1, 2, 3
-"""What a call of an aggregate gives: how many rows, how many values, their sum, their mean."""
+"""What a call of an aggregate returns: the number of rows or of values, their sum, their mean."""
 
 _AHEAD = 16
 _MIX, _STEP = np.int64(-7046029254386353131), np.int64(-4417276706812531889)
@@ -30,7 +30,7 @@ def _given(kind: Any, dimensions: int = 1) -> Any:
 
 @compiled(types.void, _given(_i64), _given(_i64), _line)
 def merge(first: Any, second: Any, order: Any) -> None:
-    """The order that merges two ascending sequences standing one behind the other; the first goes first where equal."""
+    """Write the order that merges two adjacent ascending sequences; of equal elements the first sequence's come first."""
     i = j = 0
     for at in range(len(order)):
         if j == len(second) or (i < len(first) and first[i] <= second[j]):
@@ -43,10 +43,10 @@ def merge(first: Any, second: Any, order: Any) -> None:
 
 @compiled(_i64, _grid, _i64, _i64, _i64, _given(_i64), _given(_i64), _given(_i64))
 def insert(lines: Any, count: Any, first: Any, length: Any, end: Any, id: Any, slot: Any) -> Any:
-    """Put (end, id, slot) into lines ordered by (end, id), one after the other, looking from the earliest end on.
+    """Insert (end, id, slot) into lines ordered by (end, id), one after the other, searching from the earliest end on.
 
-    When a tuple came, `length` before its end, those ended by then were gone: `first` is the first line that was not,
-    and is returned as it is after all of them.
+    A tuple came `length` before its end, when all tuples that had ended by then were gone: `first` is the first line that
+    was not, and its new value is returned.
     """
     for row in range(len(end)):
         while first < count and lines[first, 0] <= end[row] - length:
@@ -74,8 +74,10 @@ def insert(lines: Any, count: Any, first: Any, length: Any, end: Any, id: Any, s
     _nrt=False,
 )  # fmt: skip
 def emptied(plus: Any, groups: Any, words: Any, mark: Any, one: Any, other: Any, found: Any, count: Any) -> Any:
-    """Find groups from which a minus took the last, each once: their words `one` and `other` are nought, and so is
-    `mark` from now on. They are written behind the `count` that were found before; returns how many there are then."""
+    """Append the groups that a minus has emptied to `found`, each once, and return the new number of entries.
+
+    Their words `one` and `other` are 0, and `mark` becomes 0. `found` holds `count` groups already.
+    """
     for row in range(len(groups)):
         prefetch(words, groups[min(row + _AHEAD, len(groups) - 1)])
         group = groups[row]
@@ -91,7 +93,7 @@ def emptied(plus: Any, groups: Any, words: Any, mark: Any, one: Any, other: Any,
 
 @njit(inline="always")
 def _copies(rule: Any, left: Any, right: Any) -> Any:
-    """How often a row is in the result; the rules are numbered as in `plans.Rule`."""
+    """Return the number of copies of a row in the result; the rules are numbered as in `plans.Rule`."""
     if rule == 0:
         return min(left, 1)
     if rule == 1:
@@ -117,12 +119,12 @@ def multiset(
     left_time: Any, left_plus: Any, left_group: Any, right_time: Any, right_plus: Any, right_group: Any,
     events: Any, pluses: Any, tags: Any,
 ) -> Any:  # fmt: skip
-    """Count every signed row of both sides in time order; when the number of copies changes, one comes or goes.
+    """Count every signed row of both sides in time order; when the number of copies changes, one appears or ends.
 
-    The words of a group: how often left, how often right, its serial number. Returns how many results there are; the
-    event is the row's position, the right's behind the left's. The n-th copy of a group always has the same tag.
+    The words of a group are its counts on the left and right and its serial number. Returns the number of results; the event
+    is the position of a row, those of the right after those of the left. The n-th copy of a group always has the same tag.
     """
-    found = i = j = 0
+    count = i = j = 0
     while i < len(left_time) or j < len(right_time):
         if j == len(right_time) or (i < len(left_time) and left_time[i] <= right_time[j]):
             side, event, plus, group = 0, i, left_plus[i], left_group[i]
@@ -139,11 +141,11 @@ def multiset(
         words[group, side] += 1 if plus else -1
         after = _copies(rule, words[group, 0], words[group, 1])
         if after != before:
-            events[found] = event
-            pluses[found] = after > before
-            tags[found] = words[group, 2] * _MIX + max(after, before) * _STEP
-            found += 1
-    return found
+            events[count] = event
+            pluses[count] = after > before
+            tags[count] = words[group, 2] * _MIX + max(after, before) * _STEP
+            count += 1
+    return count
 
 
 # ---------------------------------------------------------------------------------------------------- aggregates
@@ -151,7 +153,7 @@ def multiset(
 
 @njit(inline="always")
 def _evaluate(program: Any, words: Any, group: Any, values: Any, numbers: Any, there: Any, at: Any) -> None:
-    """The values of all calls as they are now, into one column of the results."""
+    """Write the current values of all calls into one column of the results."""
     for call in range(len(program)):
         kind, argument = program[call, 0], program[call, 1]
         there[call, at] = True
@@ -182,22 +184,22 @@ def aggregate(
     plus: Any, groups: Any, arguments: Any, valid: Any,
     events: Any, pluses: Any, tags: Any, values: Any, numbers: Any, there: Any,
 ) -> Any:  # fmt: skip
-    """Bring every signed row into its group: the group's old row goes, a new one comes, unless they are equal.
+    """Add every signed row to its group: the group's old row ends and a new one appears, unless they are equal.
 
-    The words of a group: the tag of its row, how many tuples it has, and per argument how many values and their sum.
-    Returns how many results there are and how many sums left 64 bits. `numbers` is the same memory as `values`.
+    The words of a group are the tag of its row, its number of tuples, and for each argument the number of values and their
+    sum. Returns the number of results and of sums that exceeded 64 bits. `numbers` is the same memory as `values`.
     """
-    found = overflows = 0
+    count = overflows = 0
     for row in range(len(groups)):
         prefetch(words, groups[min(row + _AHEAD, len(groups) - 1)])
         group = groups[row]
-        old = found
+        old = count
         if words[group, 1] > 0:
-            _evaluate(program, words, group, values, numbers, there, found)
-            events[found] = row
-            pluses[found] = False
-            tags[found] = words[group, 0]
-            found += 1
+            _evaluate(program, words, group, values, numbers, there, count)
+            events[count] = row
+            pluses[count] = False
+            tags[count] = words[group, 0]
+            count += 1
         by = 1 if plus[row] else -1
         words[group, 1] += by
         for argument in range(len(arguments)):
@@ -210,18 +212,18 @@ def aggregate(
                 words[group, 3 + 2 * argument] = total + add
         if words[group, 1] == 0:
             continue
-        _evaluate(program, words, group, values, numbers, there, found)
-        if found > old:
+        _evaluate(program, words, group, values, numbers, there, count)
+        if count > old:
             same = True
             for call in range(len(program)):
-                same &= values[call, old] == values[call, found] and there[call, old] == there[call, found]
+                same &= values[call, old] == values[call, count] and there[call, old] == there[call, count]
             if same:
-                found = old
+                count = old
                 continue
-        events[found] = row
-        pluses[found] = True
-        tags[found] = serial[0]
+        events[count] = row
+        pluses[count] = True
+        tags[count] = serial[0]
         words[group, 0] = serial[0]
         serial[0] += 1
-        found += 1
-    return found, overflows
+        count += 1
+    return count, overflows

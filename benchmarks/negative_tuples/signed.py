@@ -1,4 +1,4 @@
-"""Signed tuples: what flows between the operators of the negative-tuple method."""
+"""Signed tuples: the changes that flow between the operators of the negative-tuple method."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Signed", "gathered", "row_bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What happens to a relation in a step, event by event in the order of `time`: a row comes (`plus`) or goes.
+    """The events of a relation in a step, ordered by `time`: a row appears (`plus`) or ends.
 
-    The minus of a row has the values and the `tag` of its plus, and comes later in the order, if not in time: within an
-    instant a row may come and go. A tag is used again only when its row is gone.
+    The minus of a row has the values and the `tag` of its plus and follows it in the order, possibly at the same instant. A
+    tag is reused only after its row has ended.
     """
 
     rows: pa.RecordBatch
@@ -32,22 +32,22 @@ class Signed:
 
     @staticmethod
     def none(schema: pa.Schema) -> Signed:
-        """Nothing happens."""
+        """Return no events."""
         empty = np.empty(0, np.int64)
         return Signed(pa.RecordBatch.from_pylist([], schema=schema), empty, np.empty(0, np.bool_), empty)
 
     def at(self, positions: np.ndarray) -> Signed:
-        """The events at some positions."""
+        """Return the events at some positions."""
         return Signed(
             self.rows.take(pa.array(positions)), self.time[positions], self.plus[positions], self.tag[positions]
         )
 
     def where(self, chosen: np.ndarray) -> Signed:
-        """The events that are chosen."""
+        """Return the events that a mask selects."""
         return self if chosen.all() else self.at(np.flatnonzero(chosen))
 
     def then(self, other: Signed) -> Signed:
-        """These events and behind them the others, in no order of time."""
+        """Concatenate these events and the others, without ordering them by time."""
         return Signed(
             gathered([self.rows, other.rows], self.rows.schema),
             np.concatenate([self.time, other.time]),
@@ -56,11 +56,11 @@ class Signed:
         )
 
     def sorted(self) -> Signed:
-        """The events in the order of time."""
+        """Return the events in time order."""
         return self.at(np.argsort(self.time, kind="stable"))
 
     def merged(self, other: Signed) -> Signed:
-        """Both by time; these first where times are equal."""
+        """Merge both by time; at equal times these come first."""
         from benchmarks.negative_tuples import loops
 
         if not len(other):
@@ -78,15 +78,15 @@ class Signed:
 
 
 def gathered(pieces: Sequence[pa.RecordBatch], schema: pa.Schema, order: np.ndarray | None = None) -> pa.RecordBatch:
-    """The rows of some batches, one behind the other, and then in an order."""
+    """Concatenate batches, renamed to the schema, and reorder the rows."""
     if not pieces:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    named = [each if each.schema.names == schema.names else each.rename_columns(schema.names) for each in pieces]
+    named = [piece if piece.schema.names == schema.names else piece.rename_columns(schema.names) for piece in pieces]
     rows = named[0] if len(named) == 1 else pa.concat_batches(named)
     return rows if order is None else rows.take(pa.array(order))
 
 
 def row_bytes(encoded: EncodedKeys) -> list[bytes]:
-    """The encoding of every row."""
+    """Return the encoding of every row."""
     data, bounds = encoded.data.tobytes(), encoded.offsets.tolist()
     return [data[start:stop] for start, stop in itertools.pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Relation to stream, by the negative-tuple method: what comes and goes within an instant is balanced by value."""
+"""Istream, Dstream and Rstream of the negative-tuple method; changes within an instant are netted by value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SignedToStream"]
 
 
 class SignedToStream:
-    """Istream, Dstream, Rstream; simple and slow. Its rows are pluses, and nothing ever goes."""
+    """Istream, Dstream and Rstream; simple and slow. All its rows are pluses that never end."""
 
     def __init__(self, node: ToStream) -> None:
         self._node = node
@@ -27,40 +27,40 @@ class SignedToStream:
         self._due: int | None = None
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
-        """The rows of the stream within this step."""
-        given, *others = inputs
-        asked = {time for each in others for time in each.time.tolist()}
-        rows = gathered([self._rows, gathered([given.rows], self._node.schema)], self._node.schema)
+        """Return the records of the stream in this step."""
+        child, *others = inputs
+        asked = {time for other in others for time in other.time.tolist()}
+        rows = gathered([self._rows, gathered([child.rows], self._node.schema)], self._node.schema)
         encoded = row_bytes(encode(rows.columns, rows.num_rows))
         sample = {key: row for row, key in enumerate(encoded)}
         events = encoded[self._rows.num_rows :]
-        found: list[tuple[int, int]] = []
-        instants = sorted({*given.time.tolist(), *asked})
-        first = np.searchsorted(given.time, instants).tolist()
-        for instant, start, stop in zip(instants, first, [*first[1:], len(given)]):
-            self._multiples(instant, sample, found)
+        emitted: list[tuple[int, int]] = []
+        instants = sorted({*child.time.tolist(), *asked})
+        first = np.searchsorted(child.time, instants).tolist()
+        for instant, start, stop in zip(instants, first, [*first[1:], len(child)]):
+            self._multiples(instant, sample, emitted)
             change: Counter[bytes] = Counter()
             for row in range(start, stop):
-                change[events[row]] += 1 if given.plus[row] else -1
-            self._tell(instant, change, sample, found)
+                change[events[row]] += 1 if child.plus[row] else -1
+            self._tell(instant, change, sample, emitted)
             if instant in asked:
-                self._all(instant, sample, found)
-        self._multiples(span.clock, sample, found)
+                self._all(instant, sample, emitted)
+        self._multiples(span.clock, sample, emitted)
         kept = [sample[key] for key in self._there]
         self._rows = rows.take(pa.array(kept, pa.int64()))
-        tags = np.arange(self._next, self._next + len(found))
-        self._next += len(found)
+        tags = np.arange(self._next, self._next + len(emitted))
+        self._next += len(emitted)
         return Signed(
-            rows.take(pa.array([row for row, _ in found], pa.int64())),
-            np.array([time for _, time in found], np.int64),
-            np.ones(len(found), np.bool_),
+            rows.take(pa.array([row for row, _ in emitted], pa.int64())),
+            np.array([time for _, time in emitted], np.int64),
+            np.ones(len(emitted), np.bool_),
             tags,
         )
 
     def _tell(
         self, instant: int, change: Counter[bytes], sample: dict[bytes, int], found: list[tuple[int, int]]
     ) -> None:
-        """Take a change into what is there, and tell what the kind of stream tells of it."""
+        """Apply a change to the current rows, and emit it if the kind of stream does."""
         sign = -1 if self._node.kind == "dstream" else 1
         for key, count in change.items():
             self._there[key] += count
@@ -72,7 +72,7 @@ class SignedToStream:
             self._due = -(-instant // self._node.every) * self._node.every
 
     def _multiples(self, before: int, sample: dict[bytes, int], found: list[tuple[int, int]]) -> None:
-        """Tell all that is there at the multiples that are due before an instant."""
+        """Emit all current rows at the multiples that are due before an instant."""
         while self._node.every is not None and self._due is not None and self._due < before:
             self._all(self._due, sample, found)
             self._due = self._due + self._node.every if self._there else None
