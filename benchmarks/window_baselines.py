@@ -27,7 +27,7 @@ __all__ = ["BASELINES", "PaperWindows", "panes_alone", "recompute", "two_stacks"
 
 _OPERATIONS = {"sum": 0, "max": 1, "min": 2}
 _i64 = types.int64
-_given = types.Array(types.float64, 1, "C", readonly=True)
+_readonly = types.Array(types.float64, 1, "C", readonly=True)
 _made = types.float64[::1]
 
 
@@ -40,7 +40,7 @@ def _combined(older: Any, newer: Any, operation: Any) -> Any:
     return newer if newer < older else older
 
 
-@compiled(types.void, _given, _i64, _i64, _i64, _made)
+@compiled(types.void, _readonly, _i64, _i64, _i64, _made)
 def _recompute(values: Any, length: Any, slide: Any, operation: Any, out: Any) -> None:
     for number in range(len(out)):
         last = (number + 1) * slide - 1
@@ -51,7 +51,7 @@ def _recompute(values: Any, length: Any, slide: Any, operation: Any, out: Any) -
         out[number] = total
 
 
-@compiled(types.void, _given, _i64, _i64, _i64, _made)
+@compiled(types.void, _readonly, _i64, _i64, _i64, _made)
 def _two_stacks(values: Any, length: Any, slide: Any, operation: Any, out: Any) -> None:
     """The older stack holds backward values; when it is empty, the newer stack is reversed into it."""
     older = np.empty(length)
@@ -74,7 +74,7 @@ def _two_stacks(values: Any, length: Any, slide: Any, operation: Any, out: Any) 
             due += slide
 
 
-@compiled(types.void, _given, _i64, _i64, _i64, _i64, _made)
+@compiled(types.void, _readonly, _i64, _i64, _i64, _i64, _made)
 def _panes_alone(values: Any, pane: Any, length: Any, slide: Any, operation: Any, out: Any) -> None:
     """Fold each pane once, and for each answer all panes of its window.
 

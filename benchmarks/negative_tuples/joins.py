@@ -39,10 +39,10 @@ class _Side:
         self._top = 0
         self.links, self.tags = np.empty((1, 2), np.int64), np.empty(1, np.int64)
 
-    def add(self, given: Signed) -> np.ndarray:
+    def add(self, signed: Signed) -> np.ndarray:
         """Store the values of pluses and return the slots by event; -1 for a minus, whose slot is not known yet."""
-        slots = np.full(len(given), -1)
-        plus = np.flatnonzero(given.plus)
+        slots = np.full(len(signed), -1)
+        plus = np.flatnonzero(signed.plus)
         again = min(len(plus), len(self._free))
         new = np.concatenate(
             [self._free[len(self._free) - again :], np.arange(self._top, self._top + len(plus) - again)]
@@ -50,7 +50,7 @@ class _Side:
         self._free = self._free[: len(self._free) - again]
         self._top += len(plus) - again
         self.links, self.tags = grown(self.links, self._top), grown(self.tags, self._top)
-        rows = given.rows if len(plus) == len(given) else given.rows.take(pa.array(plus))
+        rows = signed.rows if len(plus) == len(signed) else signed.rows.take(pa.array(plus))
         for column, values in zip(self._columns, rows.columns):
             column.put(new, values, self._top)
         slots[plus] = new
@@ -126,7 +126,7 @@ class SignedJoin:
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """Process a step and return the pairs, and the tuples without partners, that appear and end."""
         left, right = self._sides
-        slots = [side.add(given) for side, given in zip(self._sides, inputs)]
+        slots = [side.add(signed) for side, signed in zip(self._sides, inputs)]
         causes, lefts, rights = self._pairs(inputs, slots)
         plus, time = (np.concatenate([getattr(child, name) for child in inputs]) for name in ("plus", "time"))
         if self._residual is not None:
@@ -141,8 +141,8 @@ class SignedJoin:
         if self._node.kind not in ("semi", "anti"):
             columns += right.take(rights).columns
         rows = pa.RecordBatch.from_arrays(columns, schema=self._node.schema)
-        for side, given, mine in zip(self._sides, inputs, slots):
-            side.release(mine[~given.plus])
+        for side, signed, mine in zip(self._sides, inputs, slots):
+            side.release(mine[~signed.plus])
         return Signed(rows, time[causes], signs, tags)
 
     def _pairs(
@@ -153,10 +153,10 @@ class SignedJoin:
 
         room = sum(map(len, inputs))
         keys = [
-            self._keys.of(number, [given.rows.column(name) for name in names], len(given))
-            for number, (given, names) in enumerate(zip(inputs, self._names))
+            self._keys.of(number, [signed.rows.column(name) for name in names], len(signed))
+            for number, (signed, names) in enumerate(zip(inputs, self._names))
         ]
-        given = [
+        arrays = [
             part
             for child, mine, places, side in zip(inputs, keys, slots, self._sides)
             for part in (child.time, child.plus, child.tag, mine, places, side.links, side.tags)
@@ -165,7 +165,7 @@ class SignedJoin:
         i = j = 0
         while not found or i < len(inputs[0]) or j < len(inputs[1]):
             lists = [np.empty(room, np.int64) for _ in range(3)]
-            i, j, count = joins_loops.join(self._keys.words, *given, i, j, *lists)
+            i, j, count = joins_loops.join(self._keys.words, *arrays, i, j, *lists)
             assert count >= 0, "a minus without its plus"
             found.append(tuple(column[:count] for column in lists))
             room *= 4

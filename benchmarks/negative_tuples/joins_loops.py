@@ -18,7 +18,7 @@ _i64, _flag = types.int64, types.boolean
 _line, _grid = _i64[::1], _i64[:, ::1]
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
@@ -28,7 +28,7 @@ _HEAD, _TAIL, _LENGTH = 0, 1, 2
 @compiled(
     types.UniTuple(_i64, 3),
     _grid,
-    *(_given(_i64), _given(_flag), _given(_i64), _given(_i64), _line, _grid, _line) * 2,
+    *(_readonly(_i64), _readonly(_flag), _readonly(_i64), _readonly(_i64), _line, _grid, _line) * 2,
     *(_i64, _i64, _line, _line, _line),
     _nrt=False,
 )
@@ -115,7 +115,7 @@ def join(
     return i, j, count
 
 
-@compiled(_i64, _given(_flag), _given(_i64), _grid, _line, _i64, _nrt=False)
+@compiled(_i64, _readonly(_flag), _readonly(_i64), _grid, _line, _i64, _nrt=False)
 def emptied(plus: Any, keys: Any, words: Any, found: Any, count: Any) -> Any:
     """Append the keys of minuses that have no tuples left to `found`, each once; return the new number of entries.
 

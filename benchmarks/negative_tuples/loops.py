@@ -24,11 +24,11 @@ _i64, _f64, _flag = types.int64, types.float64, types.boolean
 _line, _grid = _i64[::1], _i64[:, ::1]
 
 
-def _given(kind: Any, dimensions: int = 1) -> Any:
+def _readonly(kind: Any, dimensions: int = 1) -> Any:
     return types.Array(kind, dimensions, "C", readonly=True)
 
 
-@compiled(types.void, _given(_i64), _given(_i64), _line)
+@compiled(types.void, _readonly(_i64), _readonly(_i64), _line)
 def merge(first: Any, second: Any, order: Any) -> None:
     """Write the order that merges two adjacent ascending sequences; of equal elements the first sequence's come first."""
     i = j = 0
@@ -41,7 +41,7 @@ def merge(first: Any, second: Any, order: Any) -> None:
             j += 1
 
 
-@compiled(_i64, _grid, _i64, _i64, _i64, _given(_i64), _given(_i64), _given(_i64))
+@compiled(_i64, _grid, _i64, _i64, _i64, _readonly(_i64), _readonly(_i64), _readonly(_i64))
 def insert(lines: Any, count: Any, first: Any, length: Any, end: Any, id: Any, slot: Any) -> Any:
     """Insert (end, id, slot) into lines ordered by (end, id), one after the other, searching from the earliest end on.
 
@@ -70,7 +70,7 @@ def insert(lines: Any, count: Any, first: Any, length: Any, end: Any, id: Any, s
 
 
 @compiled(
-    _i64, _given(_flag), _given(_i64), _grid, _i64, _i64, _i64, _line, _i64,
+    _i64, _readonly(_flag), _readonly(_i64), _grid, _i64, _i64, _i64, _line, _i64,
     _nrt=False,
 )  # fmt: skip
 def emptied(plus: Any, groups: Any, words: Any, mark: Any, one: Any, other: Any, found: Any, count: Any) -> Any:
@@ -110,7 +110,7 @@ def _copies(rule: Any, left: Any, right: Any) -> Any:
 @compiled(
     _i64,
     *(_i64, _grid, _line),
-    *(_given(_i64), _given(_flag), _given(_i64)) * 2,
+    *(_readonly(_i64), _readonly(_flag), _readonly(_i64)) * 2,
     *(_line, _flag[::1], _line),
     _nrt=False,
 )
@@ -174,8 +174,8 @@ def _evaluate(program: Any, words: Any, group: Any, values: Any, numbers: Any, t
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_given(_i64, 2), _grid, _line),
-    *(_given(_flag), _given(_i64), _given(_i64, 2), _given(_flag, 2)),
+    *(_readonly(_i64, 2), _grid, _line),
+    *(_readonly(_flag), _readonly(_i64), _readonly(_i64, 2), _readonly(_flag, 2)),
     *(_line, _flag[::1], _line, _grid, _f64[:, ::1], _flag[:, ::1]),
     _nrt=False,
 )

@@ -58,7 +58,7 @@ class SignedToStream:
         )
 
     def _tell(
-        self, instant: int, change: Counter[bytes], sample: dict[bytes, int], found: list[tuple[int, int]]
+        self, instant: int, change: Counter[bytes], sample: dict[bytes, int], emitted: list[tuple[int, int]]
     ) -> None:
         """Apply a change to the current rows, and emit it if the kind of stream does."""
         sign = -1 if self._node.kind == "dstream" else 1
@@ -67,15 +67,15 @@ class SignedToStream:
             if not self._there[key]:
                 del self._there[key]
             if self._node.kind != "rstream":
-                found += [(sample[key], instant)] * max(sign * count, 0)
+                emitted += [(sample[key], instant)] * max(sign * count, 0)
         if self._node.every is not None and self._due is None:
             self._due = -(-instant // self._node.every) * self._node.every
 
-    def _multiples(self, before: int, sample: dict[bytes, int], found: list[tuple[int, int]]) -> None:
+    def _multiples(self, before: int, sample: dict[bytes, int], emitted: list[tuple[int, int]]) -> None:
         """Emit all current rows at the multiples that are due before an instant."""
         while self._node.every is not None and self._due is not None and self._due < before:
-            self._all(self._due, sample, found)
+            self._all(self._due, sample, emitted)
             self._due = self._due + self._node.every if self._there else None
 
-    def _all(self, instant: int, sample: dict[bytes, int], found: list[tuple[int, int]]) -> None:
-        found += [(sample[key], instant) for key, count in self._there.items() for _ in range(count)]
+    def _all(self, instant: int, sample: dict[bytes, int], emitted: list[tuple[int, int]]) -> None:
+        emitted += [(sample[key], instant) for key, count in self._there.items() for _ in range(count)]

@@ -95,8 +95,8 @@ class Laws:
     idempotent: bool = False
 
 
-def _pickled(made: Partial) -> bytes:
-    return pickle.dumps(made, protocol=5)
+def _pickled(partial_value: Partial) -> bytes:
+    return pickle.dumps(partial_value, protocol=5)
 
 
 def _unpickled(data: bytes) -> Partial:
@@ -279,8 +279,8 @@ def _plus(older: int, newer: int) -> int:
     return older + newer
 
 
-def _itself(made: Any) -> Any:
-    return made
+def _itself(partial_value: Any) -> Any:
+    return partial_value
 
 
 def _no_sum() -> tuple[int, Any, float]:
@@ -313,8 +313,8 @@ def _added(older: tuple[int, Any, float], newer: tuple[int, Any, float]) -> tupl
     return (count, high, rest - (high - total)) if math.isfinite(high) else (count, high, 0.0)
 
 
-def _total(made: tuple[int, Any, float]) -> int | float | Decimal | None:
-    count, total, _ = made
+def _total(partial_value: tuple[int, Any, float]) -> int | float | Decimal | None:
+    count, total, _ = partial_value
     if not count:
         return None
     if isinstance(total, Decimal):
@@ -326,8 +326,8 @@ def _total(made: tuple[int, Any, float]) -> int | float | Decimal | None:
     return total  # the rest of a float sum is smaller than half its last bit
 
 
-def _average(made: tuple[int, Any, float]) -> float | None:
-    count, total, _ = made
+def _average(partial_value: tuple[int, Any, float]) -> float | None:
+    count, total, _ = partial_value
     if not count:
         return None
     return float(Fraction(total) / count) if isinstance(total, Decimal) else float(total / count)
@@ -360,8 +360,8 @@ def _moments_combined(older: tuple[int, float, float], newer: tuple[int, float, 
     return count, mean, older[2] + newer[2] + apart * apart * (older[0] * share)
 
 
-def _variance(sample: int, root: bool, made: tuple[int, float, float]) -> float | None:
-    count, _, squares = made
+def _variance(sample: int, root: bool, partial_value: tuple[int, float, float]) -> float | None:
+    count, _, squares = partial_value
     if count <= sample:
         return None
     variance = squares / (count - sample)
@@ -402,8 +402,8 @@ def _newer(older: Any, newer: Any) -> Any:
     return older if newer is None else newer
 
 
-def _first_part(made: tuple[Any, ...] | None) -> Any:
-    return None if made is None else made[0]
+def _first_part(partial_value: tuple[Any, ...] | None) -> Any:
+    return None if partial_value is None else partial_value[0]
 
 
 def _both(value: Any, by: Any) -> tuple[Any, Any] | None:
@@ -588,8 +588,8 @@ def _combined_if_there(combine: Callable[[Partial, Partial], Partial], older: Pa
     return combine(older, newer)
 
 
-def _lowered_if_there(lower: Callable[[Partial], Any], made: Partial) -> Any:
-    return None if made is None else lower(made)
+def _lowered_if_there(lower: Callable[[Partial], Any], partial_value: Partial) -> Any:
+    return None if partial_value is None else lower(partial_value)
 
 
 def _lifted_if_there(lift: Callable[..., Partial], empty: Callable[[], Partial], *values: Any) -> Partial:

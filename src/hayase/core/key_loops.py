@@ -57,7 +57,7 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-def _given(kind: Any, dimensions: int = 1) -> Any:
+def _readonly(kind: Any, dimensions: int = 1) -> Any:
     """Return the type of an array that is only read; arrays over Arrow buffers are read-only."""
     return types.Array(kind, dimensions, "C", readonly=True)
 
@@ -131,7 +131,7 @@ def _merged(hashed: Any, lane: Any) -> Any:
     return (hashed ^ _round(np.uint64(0), lane)) * _P1 + _P4
 
 
-@compiled(_none, _given(_i64), _given(_u64), _u64[::1])
+@compiled(_none, _readonly(_i64), _readonly(_u64), _u64[::1])
 def hash_rows(offsets: Any, words: Any, hashes: Any) -> None:
     """Compute XXH64 with seed 0 of every row; `offsets` are in bytes. Rows are whole words, so there are no tail bytes."""
     for row in range(len(offsets) - 1):
@@ -158,7 +158,7 @@ def hash_rows(offsets: Any, words: Any, hashes: Any) -> None:
         hashes[row] = value ^ (value >> np.uint64(32))
 
 
-@compiled(_none, _given(_i64), _given(_flag), _i64[::1])
+@compiled(_none, _readonly(_i64), _readonly(_flag), _i64[::1])
 def text_words(starts: Any, valid: Any, words: Any) -> None:
     """Add to `words` the size of each text: four bytes of length and its bytes, padded to whole words."""
     for row in range(len(words)):
@@ -166,7 +166,7 @@ def text_words(starts: Any, valid: Any, words: Any) -> None:
         words[row] += (length + 11) >> 3
 
 
-@compiled(_none, _u64[::1], _i64[::1], _given(_u64), _i64, _given(_flag))
+@compiled(_none, _u64[::1], _i64[::1], _readonly(_u64), _i64, _readonly(_flag))
 def place_fixed(words: Any, cursor: Any, values: Any, width: int, valid: Any) -> None:
     """Write `width` words of each row at its cursor, zeros for a null, and advance the cursor."""
     for row in range(len(cursor)):
@@ -176,7 +176,7 @@ def place_fixed(words: Any, cursor: Any, values: Any, width: int, valid: Any) ->
         cursor[row] = at + width
 
 
-@compiled(_none, _u8[::1], _i64[::1], _given(_i64), _given(_u8), _given(_flag))
+@compiled(_none, _u8[::1], _i64[::1], _readonly(_i64), _readonly(_u8), _readonly(_flag))
 def place_text(data: Any, cursor: Any, starts: Any, source: Any, valid: Any) -> None:
     """Write length and bytes of each text at its cursor (in words of zeroed `data`) and advance it; a null has length -1."""
     for row in range(len(cursor)):
@@ -195,7 +195,7 @@ def place_text(data: Any, cursor: Any, starts: Any, source: Any, valid: Any) -> 
             cursor[row] += 1
 
 
-@compiled(_none, _u64[::1], _i64[::1], _given(_u64))
+@compiled(_none, _u64[::1], _i64[::1], _readonly(_u64))
 def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
     """Append the bits of null columns to the rows that have nulls in columns of fixed width."""
     for row in range(len(cursor)):
@@ -203,7 +203,7 @@ def place_nulls(words: Any, cursor: Any, nulls: Any) -> None:
             words[cursor[row]] = nulls[row]
 
 
-@compiled(_none, _given(_u64), _i64[::1], _i64[:, ::1])
+@compiled(_none, _readonly(_u64), _i64[::1], _i64[:, ::1])
 def take_fixed(words: Any, cursor: Any, values: Any) -> None:
     """Read the words of a column of fixed width at each row's cursor, and advance the cursor."""
     for row in range(len(cursor)):
@@ -212,7 +212,7 @@ def take_fixed(words: Any, cursor: Any, values: Any) -> None:
         cursor[row] += values.shape[1]
 
 
-@compiled(_none, _given(_u8), _given(_i64), _i64[::1], _flag[::1])
+@compiled(_none, _readonly(_u8), _readonly(_i64), _i64[::1], _flag[::1])
 def text_ends(data: Any, cursor: Any, ends: Any, there: Any) -> None:
     """Write where each text, read at its cursor (in words of `data`), ends when they are stored one after the other."""
     for row in range(len(cursor)):
@@ -224,7 +224,7 @@ def text_ends(data: Any, cursor: Any, ends: Any, there: Any) -> None:
         ends[row + 1] = ends[row] + (length if there[row] else 0)
 
 
-@compiled(_none, _given(_u8), _i64[::1], _given(_i64), _given(_flag), _u8[::1])
+@compiled(_none, _readonly(_u8), _i64[::1], _readonly(_i64), _readonly(_flag), _u8[::1])
 def take_text(data: Any, cursor: Any, ends: Any, there: Any, copy: Any) -> None:
     """Copy the text at each cursor to its place in `copy`, and advance the cursor."""
     for row in range(len(cursor)):
@@ -235,7 +235,7 @@ def take_text(data: Any, cursor: Any, ends: Any, there: Any, copy: Any) -> None:
         cursor[row] += (length + 11) >> 3 if there[row] else 1
 
 
-@compiled(_none, _given(_i64), _given(_u64), _given(_i64), _u64[::1])
+@compiled(_none, _readonly(_i64), _readonly(_u64), _readonly(_i64), _u64[::1])
 def take_nulls(offsets: Any, words: Any, cursor: Any, nulls: Any) -> None:
     """Read the bits of null columns of the rows that have a word after their columns."""
     for row in range(len(cursor)):
@@ -243,7 +243,7 @@ def take_nulls(offsets: Any, words: Any, cursor: Any, nulls: Any) -> None:
             nulls[row] = words[cursor[row]]
 
 
-@compiled(_none, _given(_i64, 2), _given(_u64), _given(_i64), _given(_i64), _u64[::1])
+@compiled(_none, _readonly(_i64, 2), _readonly(_u64), _readonly(_i64), _readonly(_i64), _u64[::1])
 def copy_keys(places: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> None:
     """Copy the keys of slots to their offsets (in words)."""
     for row in range(len(slots)):
@@ -255,14 +255,14 @@ def copy_keys(places: Any, arena: Any, slots: Any, offsets: Any, words: Any) -> 
             words[offsets[row] + part] = arena[start + part]
 
 
-@compiled(_none, _given(_u64), _i64, _i32[::1])
+@compiled(_none, _readonly(_u64), _i64, _i32[::1])
 def to_buckets(hashes: Any, count: int, buckets: Any) -> None:
     """Scale the upper half of each hash to `count`; the lower half stays evenly distributed within a bucket."""
     for row in range(len(hashes)):
         buckets[row] = ((hashes[row] >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
 
 
-@compiled(_none, _given(_i32), _i64[::1], _i64[::1])
+@compiled(_none, _readonly(_i32), _i64[::1], _i64[::1])
 def order_by_bucket(buckets: Any, ends: Any, rows: Any) -> None:
     """Sort rows by bucket, stably (counting sort); `ends[b]` is the end of bucket b in `rows`."""
     for row in range(len(buckets)):
@@ -309,7 +309,7 @@ def _most(table: Any) -> Any:
 @compiled(
     _i64,
     *(_flag, _u64[::1], _u32[::1], _i64[:, ::1], _u64[::1], _i64[::1], _i64[::1]),
-    *(_given(_i64), _given(_u64), _given(_u64), _i64, _flag, _i64[::1]),
+    *(_readonly(_i64), _readonly(_u64), _readonly(_u64), _i64, _flag, _i64[::1]),
     _nrt=False,
 )
 def find(
@@ -390,7 +390,7 @@ def find(
     return len(hashes)
 
 
-@compiled(_none, _u64[::1], _given(_u32), _i64[::1], _i64[::1], _given(_i64), _nrt=False)
+@compiled(_none, _u64[::1], _readonly(_u32), _i64[::1], _i64[::1], _readonly(_i64), _nrt=False)
 def drop(table: Any, tags: Any, free: Any, meta: Any, slots: Any) -> None:
     """Remove the keys of distinct slots from the table; later entries of a probe sequence move up, so that none is lost."""
     mask = np.uint64(len(table) - 1)
@@ -414,7 +414,7 @@ def drop(table: Any, tags: Any, free: Any, meta: Any, slots: Any) -> None:
         meta[FREED] += 1
 
 
-@compiled(_none, _given(_u64), _given(_i64), _u64[::1])
+@compiled(_none, _readonly(_u64), _readonly(_i64), _u64[::1])
 def fill_table(entries: Any, numbers: Any, table: Any) -> None:
     """Copy the entries of another table into an empty one. `numbers` are the new numbers of slots, -1 to leave one out; if it
     is empty, slots keep their numbers."""

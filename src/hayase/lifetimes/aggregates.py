@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.errors import DamagedState
 from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, flags, hashes, text_column, values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Spoiled, Tuples
@@ -52,7 +51,7 @@ from hayase.lifetimes.accumulators import (
 from hayase.lifetimes.aggregate_groups import Groups
 from hayase.lifetimes.plans import Aggregate
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
-from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.state_registers import Registers, check_section
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["AggregateOperator"]
@@ -146,7 +145,7 @@ class AggregateOperator:
             assert self._store is not None
             self._store.restore(rows, version)
         elif section == _GROUPS:
-            self._state.check(rows)
+            check_section(_GROUPS, rows, self._state.schema)
             slots = self._groups.slots(rows.columns[: len(self._keys)], rows.num_rows)
             self._groups.put(slots, self._state.words(rows, self._texts), self._state.all_places, version)
         else:
@@ -163,7 +162,7 @@ class AggregateOperator:
             assert self._store is not None
             return self._store.live(rows, version)
         if section == _GROUPS:
-            self._state.check(rows)
+            check_section(_GROUPS, rows, self._state.schema)
             keys = rows.columns[: len(self._keys)]
             slots = self._groups.slots(keys, rows.num_rows, insert=False)
             positions = self._groups.unchanged(slots, version)
@@ -430,13 +429,6 @@ class _GroupState:
         fields += [pa.field(f"text_{at}", pa.binary()) for at in self.texts]
         self.schema = pa.schema(fields)
         self._keys = len(keys)
-
-    def check(self, rows: pa.RecordBatch) -> None:
-        if rows.schema.names != self.schema.names or rows.schema.types != self.schema.types:
-            raise DamagedState(
-                f'the state section "{_GROUPS}" has the columns {", ".join(rows.schema.names)} '
-                f"instead of {', '.join(self.schema.names)}; reset the stage"
-            )
 
     def words(self, rows: pa.RecordBatch, texts: _Texts) -> np.ndarray:
         """Return the words of written groups, at `all_places`."""

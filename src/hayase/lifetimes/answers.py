@@ -15,20 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.errors import DamagedState
 from hayase.core.keys import flags, values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.lifetimes.relations import OPEN
 from hayase.lifetimes.slot_columns import grown, slotted_column
-from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.state_registers import Registers, check_section
 
-__all__ = ["Answers", "Followed", "taken_rows"]
+__all__ = ["AnswerRows", "Answers", "taken_rows"]
 
 _ANSWERS, _WINDOW, _ROW = "answers", "__window", "__row"
 
 
-class Followed:
+class AnswerRows:
     """The effect of a step's answers: `made` are the answers that begin a row, `closed` the ids of rows of earlier steps."""
 
     __slots__ = ("closed", "closed_end", "end", "id", "made")
@@ -58,7 +57,7 @@ class Answers:
     def follow(
         self, keys: np.ndarray, windows: np.ndarray, time: np.ndarray, there: np.ndarray, columns: Sequence[pa.Array],
         version: int, key_columns: Callable[[np.ndarray], list[pa.Array]],
-    ) -> tuple[Followed, list[Tuples]]:  # fmt: skip
+    ) -> tuple[AnswerRows, list[Tuples]]:  # fmt: skip
         """Process the answers of a step, in time order; where `there` is false the track has no row."""
         from hayase.lifetimes import answers_loops
 
@@ -73,7 +72,7 @@ class Answers:
         )
         self.registers["next"] += making
         made, end, closed = made[:making], end[:making], closed[:, :closing]
-        followed = Followed(made, end, first, closed[1].copy(), closed[2].copy())
+        followed = AnswerRows(made, end, first, closed[1].copy(), closed[2].copy())
         still = made[end == OPEN]
         state = self._keep(tracks, still, closed[0].copy(), columns, version, key_columns)
         return followed, [*state, *self.registers.changes(version)]
@@ -135,7 +134,7 @@ class Answers:
         if section == self.registers.section:
             self.registers.restore(section, rows, version)
             return
-        self._check(rows)
+        check_section(_ANSWERS, rows, self._written)
         tracks = keys * self._count + values(rows.column(_WINDOW), np.int64)
         self._make_room(int(tracks.max(initial=-1)) + 1)
         last = len(tracks) - 1 - np.unique(tracks[::-1], return_index=True)[1]
@@ -152,7 +151,7 @@ class Answers:
         """Return the current open rows of tracks not written after `version`; they count as written anew."""
         if section == self.registers.section:
             return self.registers.live(section, rows, version)
-        self._check(rows)
+        check_section(_ANSWERS, rows, self._written)
         tracks = np.where(keys >= 0, keys * self._count + values(rows.column(_WINDOW), np.int64), -1)
         places = np.sort(np.unique(tracks, return_index=True)[1])
         places = places[(tracks[places] >= 0) & (tracks[places] < len(self._rows))]
@@ -165,13 +164,6 @@ class Answers:
     def size(self, section: str) -> int:
         """Return the number of open rows."""
         return self.registers.size(section) if section == self.registers.section else self._alive
-
-    def _check(self, rows: pa.RecordBatch) -> None:
-        if rows.schema.names != self._written.names or rows.schema.types != self._written.types:
-            raise DamagedState(
-                f'the state section "{_ANSWERS}" has the columns {", ".join(rows.schema.names)} '
-                f"instead of {', '.join(self._written.names)}; reset the stage"
-            )
 
     def _make_room(self, count: int) -> None:
         known = len(self._rows)

@@ -14,13 +14,13 @@ __all__ = ["equal_before", "previous", "succeed"]
 _i64, _f64, _flag = types.int64, types.float64, types.boolean
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_given(_i64), _given(_flag), _given(_i64), _i64[::1], _i64[::1], _i64[::1], _i64[::1]),
+    *(_readonly(_i64), _readonly(_flag), _readonly(_i64), _i64[::1], _i64[::1], _i64[::1], _i64[::1]),
     _nrt=False,
 )
 def previous(lanes: Any, there: Any, rows: Any, newest: Any, before: Any, later: Any, first: Any) -> Any:
@@ -46,7 +46,7 @@ def previous(lanes: Any, there: Any, rows: Any, newest: Any, before: Any, later:
     return many, some
 
 
-@compiled(_i64, _given(_i64), _given(_f64), _flag, _given(_i64), _i64[::1], _nrt=False)
+@compiled(_i64, _readonly(_i64), _readonly(_f64), _flag, _readonly(_i64), _i64[::1], _nrt=False)
 def equal_before(whole: Any, real: Any, is_real: Any, before: Any, answers: Any) -> Any:
     """Keep the answers whose value equals the previous one, where NaN equals NaN; return how many.
 
@@ -66,7 +66,7 @@ def equal_before(whole: Any, real: Any, is_real: Any, before: Any, answers: Any)
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_given(_i64), _given(_i64), _given(_flag), _given(_flag), _i64[::1], _i64[::1], _i64),
+    *(_readonly(_i64), _readonly(_i64), _readonly(_flag), _readonly(_flag), _i64[::1], _i64[::1], _i64),
     *(_i64[::1], _i64[::1], _i64[:, ::1]),
     _nrt=False,
 )

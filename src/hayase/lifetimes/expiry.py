@@ -146,12 +146,12 @@ class ExpiryQueue:
         if _is_ordered(end, id):
             first = int(end[0]), int(id[0])
             candidates = [other for other in self._runs if other.ordered and other.last < first]
-            run = max(candidates, key=lambda other: other.last) if candidates else self._begun(ordered=True)
+            run = max(candidates, key=lambda other: other.last) if candidates else self._new_run(ordered=True)
             run.append(end, id, slot, first[0])
         else:
             limit = max(_SMALLEST, self._count // _SHARE)
             collecting = [other for other in self._runs if not other.ordered and len(other) < limit]
-            run = collecting[-1] if collecting else self._begun(ordered=False)
+            run = collecting[-1] if collecting else self._new_run(ordered=False)
             run.append(end, id, slot, int(end.min()))
         self._merge()
 
@@ -178,7 +178,7 @@ class ExpiryQueue:
 
     def has(self, end: np.ndarray, id: np.ndarray) -> np.ndarray:
         """Return which of the tuples are in the queue; this sorts all runs."""
-        found = np.zeros(len(end), np.bool_)
+        present = np.zeros(len(end), np.bool_)
         for run in self._runs:
             run.sort()
             ends, ids, _ = run.held
@@ -191,10 +191,10 @@ class ExpiryQueue:
                 low = np.where(less, middle + 1, low)
                 high = np.where(open_ & ~less, middle, high)
             there = low < stop
-            found |= there & (ids[np.where(there, low, 0)] == id)
-        return found
+            present |= there & (ids[np.where(there, low, 0)] == id)
+        return present
 
-    def _begun(self, *, ordered: bool) -> _Run:
+    def _new_run(self, *, ordered: bool) -> _Run:
         run = _Run(ordered)
         self._runs.append(run)
         return run

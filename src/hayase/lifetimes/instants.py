@@ -34,13 +34,13 @@ def instants(node: Instants) -> LeafOperator:
     source: _Source
     match node.window:
         case Range() as window:
-            source = _Moved(node.input, window)
+            source = _RangeInstants(node.input, window)
         case Rows(slide=slide) if slide > 1:
-            source = _EveryNth(node.input, slide)
+            source = _EveryNthRecord(node.input, slide)
         case Partition() as window if window.slide > 1:
-            source = _OfPartitions(node, window)
+            source = _PartitionInstants(node, window)
         case _:
-            source = _Times(node.input)
+            source = _RecordTimes(node.input)
     return _InstantsOperator(source)
 
 
@@ -68,7 +68,7 @@ class _InstantsOperator:
         return Step(Delta(none, times, np.full(len(times), OPEN), times), state)
 
 
-class _Times(Stateless):
+class _RecordTimes(Stateless):
     """The times of all records."""
 
     def __init__(self, input: int) -> None:
@@ -78,7 +78,7 @@ class _Times(Stateless):
         return np.unique(values(batches[self._input].column(TIME), np.int64)), ()
 
 
-class _Moved:
+class _RangeInstants:
     """The times and ends of all records, rounded up to the slide and the grain. Those beyond the clock are kept."""
 
     def __init__(self, input: int, window: Range) -> None:
@@ -108,7 +108,7 @@ class _Moved:
         return len(self._ahead)
 
 
-class _EveryNth:
+class _EveryNthRecord:
     """The time of every n-th record of the stream."""
 
     def __init__(self, input: int, slide: int) -> None:
@@ -124,7 +124,7 @@ class _EveryNth:
         return np.unique(due), self._counter.changes(span.version)
 
 
-class _OfPartitions:
+class _PartitionInstants:
     """The time of every n-th record of each partition: the starts of a window of one row that slides by n."""
 
     def __init__(self, node: Instants, window: Partition) -> None:

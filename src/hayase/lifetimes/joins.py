@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.errors import DamagedState
 from hayase.core.expressions import Projection, bind
 from hayase.core.keys import KeyIndex, encode, hashes, values
 from hayase.core.stages import Spoiled, Tuples
@@ -30,7 +29,7 @@ from hayase.core.times import BEGINNING
 from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
-from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.state_registers import Registers, check_section
 from hayase.lifetimes.tuples import IdMap, TupleStore
 
 __all__ = ["JoinOperator"]
@@ -92,7 +91,7 @@ class JoinOperator:
         self._keys = _Keys()
         self._pool = np.empty((0, 8), np.int32)
         self._spare = np.array([-1, 0, 0])  # see `joins_loops`
-        self._told = np.empty((0, 4), np.int64)  # for the ends of all pairs in the pool, reused in every step
+        self._closed_space = np.empty((0, 4), np.int64)  # for the ends of all pairs in the pool, reused in every step
         self._registers = Registers(("next",), (0,))
         self._seen = 0  # pairs with lower numbers are from steps that this object has processed or restored
         self._expected = 0  # the estimated number of rows of the next sweep
@@ -103,11 +102,11 @@ class JoinOperator:
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """Process a step: one sweep over the tuples that come and leave."""
         self._settle(span.since)
-        new_left, gone_left = self._entered(self._left, inputs[0], span.clock)
-        new_right, gone_right = self._entered(self._right, inputs[1], span.clock)
+        new_left, gone_left = self._add_delta(self._left, inputs[0], span.clock)
+        new_right, gone_right = self._add_delta(self._right, inputs[1], span.clock)
         leaving = 0 if self._shows_singles else len(gone_left) + len(gone_right)
         moves = _Moves(new_left, new_right, gone_left, gone_right, span.clock, np.empty(leaving, np.int64))
-        result = self._by_keys(moves) if self._residual is None else self._by_pairs(moves, self._residual)
+        result = self._join_by_keys(moves) if self._residual is None else self._join_by_pairs(moves, self._residual)
         delta = self._delta(result)
         state = [*result.kept, *self._singles_to_write(result, span.clock)]
         for side, new, gone in ((self._left, new_left, gone_left), (self._right, new_right, gone_right)):
@@ -121,7 +120,7 @@ class JoinOperator:
         self._seen = self._registers["next"]
         return Step(delta, state, result.spoiled)
 
-    def _entered(self, side: _Side, delta: Delta, clock: int) -> tuple[_New, _Gone]:
+    def _add_delta(self, side: _Side, delta: Delta, clock: int) -> tuple[_Arriving, _Leaving]:
         """Add a delta to a side; return the tuples that come, whose records the sweep initialises, and those that leave."""
         if delta.rows.schema.names != side.store.schema.names:
             delta = replace(delta, rows=delta.rows.select(side.store.schema.names))
@@ -132,38 +131,38 @@ class JoinOperator:
             whole = None
         keys = self._keys.of(side, delta.rows, len(delta), whole)
         passage = side.store.advance(delta.rows, delta, clock)
-        gone = _Gone(passage.ended, passage.ends)
+        gone = _Leaving(passage.ended, passage.ends)
         side.make_room(passage.slots)
         side.close(gone)
-        return _New(passage.slots, delta.start, delta.end, delta.id, keys), gone
+        return _Arriving(passage.slots, delta.start, delta.end, delta.id, keys), gone
 
-    def _by_keys(self, moves: _Moves) -> _Found:
+    def _join_by_keys(self, moves: _Moves) -> _StepResult:
         """Process a step without a residual predicate: tuples of equal keys are partners."""
         columns, closed, _ = self._sweep(moves, _NO_LIMIT)
-        rows = self._numbered(columns, are_tied=self._shows_singles or moves.are_tied)
-        closed_pairs = self._pairs_told(moves)
+        rows = self._number_rows(columns, are_tied=self._shows_singles or moves.are_tied)
+        closed_pairs = self._end_pairs(moves)
         closed = np.concatenate((closed, closed_pairs)) if len(closed) else closed_pairs
-        return _Found(rows, self._kept(rows, moves), closed)
+        return _StepResult(rows, self._keep_open_rows(rows, moves), closed)
 
-    def _by_pairs(self, moves: _Moves, residual: Projection) -> _Found:
+    def _join_by_pairs(self, moves: _Moves, residual: Projection) -> _StepResult:
         """Process a step with a residual predicate: pairs of equal keys that satisfy it are partners."""
         from hayase.lifetimes import joins_loops
 
-        columns, spoiled = self._satisfying(moves, residual)
-        pairs = self._numbered(columns, moves.are_tied)
+        columns, spoiled = self._satisfying_pairs(moves, residual)
+        pairs = self._number_rows(columns, moves.are_tied)
         if not self._counted:
-            closed = self._pairs_told(moves)
-            return _Found(pairs, self._kept(pairs, moves), closed, spoiled)
+            closed = self._end_pairs(moves)
+            return _StepResult(pairs, self._keep_open_rows(pairs, moves), closed, spoiled)
         self._make_room(len(pairs))
         singles, closed = joins_loops.sweep_residual(
             *self._left.arrays(moves.new_left, moves.gone_left), *self._right.arrays(moves.new_right, moves.gone_right),
             pairs.lines(), pairs.number, self._pool, self._spare, self._paired,
         )  # fmt: skip
-        rows = self._numbered(joins_loops.to_columns(singles), are_tied=True)
+        rows = self._number_rows(joins_loops.to_columns(singles), are_tied=True)
         if self._paired:
-            rows = self._in_order(pairs.with_others(rows))
+            rows = self._order_rows(pairs.with_others(rows))
         kept = pairs.chosen(np.flatnonzero(pairs.end >= moves.clock))
-        return _Found(rows, self._pairs_to_write(kept), closed, spoiled)
+        return _StepResult(rows, self._pairs_to_write(kept), closed, spoiled)
 
     def _sweep(self, moves: _Moves, limit: int) -> tuple[Sequence[np.ndarray], np.ndarray, bool]:
         """Continue the sweep by keys; with a residual predicate, only to find candidate pairs.
@@ -206,7 +205,7 @@ class JoinOperator:
         self._expected = count + count // 8
         return [column[:count] for column in columns], done
 
-    def _satisfying(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[Spoiled]]:
+    def _satisfying_pairs(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[Spoiled]]:
         """Return the pairs of the step that satisfy the predicate, by start, and those for which it raises an error."""
         satisfying: list[list[np.ndarray]] = [[np.empty(0, np.int64) for _ in range(4)]]
         spoiled: list[Spoiled] = []
@@ -234,19 +233,19 @@ class JoinOperator:
 
     # ------------------------------------------------------------------------------------------------ results
 
-    def _numbered(self, columns: Sequence[np.ndarray], are_tied: bool) -> _Rows:
+    def _number_rows(self, columns: Sequence[np.ndarray], are_tied: bool) -> _Rows:
         """Put rows into the order of results and number them. Unless they `are_tied`, they are in that order already."""
         first, count = self._registers["next"], len(columns[0])
         self._registers["next"] = first + count
         left, right, start, end = columns
         rows = _Rows(left, right, start, end, np.empty(0, np.int64))
-        return replace(self._tied(rows) if are_tied else rows, number=np.arange(first, first + count))
+        return replace(self._order_ties(rows) if are_tied else rows, number=np.arange(first, first + count))
 
-    def _in_order(self, rows: _Rows) -> _Rows:
+    def _order_rows(self, rows: _Rows) -> _Rows:
         """Order rows by start, then by the ids of their tuples, missing ones first."""
-        return self._tied(rows.chosen(np.argsort(rows.start, kind="stable")))
+        return self._order_ties(rows.chosen(np.argsort(rows.start, kind="stable")))
 
-    def _tied(self, rows: _Rows) -> _Rows:
+    def _order_ties(self, rows: _Rows) -> _Rows:
         """Order rows that are in the order of starts by the ids of their tuples; they may have no numbers yet."""
         from hayase.lifetimes import joins_loops
 
@@ -255,7 +254,7 @@ class JoinOperator:
         order = joins_loops.order_ties(rows.start, self._left.ids(rows.left), self._right.ids(rows.right))
         return rows.chosen(order) if len(order) else rows
 
-    def _delta(self, result: _Found) -> Delta:
+    def _delta(self, result: _StepResult) -> Delta:
         """Return the delta of the result."""
         rows = result.rows
         if not self._shows_singles:
@@ -263,11 +262,11 @@ class JoinOperator:
         else:
             columns = [*self._left.taken(rows.left), *(self._right.taken(rows.right) if self._paired else ())]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Delta(batch, rows.start, rows.end, rows.number, *_by_end(result.told))
+        return Delta(batch, rows.start, rows.end, rows.number, *_by_end(result.closed))
 
     # ------------------------------------------------------------------------------------------------ kept pairs
 
-    def _kept(self, rows: _Rows, moves: _Moves) -> list[Tuples]:
+    def _keep_open_rows(self, rows: _Rows, moves: _Moves) -> list[Tuples]:
         """Keep the pairs whose ends are open, to report them later; return their rows of the state."""
         from hayase.lifetimes import joins_loops
 
@@ -298,17 +297,17 @@ class JoinOperator:
     def _make_room(self, count: int) -> None:
         self._pool = grown(self._pool, int(self._spare[1]) + count)
 
-    def _pairs_told(self, moves: _Moves) -> np.ndarray:
+    def _end_pairs(self, moves: _Moves) -> np.ndarray:
         """Return the ends of pairs of earlier steps whose tuples leave."""
         from hayase.lifetimes import joins_loops
 
-        if len(self._told) < self._spare[2]:
-            self._told = np.empty((2 * int(self._spare[2]), 4), np.int64)
+        if len(self._closed_space) < self._spare[2]:
+            self._closed_space = np.empty((2 * int(self._spare[2]), 4), np.int64)
         count = joins_loops.end_pairs(
             moves.gone_left.slots, moves.gone_right.slots, self._left.nodes, self._right.nodes,
-            self._pool, self._spare, self._told,
+            self._pool, self._spare, self._closed_space,
         )  # fmt: skip
-        return self._told[:count]
+        return self._closed_space[:count]
 
     def _pairs_to_write(self, kept: _Rows) -> list[Tuples]:
         if not len(kept):
@@ -319,7 +318,7 @@ class JoinOperator:
 
     # ------------------------------------------------------------------------------------------------ single tuples
 
-    def _singles_to_write(self, result: _Found, clock: int) -> list[Tuples]:
+    def _singles_to_write(self, result: _StepResult, clock: int) -> list[Tuples]:
         """Return the rows of the section "singles": rows that stay open, and rows that ended while their tuples live on."""
         tuples = []
         for side, at, slots in ((self._left, 0, result.rows.left), (self._right, RIGHT, result.rows.right)):
@@ -331,7 +330,7 @@ class JoinOperator:
             side.marked += int(np.count_nonzero(side.shown[shown, MARK] < 0))
             side.shown[shown, MARK] = 2 * result.rows.number[still]
             side.shown[shown, FRESH] = -1
-            hidden = result.told[result.told[:, 3] == at, 2]
+            hidden = result.closed[result.closed[:, 3] == at, 2]
             hidden = hidden[(side.nodes["end"][hidden] >= clock) & (side.shown[hidden, MARK] & 1 == 1)]
             both = np.concatenate((shown, hidden))
             if not len(both):
@@ -355,12 +354,7 @@ class JoinOperator:
         elif section == self._registers.section:
             self._registers.restore(section, rows, version)
         else:
-            wanted = _PAIRS if section == PAIRS else _SINGLES
-            if rows.schema.names != wanted.names or rows.schema.types != wanted.types:
-                raise DamagedState(
-                    f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
-                    f"instead of {', '.join(wanted.names)}; reset the stage"
-                )
+            check_section(section, rows, _PAIRS if section == PAIRS else _SINGLES)
             self._restored[section].append(rows)
 
     def _settle(self, since: int) -> None:
@@ -384,7 +378,7 @@ class JoinOperator:
                 keys = self._keys.of(side, rows, len(added), side.whole_keys(rows))
                 side.make_room(added)
                 store = side.store
-                side.place(_New(added, store.start[added], store.end[added], store.id[added], keys))
+                side.place(_Arriving(added, store.start[added], store.end[added], store.id[added], keys))
                 side.name(added)
                 joins_loops.link(
                     added, side.nodes, self._keys.book, 0 if side is self._left else RIGHT, self._keys.reach
@@ -450,7 +444,7 @@ def _pairs_written(columns: np.ndarray, latest: int) -> list[Tuples]:
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
+class _Arriving:
     """Tuples that come to one side: their slots, starts, ends, ids and keys, by start."""
 
     slots: np.ndarray
@@ -469,7 +463,7 @@ class _New:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _Leaving:
     """Tuples that leave one side: their slots and ends, by end."""
 
     slots: np.ndarray
@@ -488,10 +482,10 @@ class _Gone:
 class _Moves:
     """The tuples that come and leave in a step, space for the keys that lose their last tuple, and the cursor of the sweep."""
 
-    new_left: _New
-    new_right: _New
-    gone_left: _Gone
-    gone_right: _Gone
+    new_left: _Arriving
+    new_right: _Arriving
+    gone_left: _Leaving
+    gone_right: _Leaving
     clock: int
     keys: np.ndarray
     cursor: np.ndarray = field(default_factory=lambda: np.zeros(10, np.int64))
@@ -529,21 +523,21 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _StepResult:
     """The result of a step: rows, the change of the section "pairs", ends of earlier rows (see `joins_loops`), and the pairs
     for which the residual predicate raised an error."""
 
     rows: _Rows
     kept: list[Tuples]
-    told: np.ndarray
+    closed: np.ndarray
     spoiled: Sequence[Spoiled] = ()
 
 
-def _by_end(told: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _by_end(closed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers and ends of earlier rows, in the order of (end, number)."""
     from hayase.lifetimes import joins_loops
 
-    number, end = told[:, 0].copy(), told[:, 1].copy()
+    number, end = closed[:, 0].copy(), closed[:, 1].copy()
     if bool(np.all(end[1:] > end[:-1])):
         return number, end
     if bool(np.all(end[1:] >= end[:-1])):
@@ -580,19 +574,19 @@ class _Side:
             self.shown = grown(self.shown, capacity)
             self.shown[slots] = (-1, -1, 0)
 
-    def place(self, new: _New) -> None:
+    def place(self, new: _Arriving) -> None:
         """Initialise the records of new tuples."""
         from hayase.lifetimes import joins_loops
 
         joins_loops.place(new.slots, new.end, new.id, new.key, self.nodes)
 
-    def close(self, gone: _Gone) -> None:
+    def close(self, gone: _Leaving) -> None:
         """Set the ends of tuples that leave."""
         from hayase.lifetimes import joins_loops
 
         joins_loops.set_ends(gone.slots, gone.end, self.nodes)
 
-    def arrays(self, new: _New, gone: _Gone) -> tuple[np.ndarray | int, ...]:
+    def arrays(self, new: _Arriving, gone: _Leaving) -> tuple[np.ndarray | int, ...]:
         """Return what the loops take of a side: `joins_loops.Side` and the rule."""
         return self.nodes, self.store.start, self.shown, new.slots, gone.slots, self.rule
 

@@ -98,8 +98,8 @@ class QueryKernel:
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Process a step and return the result rows that appear and end in it, with refusals and the change of state."""
-        span = Span(since, clock, version, self._beginning(inputs))
-        state = [_numbered(_BEGAN, tuples) for tuples in self._began.changes(version)]
+        span = Span(since, clock, version, self._first_time(inputs))
+        state = [_with_owner(_BEGAN, tuples) for tuples in self._began.changes(version)]
         spoiled: list[Spoiled] = []
         refused: dict[int, list[Spoiled]] = {}
         deltas: list[Delta] = []
@@ -109,21 +109,21 @@ class QueryKernel:
             else:
                 step = operator.advance([deltas[child] for child in self._children[number]], span)
             deltas.append(step.delta)
-            state += [_numbered(str(number), tuples) for tuples in step.state]
+            state += [_with_owner(str(number), tuples) for tuples in step.state]
             for lost in step.spoiled:
                 leaf = _records_of(node) if lost.ids is not None else None
                 if leaf is None:
                     spoiled.append(lost)
                     continue
-                now, earlier = self._told_apart(leaf, lost, inputs[leaf.input])
+                now, earlier = self._split_by_step(leaf, lost, inputs[leaf.input])
                 refused.setdefault(leaf.input, []).append(now)
                 spoiled += earlier
         rows, kept = self._emission.rows(deltas[-1], span)
-        state += [_numbered(_RESULT, tuples) for tuples in kept]
+        state += [_with_owner(_RESULT, tuples) for tuples in kept]
         refusals = [_refusals(batch, refused.get(number, ())) for number, batch in enumerate(inputs)]
         return Outcome(rows, refusals if refused else (), state, spoiled)
 
-    def _told_apart(
+    def _split_by_step(
         self, leaf: Windowed | Changes, lost: Spoiled, batch: pa.RecordBatch
     ) -> tuple[Spoiled, list[Spoiled]]:
         """Map spoiled tuples to records: those of this step, identified by their offsets, and those of earlier steps."""
@@ -135,10 +135,10 @@ class QueryKernel:
         earlier: list[Spoiled] = []
         for which, input in ((known, leaf.input), (~here & ~known, None)):
             if which.any():
-                earlier.append(replace(_some(lost, which, offsets), input=input))
-        return _some(lost, here, offsets), earlier
+                earlier.append(replace(_select(lost, which, offsets), input=input))
+        return _select(lost, here, offsets), earlier
 
-    def _beginning(self, inputs: Sequence[pa.RecordBatch]) -> int:
+    def _first_time(self, inputs: Sequence[pa.RecordBatch]) -> int:
         """Return the time of the first record, or BEGINNING if there was none yet. It is kept once a step has seen it."""
         if self._began["began"] == BEGINNING:
             firsts = [inputs[number].column(TIME)[0].as_py() for number in self._earliest if inputs[number].num_rows]
@@ -170,7 +170,7 @@ class QueryKernel:
 _RESULT, _BEGAN = "result", "began"
 
 
-def _numbered(owner: str, tuples: Tuples) -> Tuples:
+def _with_owner(owner: str, tuples: Tuples) -> Tuples:
     return replace(tuples, section=f"{owner}.{tuples.section}")
 
 
@@ -240,7 +240,7 @@ def _records_of(node: Node) -> Windowed | Changes | None:
     return below[0] if len(below) == 1 and isinstance(below[0], Windowed) else None
 
 
-def _some(lost: Spoiled, which: np.ndarray, ids: np.ndarray) -> Spoiled:
+def _select(lost: Spoiled, which: np.ndarray, ids: np.ndarray) -> Spoiled:
     """Select some of the spoiled tuples and give them other ids."""
     places = np.flatnonzero(which)
     return Spoiled(lost.rows.take(pa.array(places)), [lost.reasons[at] for at in places.tolist()], ids[places])
@@ -317,9 +317,9 @@ def lifetime_rows(
 ) -> pa.RecordBatch:
     """Return rows of an output stream with lifetimes (`core.declarations.LIFETIME_COLUMNS`)."""
     kind = config.output.field("valid_from").type
-    valid_from = _times(start, config.scale, kind)
-    valid_to = _times(end, config.scale, kind, mask=end == OPEN)
-    changed_at = valid_from if changed is start else _times(changed, config.scale, kind)
+    valid_from = _output_times(start, config.scale, kind)
+    valid_to = _output_times(end, config.scale, kind, mask=end == OPEN)
+    changed_at = valid_from if changed is start else _output_times(changed, config.scale, kind)
     columns = [*rows.columns, pa.array(ids), valid_from, valid_to, changed_at]
     return pa.RecordBatch.from_arrays(columns, schema=config.output)
 
@@ -328,11 +328,11 @@ def stream_rows(config: KernelConfig, delta: Delta) -> pa.RecordBatch:
     """Return rows of an output stream of records: the values and their time."""
     kind = config.output.field("changed_at").type
     return pa.RecordBatch.from_arrays(
-        [*delta.rows.columns, _times(delta.start, config.scale, kind)], schema=config.output
+        [*delta.rows.columns, _output_times(delta.start, config.scale, kind)], schema=config.output
     )
 
 
-def _times(instants: np.ndarray, scale: int, kind: pa.DataType, mask: np.ndarray | None = None) -> pa.Array:
+def _output_times(instants: np.ndarray, scale: int, kind: pa.DataType, mask: np.ndarray | None = None) -> pa.Array:
     """Convert instants to the unit of the output, which is fine enough for all of them."""
     units = instants if scale == 1 else instants // scale
     return pa.array(units, mask=mask if mask is not None and mask.any() else None).cast(kind)

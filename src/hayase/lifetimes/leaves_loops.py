@@ -19,7 +19,7 @@ _AHEAD = 16
 _i64, _u8, _flag, _none = types.int64, types.uint8, types.boolean, types.void
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
@@ -30,7 +30,7 @@ def count_up(first: int, numbers: Any) -> None:
         numbers[at] = first + at
 
 
-@compiled(_none, _given(_i64), _given(_i64), _i64[::1])
+@compiled(_none, _readonly(_i64), _readonly(_i64), _i64[::1])
 def ranks(all_offsets: Any, offsets: Any, ranks: Any) -> None:
     """Write the position of each offset among all offsets, of which they are a subsequence."""
     at = 0
@@ -43,7 +43,7 @@ def ranks(all_offsets: Any, offsets: Any, ranks: Any) -> None:
 @compiled(
     types.UniTuple(_i64, 5),
     *(_i64[:, ::1], _i64[:, ::1], _i64, _i64, _i64, _i64, _i64, _i64),
-    *(_given(_i64), _given(_i64), _given(_i64), _i64[::1]),
+    *(_readonly(_i64), _readonly(_i64), _readonly(_i64), _i64[::1]),
     *(_i64[:, ::1], _i64[:, ::1], _i64[::1], _u8[::1]),
 )
 def move_partitions(
@@ -133,7 +133,7 @@ def move_partitions(
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_i64[:, ::1], _i64[:, ::1], _i64, _i64, _i64, _i64, _given(_i64), _given(_i64), _given(_i64)),
+    *(_i64[:, ::1], _i64[:, ::1], _i64, _i64, _i64, _i64, _readonly(_i64), _readonly(_i64), _readonly(_i64)),
 )
 def put_back(
     keys: Any, members: Any, free: int, held: int, count: int, slide: int, slots: Any, ids: Any, numbers: Any
@@ -171,7 +171,7 @@ def put_back(
     return free, held
 
 
-@compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64), _given(_i64))
+@compiled(_i64, _i64[:, ::1], _i64[::1], _readonly(_i64), _readonly(_i64))
 def join_queue(queues: Any, following: Any, keys: Any, slots: Any) -> Any:
     """Append slots to the queues of their keys; a line of `queues` is the first and last slot. Returns the number of queues
     that were empty."""
@@ -188,7 +188,7 @@ def join_queue(queues: Any, following: Any, keys: Any, slots: Any) -> Any:
     return filled
 
 
-@compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64))
+@compiled(_i64, _i64[:, ::1], _i64[::1], _readonly(_i64))
 def drop_first(queues: Any, following: Any, keys: Any) -> Any:
     """Remove the first slot from the queue of each key, once per occurrence of the key. Returns the number of queues that
     have become empty."""
@@ -201,7 +201,7 @@ def drop_first(queues: Any, following: Any, keys: Any) -> Any:
     return emptied
 
 
-@compiled(_i64, _i64[:, ::1], _i64[::1], _given(_i64), _given(_i64), _i64[::1])
+@compiled(_i64, _i64[:, ::1], _i64[::1], _readonly(_i64), _readonly(_i64), _i64[::1])
 def take_away(queues: Any, following: Any, keys: Any, slots: Any, taken: Any) -> Any:
     """Apply changes in log order: a row with a slot is appended to its key's queue, one with -1 removes the first slot.
 

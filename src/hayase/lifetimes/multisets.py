@@ -25,6 +25,7 @@ from hayase.core.stages import Tuples
 from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Multiset, Rule
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.slot_columns import grown
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import END, ID, START, Passage, TupleStore
 
@@ -198,7 +199,7 @@ class MultisetOperator:
 
     def _make_room(self) -> None:
         """Have a link for every slot of a copy."""
-        self._below = _grown(self._below, self._copies.store.capacity)
+        self._below = grown(self._below, self._copies.store.capacity)
 
 
 class _Numbered:
@@ -279,7 +280,7 @@ class _Numbered:
 
     def _place(self, slots: np.ndarray, numbers: np.ndarray) -> None:
         before = len(self.values)
-        self.values = _grown(self.values, self.store.capacity)
+        self.values = grown(self.values, self.store.capacity)
         self.values[before:] = NONE
         self.values[slots] = numbers
 
@@ -320,7 +321,7 @@ class _Values:
         encoded = encode(rows.columns, rows.num_rows)
         numbers = self._index.slots(encoded, hashes(encoded))
         known = len(self.words)
-        self.words = _grown(self.words, self._index.capacity)
+        self.words = grown(self.words, self._index.capacity)
         self.words[known:] = (0, 0, 0, NONE)
         return numbers
 
@@ -353,15 +354,6 @@ class _Values:
         moved = np.full(count, NONE)
         moved[alive] = np.arange(len(alive))
         return moved
-
-
-def _grown(array: np.ndarray, size: int) -> np.ndarray:
-    """Return the array, or a copy enlarged to at least `size`, whose new part is not initialised."""
-    if size <= len(array):
-        return array
-    larger = np.empty((max(size, len(array) + (len(array) >> 1)), *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 def _check_comparable(field: pa.Field) -> None:

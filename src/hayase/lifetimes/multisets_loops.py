@@ -31,7 +31,7 @@ _AHEAD = 16
 _MARK = NONE - 1
 _i64 = types.int64
 _line, _grid = _i64[::1], _i64[:, ::1]
-_given = types.Array(_i64, 1, "C", readonly=True)
+_readonly = types.Array(_i64, 1, "C", readonly=True)
 
 
 @njit(inline="always")
@@ -65,7 +65,7 @@ def _apply(
     return at, touching
 
 
-@compiled(types.UniTuple(_i64, 2), _i64, _grid, _line, *(_given,) * 8, *(_line,) * 9)
+@compiled(types.UniTuple(_i64, 2), _i64, _grid, _line, *(_readonly,) * 8, *(_line,) * 9)
 def sweep(
     rule: Any, words: Any, below: Any,
     left_start: Any, left_value: Any, right_start: Any, right_value: Any,
@@ -124,14 +124,14 @@ def sweep(
                 opening += 1
 
 
-@compiled(types.void, _grid, _given, _i64, _i64)
+@compiled(types.void, _grid, _readonly, _i64, _i64)
 def count(words: Any, values: Any, side: Any, by: Any) -> None:
     """Add `by` to the count of a side for every value, as often as it occurs."""
     for value in values:
         words[value, side] += by
 
 
-@compiled(_i64, _grid, _given, _line)
+@compiled(_i64, _grid, _readonly, _line)
 def forsaken(words: Any, values: Any, gone: Any) -> Any:
     """Put those of the values that have neither tuples nor copies into `gone`, each once, and mark them; return how many."""
     count_gone = 0
@@ -145,7 +145,7 @@ def forsaken(words: Any, values: Any, gone: Any) -> Any:
     return count_gone
 
 
-@compiled(types.void, _grid, _line, *(_given,) * 3, _i64)
+@compiled(types.void, _grid, _line, *(_readonly,) * 3, _i64)
 def keep(words: Any, below: Any, opened: Any, opened_below: Any, slots: Any, earlier: Any) -> None:
     """Assign slots to the copies that a sweep opened (-1: closed again). A copy below an open one is open."""
     for at in range(len(opened)):
@@ -155,7 +155,7 @@ def keep(words: Any, below: Any, opened: Any, opened_below: Any, slots: Any, ear
             words[opened[at], HEAD] = slots[at]
 
 
-@compiled(types.void, _grid, _line, _given, _given)
+@compiled(types.void, _grid, _line, _readonly, _readonly)
 def push(words: Any, below: Any, values: Any, slots: Any) -> None:
     """Push copies, oldest first, onto the stacks of their values."""
     for at in range(len(slots)):
@@ -165,7 +165,7 @@ def push(words: Any, below: Any, values: Any, slots: Any) -> None:
         words[value, OPENED] += 1
 
 
-@compiled(types.void, _grid, _line, _given, types.Array(types.boolean, 1, "C", readonly=True))
+@compiled(types.void, _grid, _line, _readonly, types.Array(types.boolean, 1, "C", readonly=True))
 def unlink(words: Any, below: Any, values: Any, gone: Any) -> None:
     """Pop copies that have ended, marked by slot in `gone`, from their stacks; they are always the newest ones known."""
     for value in values:

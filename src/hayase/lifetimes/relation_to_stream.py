@@ -76,10 +76,10 @@ class _Snapshots:
         slots = np.flatnonzero(self._held)
         slots = slots[np.lexsort((alive.id[slots], alive.start[slots]))]
         start, end = np.maximum(alive.start[slots], span.since), np.minimum(alive.end[slots], span.clock)
-        copies, times = _repeated(start, end, instants)
+        copies, times = _at_instants(start, end, instants)
         rows = alive.take(slots[copies])
         self._release(alive.expire(span.clock))
-        return _told(rows, times, self._registers, alive.changes(), span)
+        return _records(rows, times, self._registers, alive.changes(), span)
 
     def _mark(self, slots: np.ndarray, *, held: bool) -> None:
         missing = self._alive.capacity - len(self._held)
@@ -116,9 +116,9 @@ class _Multiples:
         self._relation.settle(span.since)
         earlier = self._relation.alive()
         swept = self._relation.sweep([delta], span)
-        values, start, end = _lived(earlier, swept, span)
-        copies, times = _repeated(start, end, self._every)
-        return _told(self._relation.rows(values[copies]), times, self._registers, swept.state, span)
+        values, start, end = _lifetimes_in(earlier, swept, span)
+        copies, times = _at_instants(start, end, self._every)
+        return _records(self._relation.rows(values[copies]), times, self._registers, swept.state, span)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         (self._registers if section == _EMITTED else self._relation).restore(section, rows, version)
@@ -164,7 +164,7 @@ class ToStreamOperator:
         return self._inner.size(section)
 
 
-def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lifetimes_in(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the values that were alive in a step, older ones first, with their starts and ends within it."""
     delta = swept.delta
     end = np.full(len(earlier.id), OPEN)
@@ -174,7 +174,7 @@ def _lived(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.nda
     return values, start, np.minimum(np.concatenate((end, delta.end)), span.clock)
 
 
-def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _at_instants(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which lifetimes contain each instant, and the instant of each, in time order.
 
     `at` are the instants themselves, or a number whose multiples they are.
@@ -191,7 +191,7 @@ def _repeated(start: np.ndarray, end: np.ndarray, at: int | np.ndarray) -> tuple
     return copies[order], times[order]
 
 
-def _told(rows: pa.RecordBatch, times: np.ndarray, emitted: Registers, state: Sequence[Tuples], span: Span) -> Step:
+def _records(rows: pa.RecordBatch, times: np.ndarray, emitted: Registers, state: Sequence[Tuples], span: Span) -> Step:
     """Return rows as records, numbered consecutively across all steps."""
     first = emitted[_NEXT]
     emitted[_NEXT] = first + len(times)

@@ -16,10 +16,10 @@ __all__ = ["merge_ends", "merge_starts"]
 
 _i64, _i32 = types.int64, types.int32
 _line = _i64[::1]
-_given = types.Array(_i64, 1, "C", readonly=True)
+_readonly = types.Array(_i64, 1, "C", readonly=True)
 
 
-@compiled(types.void, *(_given,) * 3, _i64, *(_given,) * 3, _i64, _i64, *(_line,) * 3, _i32[::1], _nrt=False)
+@compiled(types.void, *(_readonly,) * 3, _i64, *(_readonly,) * 3, _i64, _i64, *(_line,) * 3, _i32[::1], _nrt=False)
 def merge_starts(
     first: Any, first_end: Any, first_id: Any, by: int,
     second: Any, second_end: Any, second_id: Any, factor: int, number: int,
@@ -42,7 +42,7 @@ def merge_starts(
             j += 1
 
 
-@compiled(types.void, *(_given,) * 2, _i64, *(_given,) * 2, _i64, _i64, *(_line,) * 2, _nrt=False)
+@compiled(types.void, *(_readonly,) * 2, _i64, *(_readonly,) * 2, _i64, _i64, *(_line,) * 2, _nrt=False)
 def merge_ends(
     first: Any, first_id: Any, by: int, second: Any, second_id: Any, factor: int, number: int, end: Any, id: Any
 ) -> None:

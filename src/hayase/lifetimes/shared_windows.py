@@ -27,7 +27,15 @@ from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.leaves import chosen
 from hayase.lifetimes.plans import Call, Shared, SharedWindow
 from hayase.lifetimes.relations import Delta, Span, Step, no_delta
-from hayase.lifetimes.shared_windows_log import PANES, ROWS, Gathered, Taken, Together, WindowLog, columns_of
+from hayase.lifetimes.shared_windows_log import (
+    PANES,
+    ROWS,
+    RestoredSections,
+    RestoredTuples,
+    StepTuples,
+    WindowLog,
+    columns_of,
+)
 from hayase.windows.panes import Folding, Panes, Turns, pane_width
 from hayase.windows.partials import Lifting, Partials
 from hayase.windows.row_windows import Counted
@@ -71,19 +79,19 @@ class SharedState:
         wanted = [_reading(call) for call in calls] + [_reading(PASSED)] * self.counts_passed
         self._readings = list(dict.fromkeys(wanted))
         self._engines: _Engines | None = None
-        self._gathered = Gathered(len(node.keys))
+        self._restored = RestoredSections(len(node.keys))
         self._touched: list[np.ndarray] = []
         self._clock = BEGINNING
         self._at: tuple[int, int, int] | None = None
-        self._moved: _Moved | None = None
+        self._step: _SharedStep | None = None
 
-    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> _Moved:
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> _SharedStep:
         """Process a step, or return its result again if it was processed before."""
         at = span.since, span.clock, span.version
-        if self._moved is not None and self._at == at:
-            return self._moved
+        if self._step is not None and self._at == at:
+            return self._step
         batch = batches[self._input]
-        engines = self._engines or self._begun(batch.schema)
+        engines = self._engines or self._create_engines(batch.schema)
         self._settle(engines, span.since)
         self._drop_keys(engines)
         passed = self._passed(batch)
@@ -93,7 +101,7 @@ class SharedState:
         slots = self.keys.slots([batch.column(name) for name in self._key_names], batch.num_rows)
         partials = engines.lifted(batch, passed)
         turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
-        taken = Taken(batch, slots, None, passed, batch, span.clock, span.version)
+        taken = StepTuples(batch, slots, None, passed, batch, span.clock, span.version)
         if engines.counted:
             numbers, turns_of = engines.counted.advance(slots, time, offset, partials)
             turns |= {("rows", *window): turn for window, turn in zip(self._row_windows, turns_of)}
@@ -106,10 +114,10 @@ class SharedState:
                 taken = replace(taken, timed=batch)
             turns |= engines.move_panes(slots, time, offset, partials, span.clock)
         self._clock = span.clock
-        self._at, self._moved = at, _Moved(engines, turns, taken)
-        return self._moved
+        self._at, self._step = at, _SharedStep(engines, turns, taken)
+        return self._step
 
-    def _begun(self, schema: pa.Schema) -> _Engines:
+    def _create_engines(self, schema: pa.Schema) -> _Engines:
         """Create the engines, once the types of the input's columns are known."""
         self._engines = _Engines(self._readings, schema, self._row_windows, self._time_windows, bool(self._key_names))
         return self._engines
@@ -141,7 +149,7 @@ class SharedState:
 
     def restore(self, section: str, rows: pa.RecordBatch) -> None:
         """Load tuples; they are used from the next step on."""
-        self._gathered.add(section, rows)
+        self._restored.add(section, rows)
 
     def restored_slots(self, keys: Sequence[pa.Array], rows: int) -> np.ndarray:
         """Return the numbers of the keys of a node's open rows. Keys without tuples are dropped again later."""
@@ -152,7 +160,7 @@ class SharedState:
     def _settle(self, engines: _Engines, since: int) -> None:
         """Load what was restored, and advance to the start of the step without emitting: another worker has emitted these
         changes."""
-        rows, panes = (self._gathered.take(section, engines.sources, self.keys.slots) for section in (ROWS, PANES))
+        rows, panes = (self._restored.take(section, engines.sources, self.keys.slots) for section in (ROWS, PANES))
         if rows is not None and engines.counted:
             new = engines.counted.unknown(rows.slots, rows.numbers)
             engines.counted.load(rows.slots[new], rows.numbers[new], [partial.take(new) for partial in rows.partials])
@@ -160,7 +168,7 @@ class SharedState:
             self._replay_panes(engines, panes, since)
         self._clock = max(self._clock, since)
 
-    def _replay_panes(self, engines: _Engines, rows: Together | None, since: int) -> None:
+    def _replay_panes(self, engines: _Engines, rows: RestoredTuples | None, since: int) -> None:
         """Replay the tuples that came since the last step through the panes."""
         slots = time = offset = _NONE
         partials: Sequence[Partials] = [lifting.empties(0) for lifting in engines.liftings]
@@ -234,12 +242,12 @@ class _Engines:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
+class _SharedStep:
     """The result of a step: the turns of every window with what folds them, and the tuples that were added."""
 
     engines: _Engines
     turns: Mapping[tuple[str, int, int], tuple[Folding, Turns]]
-    taken: Taken
+    taken: StepTuples
 
 
 class SharedOperator:
@@ -276,7 +284,7 @@ class SharedOperator:
         delta = Delta(rows, start, followed.end, followed.id, followed.closed, followed.closed_end)
         return Step(delta, [*written, *state], spoiled)
 
-    def _asked(self, moved: _Moved, span: Span) -> _Asked:
+    def _asked(self, moved: _SharedStep, span: Span) -> _TurnsInOrder:
         """Return all turns of all windows, in the order of time, tuple and window."""
         sources: dict[int, tuple[Folding, list[int], list[Turns]]] = {}
         for number, window in enumerate(self._node.windows):
@@ -289,7 +297,7 @@ class SharedOperator:
             (source, np.repeat(numbers, [len(part) for part in parts]), _joined(parts))
             for source, numbers, parts in sources.values()
         ]
-        return _Asked([*asked, *self._births(asked, span)], len(self._node.windows))
+        return _TurnsInOrder([*asked, *self._births(asked, span)], len(self._node.windows))
 
     def _births(
         self, asked: Sequence[tuple[Folding, np.ndarray, Turns]], span: Span
@@ -305,7 +313,7 @@ class SharedOperator:
         zeros = np.zeros(len(late), np.int64)
         return [(None, late, Turns(np.full(len(late), begin), zeros, zeros - 1, zeros, zeros - 1))]
 
-    def _answered(self, engines: _Engines, asked: _Asked) -> tuple[np.ndarray, list[pa.Array], list[Spoiled]]:
+    def _answered(self, engines: _Engines, asked: _TurnsInOrder) -> tuple[np.ndarray, list[pa.Array], list[Spoiled]]:
         """Return at which turns there is a row, the values of the calls, and the rows in which a sum does not fit its type."""
         count = len(asked.time)
         there = np.ones(count, np.bool_) if not self._node.keys else asked.filled()
@@ -340,7 +348,7 @@ class SharedOperator:
         length = f"{window.length} rows" if window.kind == "rows" else duration_text(window.length)
         return f"over the last {length}"
 
-    def _rows(self, asked: _Asked, columns: Sequence[pa.Array], which: np.ndarray) -> pa.RecordBatch:
+    def _rows(self, asked: _TurnsInOrder, columns: Sequence[pa.Array], which: np.ndarray) -> pa.RecordBatch:
         """Return rows of the result."""
         keys = self._state.keys.columns(asked.key[which])
         tags = [] if self._tags is None else [self._tags.take(pa.array(asked.window[which]))]
@@ -372,7 +380,7 @@ class SharedOperator:
         return self._log.size(section, self._state.counted, len(self._state.keys))
 
 
-class _Asked:
+class _TurnsInOrder:
     """The turns of windows from several sources, in one order. A window without a source is empty."""
 
     def __init__(self, parts: Sequence[tuple[Folding | None, np.ndarray, Turns]], windows: int) -> None:

@@ -21,7 +21,7 @@ from hayase.windows.panes import epoch_end
 from hayase.windows.partials import Lifting, Partials
 from hayase.windows.row_windows import Counted
 
-__all__ = ["PANES", "ROWS", "Gathered", "Taken", "Together", "WindowLog", "columns_of"]
+__all__ = ["PANES", "ROWS", "RestoredSections", "RestoredTuples", "StepTuples", "WindowLog", "columns_of"]
 
 ROWS, PANES = "rows", "panes"
 """Sections of row windows and of time windows."""
@@ -34,7 +34,7 @@ def columns_of(call: Call) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StepTuples:
     """The tuples of a step, as row windows (`counted`) and time windows (`timed`) see them."""
 
     counted: pa.RecordBatch
@@ -62,7 +62,7 @@ class WindowLog:
         self._version = -1
         self._fresh: list[tuple[pa.RecordBatch, np.ndarray]] = []
 
-    def written(self, taken: Taken, counted: Counted | None) -> list[Tuples]:
+    def written(self, taken: StepTuples, counted: Counted | None) -> list[Tuples]:
         """Return the new tuples that the node's windows will need."""
         self._clock = taken.clock
         tuples: list[Tuples] = []
@@ -76,7 +76,7 @@ class WindowLog:
             tuples.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
         return tuples
 
-    def _counted(self, taken: Taken, numbers: np.ndarray, counted: Counted) -> list[Tuples]:
+    def _counted(self, taken: StepTuples, numbers: np.ndarray, counted: Counted) -> list[Tuples]:
         """Return the tuples of the batch, from this step and earlier ones, that a row window will reach."""
         if taken.version != self._version:
             self._version, self._fresh = taken.version, []
@@ -129,7 +129,7 @@ class WindowLog:
         return min(counted.size(), keys * longest) if counted is not None else 0
 
 
-class Gathered:
+class RestoredSections:
     """Merges the sections of several nodes that share their windows, by tuple."""
 
     def __init__(self, keys: int) -> None:
@@ -150,7 +150,7 @@ class Gathered:
 
     def take(
         self, section: str, liftings: Mapping[int, tuple[Lifting, tuple[str, ...]]], slots: Callable[..., np.ndarray]
-    ) -> Together | None:
+    ) -> RestoredTuples | None:
         """Return all tuples of a section, each once, with their partials by lifting; None if there are none.
 
         A column that no node has written for a tuple is not needed by any window.
@@ -176,11 +176,11 @@ class Gathered:
         times = np.empty(0, np.int64)
         if section == PANES:
             times = np.concatenate([values(part.column(TIME), np.int64) for part in parts])[tuples]
-        return Together(keys[tuples], numbers[tuples], times, partials)
+        return RestoredTuples(keys[tuples], numbers[tuples], times, partials)
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class RestoredTuples:
     """Restored tuples: the slots of their keys, their numbers or offsets, their times (time windows), and their partials."""
 
     slots: np.ndarray

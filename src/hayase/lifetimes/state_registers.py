@@ -1,4 +1,7 @@
-"""Registers: a few named numbers of an operator's state, stored as one row of which the latest version counts."""
+"""Registers: a few named numbers of an operator's state, stored as one row of which the latest version counts.
+
+Also `check_section`, with which operators check the columns of restored state.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,16 @@ from hayase.core.errors import DamagedState
 from hayase.core.keys import values
 from hayase.core.stages import Tuples
 
-__all__ = ["Registers"]
+__all__ = ["Registers", "check_section"]
+
+
+def check_section(section: str, rows: pa.RecordBatch, wanted: pa.Schema) -> None:
+    """Raise DamagedState unless the rows of a state section have the names and types of `wanted`."""
+    if rows.schema.names != wanted.names or rows.schema.types != wanted.types:
+        raise DamagedState(
+            f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
+            f"instead of {', '.join(wanted.names)}; reset the stage"
+        )
 
 
 class Registers:

@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.errors import DamagedState
 from hayase.core.keys import values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
@@ -36,6 +35,7 @@ from hayase.core.times import BEGINNING
 from hayase.lifetimes.expiry import ExpiryQueue, end_order
 from hayase.lifetimes.relations import OPEN, Delta
 from hayase.lifetimes.slot_columns import grown, slotted_column
+from hayase.lifetimes.state_registers import check_section
 
 __all__ = ["END", "ID", "START", "IdMap", "Passage", "TupleStore"]
 
@@ -292,11 +292,7 @@ class TupleStore:
 
     def restore(self, rows: pa.RecordBatch, version: int) -> None:
         """Load tuples of the log; they are in the store after the next `settle`."""
-        if rows.schema.names != self._written.names or rows.schema.types != self._written.types:
-            raise DamagedState(
-                f'the state section "{self.section}" has the columns {", ".join(rows.schema.names)} '
-                f"instead of {', '.join(self._written.names)}; reset the stage"
-            )
+        check_section(self.section, rows, self._written)
         if rows.num_rows:
             self._restored.append(rows)
 

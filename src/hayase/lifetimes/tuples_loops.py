@@ -24,7 +24,7 @@ _AHEAD = 16
 _i64, _i32, _u8, _flag, _none = types.int64, types.int32, types.uint8, types.boolean, types.void
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
@@ -40,7 +40,7 @@ def _ask_ahead(table: Any, ids: Any, row: Any, mask: Any) -> None:
     prefetch(table, _place(ids[min(row + _AHEAD, len(ids) - 1)], mask))
 
 
-@compiled(_i64, _i64[:, ::1], _given(_i64), _given(_i64))
+@compiled(_i64, _i64[:, ::1], _readonly(_i64), _readonly(_i64))
 def enter(table: Any, ids: Any, slots: Any) -> Any:
     """Add ids, or replace the slots of known ones; return how many are new. The table must have room."""
     mask = np.int64(len(table) - 1)
@@ -57,7 +57,7 @@ def enter(table: Any, ids: Any, slots: Any) -> Any:
     return new
 
 
-@compiled(_none, _i64[:, ::1], _given(_i64), _i64[::1])
+@compiled(_none, _i64[:, ::1], _readonly(_i64), _i64[::1])
 def look_up(table: Any, ids: Any, slots: Any) -> None:
     """Look up the slots of ids; -1 for unknown ids."""
     mask = np.int64(len(table) - 1)
@@ -69,7 +69,7 @@ def look_up(table: Any, ids: Any, slots: Any) -> None:
         slots[row] = table[at, 1] - 1
 
 
-@compiled(_i64, _i64[:, ::1], _given(_i64), _i64[::1])
+@compiled(_i64, _i64[:, ::1], _readonly(_i64), _i64[::1])
 def take_out(table: Any, ids: Any, slots: Any) -> Any:
     """Remove ids, closing gaps that would hide others, and write their slots, -1 for unknown ids; return how many were
     removed."""
@@ -98,7 +98,7 @@ def take_out(table: Any, ids: Any, slots: Any) -> Any:
     return removed
 
 
-@compiled(_i64, _i64[::1], _given(_i64), _given(_i64))
+@compiled(_i64, _i64[::1], _readonly(_i64), _readonly(_i64))
 def ring_enter(ring: Any, ids: Any, slots: Any) -> Any:
     """Add ids to a ring that has room for them, or replace the slots of known ones; return how many are new."""
     mask = np.int64(len(ring) - 1)
@@ -110,7 +110,7 @@ def ring_enter(ring: Any, ids: Any, slots: Any) -> Any:
     return new
 
 
-@compiled(_i64, _given(_i64), _i64, _i64, _nrt=False)
+@compiled(_i64, _readonly(_i64), _i64, _i64, _nrt=False)
 def ring_lowest(ring: Any, low: int, high: int) -> int:
     """Return the least id in a ring from `low` on; `high` if there is none below it."""
     mask = np.int64(len(ring) - 1)
@@ -119,7 +119,7 @@ def ring_lowest(ring: Any, low: int, high: int) -> int:
     return low
 
 
-@compiled(_i64, _i64[::1], _i64, _i64, _given(_i64), _i64[::1])
+@compiled(_i64, _i64[::1], _i64, _i64, _readonly(_i64), _i64[::1])
 def ring_take_out(ring: Any, low: int, high: int, ids: Any, slots: Any) -> Any:
     """Remove ids from a ring of ids in `[low, high)` and write their slots, -1 for unknown ids; return how many were
     removed."""
@@ -137,7 +137,7 @@ def ring_take_out(ring: Any, low: int, high: int, ids: Any, slots: Any) -> Any:
 
 @compiled(
     types.UniTuple(_i64, 3),
-    *(_given(_i64), _given(_i64), _given(_i64), _given(_i64), _i64, _flag),
+    *(_readonly(_i64), _readonly(_i64), _readonly(_i64), _readonly(_i64), _i64, _flag),
     *(_i64[::1], _i64[::1], _i64[::1], _flag[::1], _i64[:, ::1], _i64[:, ::1], _i64[:, ::1]),
 )
 def place(
@@ -172,7 +172,7 @@ def place(
     return ending, knowing, opening
 
 
-@compiled(_flag, _given(_i64), _given(_i64))
+@compiled(_flag, _readonly(_i64), _readonly(_i64))
 def in_order(end: Any, id: Any) -> Any:
     """Return whether pairs of (end, id) are in ascending order."""
     for row in range(1, len(end)):  # noqa: SIM110  (Numba knows no generator here)
@@ -186,7 +186,7 @@ _SHORT = 8
 
 
 @compiled(
-    _i64, _given(_i32), _given(_u8), _given(_flag), _given(_i64), _i64[::1], _i32[::1], _u8[::1], _i64, _nrt=False
+    _i64, _readonly(_i32), _readonly(_u8), _readonly(_flag), _readonly(_i64), _i64[::1], _i32[::1], _u8[::1], _i64, _nrt=False
 )  # fmt: skip
 def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengths: Any, arena: Any, used: int) -> int:
     """Store adjacent texts in their slots; return how many bytes of the arena are used then."""
@@ -209,7 +209,7 @@ def put_texts(ends: Any, letters: Any, valid: Any, slots: Any, cells: Any, lengt
     return used
 
 
-@compiled(types.UniTuple(_i64, 2), _given(_i32), _given(_i64), _i32[::1], _nrt=False)
+@compiled(types.UniTuple(_i64, 2), _readonly(_i32), _readonly(_i64), _i32[::1], _nrt=False)
 def text_ends(lengths: Any, slots: Any, ends: Any) -> Any:
     """Write the ends of the texts of slots when they are adjacent; return their total size and the number of nulls."""
     size = nulls = 0
@@ -222,7 +222,9 @@ def text_ends(lengths: Any, slots: Any, ends: Any) -> Any:
     return size, nulls
 
 
-@compiled(_none, _given(_i64), _given(_i32), _given(_u8), _given(_i64), _given(_i32), _u8[::1], _nrt=False)
+@compiled(
+    _none, _readonly(_i64), _readonly(_i32), _readonly(_u8), _readonly(_i64), _readonly(_i32), _u8[::1], _nrt=False
+)
 def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, letters: Any) -> None:
     """Copy the texts of slots one after the other."""
     short = cells.view(np.uint8)
@@ -238,7 +240,7 @@ def take_texts(cells: Any, lengths: Any, arena: Any, slots: Any, ends: Any, lett
                 letters[at + byte] = arena[first + byte]
 
 
-@compiled(_i64, _i32[::1], _given(_i64), _nrt=False)
+@compiled(_i64, _i32[::1], _readonly(_i64), _nrt=False)
 def release_texts(lengths: Any, slots: Any) -> int:
     """Free the texts of slots; return how many bytes of the arena become garbage."""
     garbage = 0
@@ -248,7 +250,7 @@ def release_texts(lengths: Any, slots: Any) -> int:
     return garbage
 
 
-@compiled(_i64, _i64[::1], _given(_i32), _given(_u8), _u8[::1], _nrt=False)
+@compiled(_i64, _i64[::1], _readonly(_i32), _readonly(_u8), _u8[::1], _nrt=False)
 def move_texts(cells: Any, lengths: Any, old: Any, new: Any) -> int:
     """Move all long texts into another arena; return how many bytes of it are used then."""
     used = 0

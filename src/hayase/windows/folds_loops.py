@@ -60,7 +60,7 @@ _ZERO = np.int64(0)
 _SIGN, _INFINITE = np.uint64(1 << 63), np.uint64(0x7FF0000000000000)
 _i64, _u64, _f64 = types.int64, types.uint64, types.float64
 _whole, _real = _i64[:, ::1], _f64[:, ::1]
-_given = types.Array(_i64, 1, "C", readonly=True)
+_readonly = types.Array(_i64, 1, "C", readonly=True)
 
 
 def table_width(levels: int) -> int:
@@ -167,7 +167,7 @@ def combine_rows(whole: Any, real: Any, older: Any, older_real: Any, newer: Any,
         _combine(whole, real, row, _ZERO, older, older_real, row, _ZERO, newer, newer_real, row, _ZERO, kind)
 
 
-@compiled(types.void, _whole, _real, _whole, _real, _given, _i64, _nrt=False)
+@compiled(types.void, _whole, _real, _whole, _real, _readonly, _i64, _nrt=False)
 def fold_runs(whole: Any, real: Any, given: Any, given_real: Any, starts: Any, kind: Any) -> None:
     """Fold consecutive runs of rows into `whole`, which holds empty partials."""
     for run in range(len(starts)):
@@ -278,7 +278,7 @@ def _finish_cycle(pool: Any, real: Any, table: Any, key: int, level: int, slot: 
 
 
 @compiled(
-    types.UniTuple(_i64, 2), _whole, _real, _i64[::1], _whole, _given, _whole, _real, _i64, _i64[::1], _i64, _nrt=False
+    types.UniTuple(_i64, 2), _whole, _real, _i64[::1], _whole, _readonly, _whole, _real, _i64, _i64[::1], _i64, _nrt=False
 )  # fmt: skip
 def append_rows(
     pool: Any, real: Any, heads: Any, table: Any, keys: Any, given: Any, given_real: Any, kind: Any, positions: Any,
@@ -368,7 +368,7 @@ def _fold_cycles(
 
 @compiled(
     types.void,
-    *(_whole, _real, _whole, _given, _given, _given, _i64, _whole, _real, _whole, _whole, _real),
+    *(_whole, _real, _whole, _readonly, _readonly, _readonly, _i64, _whole, _real, _whole, _whole, _real),
     _nrt=False,
 )
 def fold_rows(
@@ -414,7 +414,7 @@ def fold_rows(
         _combine(out, out_real, row, _ZERO, out, out_real, row, _ZERO, pool, real, other, words, kind)
 
 
-@compiled(types.void, _given, _given, _whole, _i64, _nrt=False)
+@compiled(types.void, _readonly, _readonly, _whole, _i64, _nrt=False)
 def put_word(values: Any, places: Any, rows: Any, word: Any) -> None:
     """Write a word of all partials, value i into row `places[i]`; without places into row i."""
     if len(places):
@@ -425,7 +425,7 @@ def put_word(values: Any, places: Any, rows: Any, word: Any) -> None:
             rows[row, word] = values[row]
 
 
-@compiled(types.void, _whole, _i64, _given, _i64[::1], _nrt=False)
+@compiled(types.void, _whole, _i64, _readonly, _i64[::1], _nrt=False)
 def take_word(rows: Any, word: Any, places: Any, values: Any) -> None:
     """The reverse of `put_word`."""
     if len(places):
@@ -456,7 +456,7 @@ def unorder_floats(keys: Any, least: Any, bits: Any) -> None:
         bits[row] = key ^ _SIGN if key & _SIGN else ~key
 
 
-@compiled(types.void, _whole, _given, _given, _nrt=False)
+@compiled(types.void, _whole, _readonly, _readonly, _nrt=False)
 def trim_keys(table: Any, keys: Any, firsts: Any) -> None:
     """Note that slots before `firsts` are no longer read; on the levels above, slots before the next whole cycle."""
     for row in range(len(firsts)):
@@ -468,7 +468,7 @@ def trim_keys(table: Any, keys: Any, firsts: Any) -> None:
             first = (first >> CYCLE_BITS) + 1
 
 
-@compiled(types.void, _whole, _i64[::1], _whole, _given, _nrt=False)
+@compiled(types.void, _whole, _i64[::1], _whole, _readonly, _nrt=False)
 def drop_keys(pool: Any, heads: Any, table: Any, keys: Any) -> None:
     """Free all regions of keys."""
     for row in range(len(keys)):
@@ -484,7 +484,7 @@ def drop_keys(pool: Any, heads: Any, table: Any, keys: Any) -> None:
             table[key, word] = 0
 
 
-@compiled(_i64, _whole, _whole, _given, _i64[::1], _i64[::1], _whole, _nrt=False)
+@compiled(_i64, _whole, _whole, _readonly, _i64[::1], _i64[::1], _whole, _nrt=False)
 def held_rows(pool: Any, table: Any, keys: Any, of: Any, positions: Any, out: Any) -> Any:
     """Return the number of partials that may still be read and, unless `of` is empty, copy their keys, positions and words."""
     count = 0

@@ -386,8 +386,8 @@ class _Cells:
         _put(Partials(tuple(self._words)), keys, partials)
 
 
-def _put(partials: Partials, rows: np.ndarray, given: Partials) -> None:
-    for word, new in zip(partials.words, given.words):
+def _put(partials: Partials, rows: np.ndarray, new_partials: Partials) -> None:
+    for word, new in zip(partials.words, new_partials.words):
         word[rows] = new
 
 

@@ -29,11 +29,11 @@ _i64, _flag, _none = types.int64, types.boolean, types.void
 _END = 2**62
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
-@compiled(_i64, _given(_i64), _given(_i64), _i64, _flag[::1], _i64[::1], _i64[::1], _i64[:, ::1], _flag[::1])
+@compiled(_i64, _readonly(_i64), _readonly(_i64), _i64, _flag[::1], _i64[::1], _i64[::1], _i64[:, ::1], _flag[::1])
 def group(panes: Any, keys: Any, opened: Any, is_open: Any, newest: Any, group: Any, groups: Any, goes_on: Any) -> Any:
     """Group rows in time order by pane and key; the lines of `groups` are pane, key and first row. Returns their number.
 
@@ -79,7 +79,7 @@ def arrange(group: Any, starts: Any, order: Any) -> Any:
 
 @compiled(
     types.UniTuple(_i64, 2),
-    *(_given(_i64), _given(_i64), _given(_i64), _i64),
+    *(_readonly(_i64), _readonly(_i64), _readonly(_i64), _i64),
     *(_i64[:, ::1], _i64, _i64, _i64[:, ::1], _i64[:, ::1], _i64[::1], _i64, _i64),
 )
 def chain_up(

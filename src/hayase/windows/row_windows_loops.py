@@ -13,11 +13,11 @@ __all__ = ["due", "group", "number", "put"]
 _i64, _none = types.int64, types.void
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(kind, 1, "C", readonly=True)
 
 
-@compiled(_none, _given(_i64), _i64[::1], _i64[::1], _nrt=False)
+@compiled(_none, _readonly(_i64), _i64[::1], _i64[::1], _nrt=False)
 def number(keys: Any, counts: Any, numbers: Any) -> None:
     """Number rows within their keys, from 0 on, and count them."""
     for row in range(len(keys)):
@@ -25,8 +25,8 @@ def number(keys: Any, counts: Any, numbers: Any) -> None:
         counts[keys[row]] += 1
 
 
-@compiled(_i64, _given(_i64), _i64[::1], _i64[::1], _i64[::1], _i64[::1], _nrt=False)
-def group(keys: Any, ends: Any, places: Any, grouped: Any, found: Any) -> Any:
+@compiled(_i64, _readonly(_i64), _i64[::1], _i64[::1], _i64[::1], _i64[::1], _nrt=False)
+def group(keys: Any, ends: Any, places: Any, grouped: Any, distinct: Any) -> Any:
     """Group rows by key, in input order within each: the place of each row, the keys by place, and each key once.
 
     Returns the number of keys. `ends` is 0 for all keys before and after.
@@ -35,12 +35,12 @@ def group(keys: Any, ends: Any, places: Any, grouped: Any, found: Any) -> Any:
     for row in range(len(keys)):
         key = keys[row]
         if ends[key] == 0:
-            found[count] = key
+            distinct[count] = key
             count += 1
         ends[key] += 1
     start = 0
     for at in range(count):
-        key = found[at]
+        key = distinct[at]
         stop = start + ends[key]
         ends[key] = start
         for place in range(start, stop):
@@ -51,18 +51,18 @@ def group(keys: Any, ends: Any, places: Any, grouped: Any, found: Any) -> Any:
         places[row] = ends[key]
         ends[key] += 1
     for at in range(count):
-        ends[found[at]] = 0
+        ends[distinct[at]] = 0
     return count
 
 
-@compiled(_none, _given(_i64), _given(_i64), _i64[::1], _nrt=False)
+@compiled(_none, _readonly(_i64), _readonly(_i64), _i64[::1], _nrt=False)
 def put(values: Any, places: Any, placed: Any) -> None:
     """Write each value to its place."""
     for row in range(len(values)):
         placed[places[row]] = values[row]
 
 
-@compiled(_i64, _given(_i64), _given(_i64), _given(_i64), _i64, _i64[::1], _i64[::1], _nrt=False)
+@compiled(_i64, _readonly(_i64), _readonly(_i64), _readonly(_i64), _i64, _i64[::1], _i64[::1], _nrt=False)
 def due(keys: Any, numbers: Any, time: Any, slide: Any, newest: Any, rows: Any) -> Any:
     """Write the rows at which a window moves, only the last of several of a key at one instant; return their number.
 

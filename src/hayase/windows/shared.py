@@ -233,11 +233,11 @@ class SharedWindows:
         )
 
     def _answers(
-        self, due: Sequence[range | np.ndarray], made: Mapping[Any, _Made], keys: Sequence[pa.Array] | None
+        self, due: Sequence[range | np.ndarray], unlowered: Mapping[Any, _Unlowered], keys: Sequence[pa.Array] | None
     ) -> Answers:
         """Lower the answers of all windows together, and return them by window."""
         ends = np.cumsum([0, *(len(rows) for rows in due)])
-        lowered = [self._kept[place].lower(lifting, made[place], due) for lifting, place in self._liftings]
+        lowered = [self._kept[place].lower(lifting, unlowered[place], due) for lifting, place in self._liftings]
         of = []
         for number, window in enumerate(self._windows):
             begin, end = int(ends[number]), int(ends[number + 1])
@@ -259,7 +259,7 @@ class SharedWindows:
         """
         return {
             "windows": [(window.length, window.slide) for window in self._windows],
-            "aggregates": {call.name: (_told(call.aggregate), call.columns) for call in self._calls},
+            "aggregates": {call.name: (_name_or_aggregate(call.aggregate), call.columns) for call in self._calls},
             "types": dict(self._types),
             "count": self._count,
             "by_key": self._by_key,
@@ -314,7 +314,7 @@ def _calls(aggregates: Sequence[Any] | Mapping[str, Any]) -> tuple[_Call, ...]:
     return tuple(calls)
 
 
-def _told(aggregate: Aggregate) -> Aggregate | str:
+def _name_or_aggregate(aggregate: Aggregate) -> Aggregate | str:
     """Return the name of a built-in aggregate, so that loading the state gives the same object; else the aggregate."""
     return aggregate.name if AGGREGATES.get(aggregate.name) is aggregate else aggregate
 
@@ -354,7 +354,7 @@ class _Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Unlowered:
     """The answers of all windows, one after the other, before lowering: partials, or the words of tapes.
 
     `counts` are the numbers of tuples that are not NULL, or None if none is NULL; `words` are the words that follow.
@@ -373,16 +373,18 @@ class _Sequences:
         self._reach = max(window.length for window in windows)
         self._folds = Folds(lifting)
 
-    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Made:
+    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Unlowered:
         positions = self._folds.append(None, self._lifting.lift(columns, rows=rows))
         folds = []
         for window, rows_due in zip(self._windows, due):
             at = _numbered(rows_due)
             folds.append(self._folds.fold(None, at - window.length + 1, at))
         self._folds.trim(None, positions[-1:] + 1 - self._reach)
-        return _Made(Partials.joined(folds))
+        return _Unlowered(Partials.joined(folds))
 
-    def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
+    def push_by_key(
+        self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int
+    ) -> tuple[list[np.ndarray], _Unlowered]:
         """Also return the rows after which the answers of every window are due."""
         positions = self._folds.append(codes, self._lifting.lift(columns, rows=rows))
         due = [np.flatnonzero((positions + 1) % window.slide == 0) for window in self._windows]
@@ -391,11 +393,13 @@ class _Sequences:
             at = positions[rows_due]
             folds.append(self._folds.fold(codes[rows_due], at - window.length + 1, at))
         self._folds.trim(codes, positions + 1 - self._reach)
-        return due, _Made(Partials.joined(folds))
+        return due, _Unlowered(Partials.joined(folds))
 
-    def lower(self, lifting: Lifting, made: _Made, due: Sequence[range | np.ndarray]) -> tuple[pa.Array, np.ndarray]:
-        assert made.partials is not None
-        return lifting.lower(made.partials)
+    def lower(
+        self, lifting: Lifting, unlowered: _Unlowered, due: Sequence[range | np.ndarray]
+    ) -> tuple[pa.Array, np.ndarray]:
+        assert unlowered.partials is not None
+        return lifting.lower(unlowered.partials)
 
     def state(self) -> Any:
         keys, positions, partials = self._folds.held()
@@ -427,7 +431,7 @@ class _Tapes:
         self._counts: _Tape | None = None
         self._count = 0
 
-    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Made:
+    def push(self, columns: Sequence[pa.Array], due: Sequence[range], rows: int) -> _Unlowered:
         nulls = bool(columns) and columns[0].null_count > 0
         if nulls and self._counts is None:
             self._counts = _Tape(self._windows, np.int64)
@@ -435,9 +439,11 @@ class _Tapes:
         self._count += rows
         counts = None if self._counts is None else self._counts.push(valid_rows(columns[0]).astype(np.int64))
         words = [tape.push(*values) for tape, values in zip(self._tapes, self._words(columns, nulls))]
-        return _Made(None, counts, words)
+        return _Unlowered(None, counts, words)
 
-    def push_by_key(self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int) -> tuple[list[np.ndarray], _Made]:
+    def push_by_key(
+        self, columns: Sequence[pa.Array], codes: np.ndarray, rows: int
+    ) -> tuple[list[np.ndarray], _Unlowered]:
         raise NotImplementedError  # sequences by key do not use tapes
 
     def _words(self, columns: Sequence[pa.Array], nulls: bool) -> list[tuple[np.ndarray, int, int]]:
@@ -456,18 +462,20 @@ class _Tapes:
             return [(keys, 0, form)]
         return [(numbers(columns[0]).view(np.uint64), form, form)]
 
-    def lower(self, lifting: Lifting, made: _Made, due: Sequence[range | np.ndarray]) -> tuple[pa.Array, np.ndarray]:
-        average, exact = lifting.aggregate.name == "avg", len(made.words) == 2
-        counts = made.counts
+    def lower(
+        self, lifting: Lifting, unlowered: _Unlowered, due: Sequence[range | np.ndarray]
+    ) -> tuple[pa.Array, np.ndarray]:
+        average, exact = lifting.aggregate.name == "avg", len(unlowered.words) == 2
+        counts = unlowered.counts
         if counts is None:
-            needs_counts = average or exact or not made.words
+            needs_counts = average or exact or not unlowered.words
             counts = self._all_counts(due) if needs_counts else _NONE
-        if not made.words:
+        if not unlowered.words:
             return pa.array(counts), _NONE
         if exact:
-            return lifting.lower(Partials((counts, *made.words)))
-        valid = None if made.counts is None else made.counts > 0
-        word = made.words[0]
+            return lifting.lower(Partials((counts, *unlowered.words)))
+        valid = None if unlowered.counts is None else unlowered.counts > 0
+        word = unlowered.words[0]
         if average:
             word = word / np.maximum(counts, 1)
         elif lifting.parts[1] == _MAX and lifting.result != pa.uint64():

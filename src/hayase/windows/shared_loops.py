@@ -180,7 +180,7 @@ def _lane(kind: Any) -> Any:
     return types.float64[:, ::1] if kind == types.complex128 else kind[::1]
 
 
-def _given(kind: Any) -> Any:
+def _readonly(kind: Any) -> Any:
     return types.Array(_OUT[kind], 1, "C", readonly=True)
 
 
@@ -509,7 +509,7 @@ _tables = types.int64[:, ::1]
 
 
 @_for_each_kind(
-    _given, types.int64, types.int64, _lane, _lane, _lane, _tables, _tables, _tables, types.int64[::1], _out,
+    _readonly, types.int64, types.int64, _lane, _lane, _lane, _tables, _tables, _tables, types.int64[::1], _out,
     types.int64[::1],
 )  # fmt: skip
 def advance(
