@@ -149,8 +149,7 @@ def typed(value: Any) -> Any:
 @given(programs, st.lists(st.one_of(objects, documents), min_size=1, max_size=4))
 @example(".a == 100000000000000000000000", [{"a": 1e23}])
 @example(".a + 1 == 9007199254740993", [{"a": 2**53 - 1}])
-@example('"\\(.a * -1)"', [{"a": 0}])
-@example("-.a", [{"a": 0}, {"a": -0.0}, {"a": 2**53 + 1}])
+@example(".a * -1", [{"a": 0}, {"a": -0.0}, {"a": 2**53 + 1}])
 def test_known_shapes_give_what_libjq_gives(program: str, given_documents: list[Any]) -> None:
     node = parsed(program)
     assume(node is not None)
@@ -168,16 +167,14 @@ SAMPLES: list[Any] = [
     *(-0.0, 0.0, 0.1, 0.5, 2.0, -2.5, 1e15, 1e16, 9007199254740992.0, 1e23, 1.5e300, 5e-324),
     *("", "a", "b", "é😀", "2017-01-01T10:00:00Z", [], [1], [None, "x"], {}, {"a": 1}, {"c": [1, 2]}),
 ]
-ONE = """.a not;.a|tostring;-.a;.a[0];.a[-1];.a[1];.a[-2];.a[:1];.a[-1:];.a[1:3];.a.c;.a.c|1;.a[0]|not;"\\(.a)";[.a];{b:.a}
-    {(.a):1};{("x"):.a,(.a):2};.a//7;7//.a;.a.c//7;if .a then 1 else .b end;if .a.c then 1 end;.a.c=="x";.a=="a";.a!="a"
+ONE = """.a[0];.a[-1];.a[1];.a[-2];.a[:1];.a[-1:];.a[1:3];.a.c;[.a];{b:.a}
+    {(.a):1};{("x"):.a,(.a):2};.a//7;7//.a;.a.c//7;.a.c=="x";.a=="a";.a!="a"
     .a<1;.a>=0.5;.a==9007199254740993;.a<=1e23;.a and .a.c;.a or .a.c;.a.c and .a;.a.c or 1;.a+1;.a-1;.a*-1;.a/0;1/.a
-    [.a,.a.c];{a:.a.c};"\\(.a.c)";"\\(-.a)";"\\(.b+.a)";{a:{b:.a}};{a:.a}|.a|tostring;.a|.+.;(.a*1)==.a;(.a+0)<.a;.a+1==9007199254740992"""
+    [.a,.a.c];{a:.a.c};{a:{b:.a}};(.a*1)==.a;(.a+0)<.a;.a+1==9007199254740992"""
 TWO = [f".a{sign}.b" for sign in ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", " and ", " or ", "//")]
 
 
-@pytest.mark.parametrize(
-    "program", [each.strip() for each in ONE.replace(".a not", ".a|not").replace("\n", ";").split(";")] + TWO
-)
+@pytest.mark.parametrize("program", [each.strip() for each in ONE.replace("\n", ";").split(";")] + TWO)
 def test_every_shape_on_every_kind_of_value(program: str) -> None:
     node = parsed(program)
     assert node is not None
@@ -207,7 +204,12 @@ def test_whatever_is_recognised_is_valid_jq(program: str, given_documents: list[
 @given(st.lists(objects, min_size=1, max_size=5))
 def test_common_shapes_on_common_values_are_not_left_to_libjq(given_documents: list[Any]) -> None:
     fitting = [{**each, "time": "2017-01-01T10:00:00Z", "amount": 3, "user": {"id": 7}} for each in given_documents]
-    for program in ('.user.id == 7 and .missing != "x"', "{(.time[:10]): .amount}", ".amount * 2", '"u\\(.user.id)"'):
+    for program in (
+        '.user.id == 7 and .missing != "x"',
+        "{(.time[:10]): .amount}",
+        ".amount * 2",
+        "[.amount, .user.id]",
+    ):
         node = parsed(program)
         assert node is not None
         assert UNSURE not in results(node, Values(fitting))

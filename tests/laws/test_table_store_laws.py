@@ -53,13 +53,13 @@ any_key = st.tuples(scalars, scalars)
 
 @dataclass(frozen=True)
 class Event:
-    """What one event does to one key; the operations as (column, number, method, parameter)."""
+    """What one event does to one key; the updates as (column, number, method, parameter)."""
 
     key: tuple[Any, ...]
     time: int
     id: str | int
     source: int
-    operations: tuple[tuple[int, int, str | None, Any], ...]
+    updates: tuple[tuple[int, int, str | None, Any], ...]
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -67,13 +67,15 @@ class Event:
 
     def packed(self) -> tuple[bytes, bytes, list[tuple[int, bytes, bytes]]]:
         version = versions.to_bytes(self.time, self.id, self.source)
-        made = [(at, versions.operation_bytes(n), KINDS[at].payload(how, what)) for at, n, how, what in self.operations]
+        made = [
+            (at, versions.update_number_bytes(n), KINDS[at].payload(how, what)) for at, n, how, what in self.updates
+        ]
         return key_bytes(self.key), version, made
 
 
 def batch_of(events: Iterable[Event]) -> Any:
-    keys, stamps, operations = zip(*[each.packed() for each in events])
-    return entries.pack(keys, stamps, operations)
+    keys, stamps, updates = zip(*[each.packed() for each in events])
+    return entries.pack(keys, stamps, updates)
 
 
 PARAMETERS: list[st.SearchStrategy[tuple[str | None, Any]]] = [
@@ -91,17 +93,17 @@ def event_lists(draw: st.DrawFn, most: int = 16) -> list[Event]:
     keys = draw(st.lists(any_key, min_size=1, max_size=4, unique_by=key_bytes))
     found: dict[tuple[Any, ...], Event] = {}
     for _ in range(draw(st.integers(1, 3) | st.integers(1, most))):
-        operations = []
+        updates = []
         for order in range(draw(st.integers(1, 3))):
             column = draw(st.integers(0, len(COLUMNS) - 1))
             number = draw(st.sampled_from([0, 7, 300])) * 4 + order
-            operations.append((column, number, *draw(PARAMETERS[column])))
+            updates.append((column, number, *draw(PARAMETERS[column])))
         id = draw(ids)
-        event = Event(draw(st.sampled_from(keys)), draw(st.integers(0, LAST)), id, 0, tuple(operations))
+        event = Event(draw(st.sampled_from(keys)), draw(st.integers(0, LAST)), id, 0, tuple(updates))
         found[event.identity] = event
-    if draw(st.booleans()):  # the same from another source: different versions of other operations
+    if draw(st.booleans()):  # the same from another source: different versions of other updates
         for event in list(found.values())[:3]:
-            shifted = tuple((at, n + 65_536, how, what) for at, n, how, what in event.operations)
+            shifted = tuple((at, n + 65_536, how, what) for at, n, how, what in event.updates)
             other = Event(event.key, event.time, event.id, 1, shifted)
             found[other.identity] = other
     return list(found.values())
@@ -121,7 +123,7 @@ class Judge:
         for event in self.events.values():
             if as_of is None or event.time <= as_of:
                 columns = counted.setdefault(key_bytes(event.key), [[] for _ in COLUMNS])
-                for at, number, how, what in event.operations:
+                for at, number, how, what in event.updates:
                     version = versions.to_bytes(event.time, event.id, number)
                     columns[at].append((version, KINDS[at].payload(how, what)))
         return {
@@ -134,7 +136,7 @@ class Judge:
         counted: dict[bytes, list[list[tuple[bytes, bytes]]]] = {}
         for event in self.events.values():
             columns = counted.setdefault(key_bytes(event.key), [[] for _ in COLUMNS])
-            for at, number, how, what in event.operations:
+            for at, number, how, what in event.updates:
                 columns[at].append((versions.to_bytes(event.time, event.id, number), KINDS[at].payload(how, what)))
         return {
             key: [KINDS[at].fold(None, payloads) if payloads else b"" for at, payloads in enumerate(columns)]
@@ -496,23 +498,23 @@ def test_a_scan_of_a_prefix_is_a_filter(data: st.DataObject) -> None:
 @settings(max_examples=60)
 @given(event_lists())
 def test_columns_pack_as_rows_do(events: list[Event]) -> None:
-    """`pack_columns` with a column for each place in an event's operations of the same kind is `pack`."""
+    """`pack_columns` with a column for each place in an event's updates of the same kind is `pack`."""
     packed = [event.packed() for event in events]
-    heads = sorted({(at, number) for event in events for at, number, *_ in event.operations})
+    heads = sorted({(at, number) for event in events for at, number, *_ in event.updates})
     keys, stamps = [key for key, _, _ in packed], [version for _, version, _ in packed]
-    columns: list[entries.OperationColumn] = []
+    columns: list[entries.UpdateColumn] = []
     ordered: list[list[tuple[int, bytes, bytes]]] = [[] for _ in packed]
     for at, number in heads:
         deltas: list[bytes | None] = [None] * len(packed)
-        for row, (_, _, operations) in enumerate(packed):
-            for place, operation, delta in operations:
-                if (place, operation) == (at, versions.operation_bytes(number)) and deltas[row] is None:
+        for row, (_, _, updates) in enumerate(packed):
+            for place, update, delta in updates:
+                if (place, update) == (at, versions.update_number_bytes(number)) and deltas[row] is None:
                     deltas[row] = delta
-                    ordered[row].append((place, operation, delta))
-        columns.append(entries.OperationColumn(at, number, deltas))
+                    ordered[row].append((place, update, delta))
+        columns.append(entries.UpdateColumn(at, number, deltas))
     one, other = entries.pack(keys, stamps, ordered), entries.pack_columns(keys, stamps, columns)
     assert one.equals(other)
     for row, value in enumerate(one["value"].to_pylist()):
-        assert entries.operations_of(value) == ordered[row]
+        assert entries.updates_of(value) == ordered[row]
         assert entries.split(one["entry"][row].as_py(), value) == (keys[row], stamps[row])
     assert entries.many_key_bytes([event.key for event in events]) == keys

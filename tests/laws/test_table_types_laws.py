@@ -23,7 +23,7 @@ from hayase.tables.entries import many_key_bytes, text_keys
 from hayase.tables.types import ColumnType
 
 Done = tuple[versions.Version, str, Any]
-"""An operation: its version, the method, the parameter."""
+"""An update: its version, the method, the parameter."""
 
 texts = st.sampled_from(["", "a", "b", "\0", "\1", "\0\1", "a\0", "ü", "\U0001f600", "\uffff"]) | st.text(
     st.characters(exclude_categories=["Cs"]), max_size=4
@@ -72,7 +72,7 @@ def several(name: str) -> st.SearchStrategy[Any]:
 
 
 def one_by_one(done: Done) -> list[Done]:
-    """An operation on many elements as one on each."""
+    """An update on many elements as one on each."""
     version, method, parameter = done
     if method != "add_all":
         return [done]
@@ -132,9 +132,9 @@ def latest(done: list[Done]) -> Any:
 
 
 def in_order(each: Done) -> tuple[Any, ...]:
-    (time, id, operation), _, _ = each
+    (time, id, update), _, _ = each
     is_uuid = isinstance(id, str) and len(id) == 36
-    return time, 0 if isinstance(id, int) else 1 if is_uuid else 2, id, operation
+    return time, 0 if isinstance(id, int) else 1 if is_uuid else 2, id, update
 
 
 def removed(done: list[Done]) -> list[Any]:
@@ -235,7 +235,7 @@ def version_of(each: Done) -> bytes:
 
 
 def stored(kind: ColumnType[Any], done: list[Done]) -> dict[bytes, bytes]:
-    """What a store has after these operations, in the order of their arrival: the same version overwrites itself."""
+    """What a store has after these updates, in the order of their arrival: the same version overwrites itself."""
     return {versions.to_bytes(*version): kind.payload(method, parameter) for version, method, parameter in done}
 
 
@@ -254,13 +254,13 @@ def folded_in_steps(kind: ColumnType[Any], payloads: list[tuple[bytes, bytes]], 
 @given(data=st.data())
 def test_every_type_converges(name: str, data: st.DataObject) -> None:
     kind = TYPES[name]()
-    operation = st.one_of(
+    update = st.one_of(
         st.tuples(made_versions, st.just(method), PARAMETERS.get(f"{name}.{method}", PARAMETERS[name]))
         if method != "add_all"
         else st.tuples(made_versions, st.just(method), several(name))
         for method in kind.methods
     )
-    done: list[Done] = data.draw(st.lists(operation, max_size=14, unique_by=version_of))
+    done: list[Done] = data.draw(st.lists(update, max_size=14, unique_by=version_of))
     once = kind.fold(None, sorted(stored(kind, done).items()))
 
     arrived = data.draw(
@@ -288,7 +288,7 @@ def test_an_orset_of_concurrent_replicas_keeps_what_no_removal_has_observed(data
     which an element is there while it has a tag that no removal has listed."""
     kind = TYPES["ORSet"]()
     known: list[set[int]] = [set() for _ in range(3)]
-    operations: list[tuple[bytes, bytes]] = []
+    updates: list[tuple[bytes, bytes]] = []
     tags: dict[int, tuple[str, int]] = {}
     removed_tags: dict[int, frozenset[int]] = {}
     for number in range(data.draw(st.integers(1, 14))):
@@ -302,13 +302,13 @@ def test_an_orset_of_concurrent_replicas_keeps_what_no_removal_has_observed(data
             gone = {each for each in replica if each in tags and tags[each][0] == element}
             removed_tags[number] = frozenset(gone)
             delta = kind.payload("remove_seen", {"value": element, "seen": sorted(gone)})
-        operations.append((versions.to_bytes(at, number), delta))
+        updates.append((versions.to_bytes(at, number), delta))
         replica.add(number)
         if data.draw(st.booleans()):
             replica |= known[data.draw(st.integers(0, 2))]
     gone = {tag for each in removed_tags.values() for tag in each}
     expected = sorted({element for tag, (element, _) in tags.items() if tag not in gone})
-    assert kind.read(None, data.draw(st.permutations(operations))) == expected
+    assert kind.read(None, data.draw(st.permutations(updates))) == expected
 
 
 @settings(max_examples=40)
@@ -382,15 +382,15 @@ def test_the_order_of_the_bytes_is_that_of_versions(given_versions: list[version
      (st.integers(-(2**31), 2**31 - 1), pa.int32()), (st.uuids().map(str), pa.large_string())],
 )  # fmt: skip
 @settings(max_examples=40)
-@given(data=st.data(), operation=st.sampled_from([0, 239, 240]), first=st.integers(0, 2))
+@given(data=st.data(), update=st.sampled_from([0, 239, 240]), first=st.integers(0, 2))
 def test_many_versions_are_each_of_them(
-    chosen: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject, operation: int, first: int
+    chosen: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject, update: int, first: int
 ) -> None:
     times = st.integers(-(2**63), 2**63 - 1)
     rows = data.draw(st.lists(st.tuples(times, chosen), max_size=5))[first:]
     column = pa.array(["0" * 36 if pa.types.is_string(kind) else None] * 2 + [id for _, id in rows], kind)[2:]
-    found = versions.many_to_bytes(np.array([time for time, _ in rows], np.int64), column, operation)
-    assert found == [versions.to_bytes(time, id, operation) for time, id in rows]
+    found = versions.many_to_bytes(np.array([time for time, _ in rows], np.int64), column, update)
+    assert found == [versions.to_bytes(time, id, update) for time, id in rows]
 
 
 plain_numbers = (

@@ -194,7 +194,7 @@ def test_snapshots_at_once_are_what_folding_gives(rows: list[tuple[Any, ...]]) -
     made = first_snapshots(
         columns, pa.array(keys, binary), pa.array(when, binary), [pa.array(each, binary) for each in deltas]
     )
-    given = [entries.OperationColumn(place, 0, each) for place, each in enumerate(deltas)]
+    given = [entries.UpdateColumn(place, 0, each) for place, each in enumerate(deltas)]
     values = entries.pack_columns(keys, when, given).column(1).to_pylist()
     nothing = RowSnapshot(b"", ())
     assert made == [

@@ -13,7 +13,7 @@ from hayase.core.errors import DeclarationError
 from hayase.tables.jq import Events, Jq, Limits
 from hayase.tables.rule_payloads import Payload, payloads
 from hayase.tables.rule_text import read_rules, rules_in
-from hayase.tables.rules import Branch, Operation, RuleSet, SourceRules, TableRules, resolved
+from hayase.tables.rules import Branch, RuleSet, SourceRules, TableRules, Update, resolved
 
 FIGURE_8 = """
 source: stream1
@@ -73,9 +73,9 @@ def test_figure_8_loads_as_it_is(jq: Jq) -> None:
                             TableRules(
                                 "user_purchase_status",
                                 (
-                                    Operation(0, key, "last_purchase_time", ".time", "set"),
-                                    Operation(1, key, "total", ".amount", "incr"),
-                                    Operation(2, key, "by_day", "{(.time[:10]):.amount}", "add"),
+                                    Update(0, key, "last_purchase_time", ".time", "set"),
+                                    Update(1, key, "total", ".amount", "incr"),
+                                    Update(2, key, "by_day", "{(.time[:10]):.amount}", "add"),
                                 ),
                             ),
                         ),
@@ -87,9 +87,9 @@ def test_figure_8_loads_as_it_is(jq: Jq) -> None:
 
 
 def test_figure_5_loads_as_it_is(jq: Jq) -> None:
-    ((table, operation),) = read(FIGURE_5, jq).operations()
+    ((table, update),) = read(FIGURE_5, jq).updates()
     assert table == "user_status"
-    assert operation == Operation(0, (".user_id",), "total_price_of_items", ".item_price", "incr")
+    assert update == Update(0, (".user_id",), "total_price_of_items", ".item_price", "incr")
 
 
 def test_the_shorter_form_means_the_same(jq: Jq) -> None:
@@ -145,8 +145,8 @@ def test_several_sources_tables_branches_and_parts_of_a_key(jq: Jq) -> None:
     rules = rules_in(listed, jq).rules
     assert rules == rules_in(documents, jq).rules == rules_in(f"# two sources\n---\n{documents}", jq).rules
     assert [each.source for each in rules.sources] == ["one", "two"]
-    assert [operation.number for _, operation in rules.operations()] == [*range(8)]
-    assert next(rules.operations())[1].key == (".country", ".user_id")
+    assert [update.number for _, update in rules.updates()] == [*range(8)]
+    assert next(rules.updates())[1].key == (".country", ".user_id")
     assert [branch.condition for branch in rules.branches("two")] == [None, ".late"]
     assert [*rules.branches("three")] == []
 
@@ -179,19 +179,19 @@ def test_all_mistakes_at_once_and_where(jq: Jq) -> None:
         "2:9: '1stream' cannot be the name of a stream; use letters, digits and _, a letter first, at most 63 of them",
         "4:24: the condition: jq: syntax error, unexpected '='; look at what stands right before it",
         '5:5: unknown key "tabels" in a branch; did you mean "tables"?',
-        '9:38: unknown key "methd" in an operation; did you mean "method"?',
+        '9:38: unknown key "methd" in an update; did you mean "method"?',
         "9:63: the value: jq: syntax error, unexpected end of file; it ends too early: something must follow, or a bracket "
         "or a quote is not closed",
-        '10:13: an operation has no "key"; add "key: JQ", here or to the table',
+        '10:13: an update has no "key"; add "key: JQ", here or to the table',
         '10:38: the value: jq\'s "now" is refused here: it reads the clock, and a batch that runs again must give the '
         "same; use the time of the event",
         "11:19: the key is an empty list; write jq programs in it, like [.country, .user_id]",
         "11:35: '9n' cannot be the name of a column; use letters, digits and _, a letter first, at most 63 of them",
         "11:48: the value must be a jq program, not a mapping; put jq that begins with { or [ in quotes",
-        '12:13: an operation has no "paramJq"; add "paramJq: JQ"',
+        '12:13: an update has no "paramJq"; add "paramJq: JQ"',
         '12:19: the key: jq: foo/0 is not defined; a field is .foo, a text "foo" in quotes of its own',
         '12:47: "ADD" cannot be the name of a method; methods are incr, set, add, remove, ...',
-        "13:13: an operation must be a mapping, not text; write it like {key: .user_id, columnName: total, method: "
+        "13:13: an update must be a mapping, not text; write it like {key: .user_id, columnName: total, method: "
         "incr, paramJq: .amount}",
         '14:9: a table has no "tableName"; add "tableName: NAME"',
         '14:14: "ops" must be a list, not an empty list; begin each item with "- "',
@@ -277,11 +277,11 @@ def one(
 ) -> tuple[list[object], list[str]]:
     """The (key, parameter, number) of an event, and the reasons for refusals, under a rule beside another that works."""
     tables = tuple(
-        TableRules("t", (Operation(number, keys, "c", each),))
+        TableRules("t", (Update(number, keys, "c", each),))
         for number, keys, each in ((0, (key,), value), (1, ('"all"',), "1"))
     )
     rules = RuleSet(
-        (SourceRules("s", (Branch(condition, tables[:1]), Branch(None, (TableRules("t", tables[1].operations),)))),)
+        (SourceRules("s", (Branch(condition, tables[:1]), Branch(None, (TableRules("t", tables[1].updates),)))),)
     )
     outcome = payloads(rules, "s", Events([{"k": "fit", "v": 0}, event]), jq)
     found = outcome.by_event()
@@ -306,12 +306,12 @@ def test_keys_have_one_form(jq: Jq, key: object, expected: object) -> None:
 def test_keys_that_are_none(jq: Jq, key: object, kind: str) -> None:
     assert one(jq, {"k": key, "v": 1}) == (
         [],
-        [f"operation 1 (t.c): the key is {kind}; it must be a text, a number or a boolean"],
+        [f"update 1 (t.c): the key is {kind}; it must be a text, a number or a boolean"],
     )
 
 
 def test_an_event_that_breaks_a_rule_is_refused_for_that_rule(jq: Jq) -> None:
-    rule = "operation 1 (t.c): "
+    rule = "update 1 (t.c): "
     assert one(jq, {"k": "a", "v": "x"}, value="-.v") == ([], [rule + 'string ("x") cannot be negated'])
     assert one(jq, {"k": [3, 4], "v": 3}, key=".k | .[]? // .") == ([], [rule + "the key gives 2 results, not one"])
     assert one(jq, {"k": "a", "v": "go"}, value='if .v == "go" then last(repeat(1)) else . end') == (
@@ -344,7 +344,7 @@ def test_no_result_means_no_payload_and_several_are_payloads_of_their_own(jq: Jq
 
 
 def test_parts_of_a_key(jq: Jq) -> None:
-    rules = RuleSet((SourceRules("s", (Branch(None, (TableRules("t", (Operation(0, (".c", ".u"), "n", "1"),)),)),)),))
+    rules = RuleSet((SourceRules("s", (Branch(None, (TableRules("t", (Update(0, (".c", ".u"), "n", "1"),)),)),)),))
     outcome = payloads(rules, "s", Events.of_columns({"c": ["jp", None, "fr"], "u": [7, 8, [9]]}, 3), jq)
     assert [[each.key for each in event] for event in outcome.by_event()] == [[("jp", 7)], [], []]
     assert [(each.event, each.program) for each in outcome.refusals] == [(1, ".c"), (2, ".u")]

@@ -94,7 +94,7 @@ class TestRulesAlone:
         (row,) = done.rows
         assert [each["column"] for each in row["payloads"]] == ["total"]
         assert row["refusals"] == [
-            {"rule": "operation 2 (spending.items)", "program": ".items[]", "reason": "Cannot iterate over number (7)"}
+            {"rule": "update 2 (spending.items)", "program": ".items[]", "reason": "Cannot iterate over number (7)"}
         ]
 
     def test_numbers_keep_their_digits(self, hayase_: Command) -> None:
@@ -205,7 +205,7 @@ class TestOnScreen:
         assert '✓ .type == "purchase" → spending' in text
         assert '· .type == "view" → views' in text
         assert "2026-01-01T00:00:01Z e1 0" in text
-        assert "✗ operation 2 (spending.items), .items[]: Cannot iterate over null" in text
+        assert "✗ update 2 (spending.items), .items[]: Cannot iterate over null" in text
 
     def test_nothing_to_do(self, hayase_: Command) -> None:
         assert "no payloads" in self.shown(tried(hayase_, "rules.yaml", "--event", "{}"), typed=False)

@@ -38,14 +38,14 @@ UUID = "0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f"
 FITTING: dict[str, Any] = {"MapCounter": {"a": 1.5}, "MapRegister": {"a": "x"}, "MapSet": {"a": ["x", None]}}
 
 
-def payloads(kind: ColumnType[Any], *operations: Any) -> list[tuple[bytes, bytes]]:
+def payloads(kind: ColumnType[Any], *updates: Any) -> list[tuple[bytes, bytes]]:
     """Operations in the order of their time: a parameter, or a method and a parameter."""
-    named = [each if isinstance(each, tuple) else (None, each) for each in operations]
+    named = [each if isinstance(each, tuple) else (None, each) for each in updates]
     return [(versions.to_bytes(at, UUID), kind.payload(*each)) for at, each in enumerate(named)]
 
 
-def value(kind: ColumnType[Any], *operations: Any) -> Any:
-    return kind.value(kind.fold(None, payloads(kind, *operations)))
+def value(kind: ColumnType[Any], *updates: Any) -> Any:
+    return kind.value(kind.fold(None, payloads(kind, *updates)))
 
 
 def nested(depth: int) -> Any:
@@ -234,14 +234,14 @@ def test_a_method_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "id", "operation", "reason"),
+    ("time", "id", "update", "reason"),
     [(2**63, "a", 0, "does not fit 64 bits"), (0, "", 0, "empty text"), (0, "x" * 1025, 0, "too long"),
      (0, True, 0, "an event id is a bool"), (0, 1.5, 0, "an event id is a float"), (0, 2**63, 0, "write it as a text"),
-     (0, "\ud800", 0, "not Unicode"), (0, "a", -1, "no operation number -1"), (0, "a", 2**32, "no operation number")],
+     (0, "\ud800", 0, "not Unicode"), (0, "a", -1, "no update number -1"), (0, "a", 2**32, "no update number")],
 )  # fmt: skip
-def test_a_version_that_cannot_be_is_refused(time: int, id: Any, operation: int, reason: str) -> None:
+def test_a_version_that_cannot_be_is_refused(time: int, id: Any, update: int, reason: str) -> None:
     with pytest.raises(UnfitParameter, match=reason):
-        versions.to_bytes(time, id, operation)
+        versions.to_bytes(time, id, update)
 
 
 def test_one_unfit_parameter_does_not_spoil_the_others() -> None:

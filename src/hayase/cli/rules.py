@@ -173,11 +173,11 @@ def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
 
 
 def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
-    """The branches for a source, and which of them concern the one event: those whose operations were looked at."""
-    looked = {each.operation.number for each in outcome.updates}
+    """The branches for a source, and which of them concern the one event: those whose updates were looked at."""
+    looked = {each.update.number for each in outcome.updates}
     found = []
     for branch in rules.branches(source):
-        numbers = {operation.number for table in branch.tables for operation in table.operations}
+        numbers = {update.number for table in branch.tables for update in table.updates}
         tables = list(dict.fromkeys(each.table for each in branch.tables))
         found.append({"condition": branch.condition, "concerns": bool(numbers & looked), "tables": tables})
     return found
@@ -245,21 +245,20 @@ def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[
     time, id = int(event_times(batch, side.stream)[0]), batch.column(side.id)[0].as_py()
     kinds = dict(side.table.columns)
     made, refusals = [], _refusals(outcome)
-    for update in outcome.updates:
-        operation = update.operation
-        for key, parameter, number in zip(update.keys, update.parameters, update.numbers, strict=True):
-            within = side.targets[operation.number].number + number - operation.number
+    for evaluated in outcome.updates:
+        update = evaluated.update
+        for key, parameter, number in zip(evaluated.keys, evaluated.parameters, evaluated.numbers, strict=True):
+            within = side.targets[update.number].number + number - update.number
             try:
                 versions.to_bytes(time, id, within)
                 key_bytes(key)
-                delta = TYPES[kinds[operation.column]]().payload(operation.method, parameter)
+                delta = TYPES[kinds[update.column]]().payload(update.method, parameter)
             except UnfitParameter as error:
-                rule = f"operation {operation.number + 1} ({update.table}.{operation.column})"
-                refusals.append(_refusal(rule, operation.value, str(error)))
+                refusals.append(_refusal(evaluated.rule, update.value, str(error)))
                 continue
             made.append(
                 {
-                    "table": update.table, "key": list(key), "column": operation.column, "method": operation.method,
+                    "table": evaluated.table, "key": list(key), "column": update.column, "method": update.method,
                     "parameter": parameter, "version": {"time_us": time, "id": id, "operation": within},
                     "delta": delta.hex(),
                 }

@@ -231,7 +231,7 @@ def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
 
 
 def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
-    """The operations of all rules that write to the table, in their order."""
+    """The updates of all rules that write to the table, in their order."""
     from hayase.tables import TYPES
     from hayase.tables.table_planner import read_declared
 
@@ -246,7 +246,7 @@ def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]
         for branch in source.branches
         for rules in branch.tables
         if rules.table == table.name
-        for each in rules.operations
+        for each in rules.updates
         if each.column in kinds
     ]  # fmt: skip
 

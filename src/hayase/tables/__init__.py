@@ -3,7 +3,7 @@
 Here are the types of columns. Each keeps its updates as payloads and folds them when it is read; `TYPES` has them by the
 names under which they are declared.
 
-| type | operations (the first is meant) | takes | value |
+| type | methods (the first is the default) | takes | value |
 |---|---|---|---|
 | Counter | incr | a number | the exact sum |
 | Register | set | any JSON value | the latest by version |
@@ -11,7 +11,7 @@ names under which they are declared.
 | GSet | add, add_all | any value; an array of them | all that were added |
 | TwoPhaseSet | add, remove, add_all | any value | added and never removed |
 | ORSet | add, remove, remove_seen, add_all | any value; `{value, seen}` | those with an addition that no removal has observed |
-| LWWSet | add, remove, add_all | any value | those whose latest operation is an addition |
+| LWWSet | add, remove, add_all | any value | those whose latest update is an addition |
 | MapCounter | add | an object | for every key a counter |
 | MapSet | add, add_all | an object; of arrays | for every key a growing set |
 | MapRegister | add, remove | an object; a key or a list of keys | for every key a register; a removal is a write, the latest wins |

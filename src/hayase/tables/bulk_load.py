@@ -1,6 +1,6 @@
 """Loading: many rows into a table at once, all of them or none.
 
-A row of a source names a key, and for some columns the parameter of their first operation; null means none. It is an update
+A row of a source names a key, and for some columns the parameter of their first method; null means none. It is an update
 like an event's: its version is (time, number of the load and of the row), its source has a number that no stream has. Without
 a column of times the time is 1970-01-01: any event sets a register anew, and so does a later load.
 
@@ -37,7 +37,7 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD, dead_table
 from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values
 from hayase.tables import TYPES, store_reader
-from hayase.tables.entries import OperationColumn, pack_columns
+from hayase.tables.entries import UpdateColumn, pack_columns
 from hayase.tables.load_rows import first_snapshots
 from hayase.tables.load_sources import Lot, Rows, Wanted, lots_of
 from hayase.tables.load_values import deltas_of, keys_of
@@ -422,4 +422,4 @@ def _filtered(deltas: Mapping[int, pa.Array], mine: pa.Array) -> dict[int, pa.Ar
 
 
 def _packed(keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]) -> pa.RecordBatch:
-    return pack_columns(keys, versions, [OperationColumn(place, 0, column) for place, column in deltas.items()])
+    return pack_columns(keys, versions, [UpdateColumn(place, 0, column) for place, column in deltas.items()])

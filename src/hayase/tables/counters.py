@@ -22,7 +22,7 @@ from hayase.tables.payloads import (
     number,
     varint_from,
 )
-from hayase.tables.types import ColumnType, Operation
+from hayase.tables.types import ColumnType, Update
 
 __all__ = ["Counter", "checked_amount", "summed"]
 
@@ -49,8 +49,8 @@ class Counter(ColumnType[Amount]):
     def empty(self) -> Amount:
         return 0, 0
 
-    def absorbed(self, state: Amount, operations: Sequence[Operation]) -> Amount:
-        return summed(state, [body for _, _, body in operations])
+    def absorbed(self, state: Amount, updates: Sequence[Update]) -> Amount:
+        return summed(state, [body for _, _, body in updates])
 
     def joined(self, one: Amount, other: Amount) -> Amount:
         return added(one, other)

@@ -1,4 +1,4 @@
-"""The map side of a table for what jobs emit to it: a key, and for some columns the parameter of their first operation.
+"""The map side of a table for what jobs emit to it: a key, and for some columns the parameter of their first method.
 
 The tuples lie in a stream of the job, with the time of what they were made from. There is no event's id: which record of that
 stream it is says which update it is.
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
-from hayase.tables.rule_payloads import Updates
-from hayase.tables.rules import Operation
+from hayase.tables.rule_payloads import EvaluatedUpdate
+from hayase.tables.rules import Update
 from hayase.tables.rules_map_side import Pass, Target
 
 __all__ = ["EmittedMapSide"]
@@ -51,7 +51,7 @@ class EmittedMapSide:
         mapped = made.mapped(self._updates(own, made))
         return Mapped(mapped.rows, mapped.origin, Refusals(mine[mapped.refused.rows], mapped.refused.reasons))
 
-    def _updates(self, own: pa.RecordBatch, made: Pass) -> list[Updates]:
+    def _updates(self, own: pa.RecordBatch, made: Pass) -> list[EvaluatedUpdate]:
         keys, values = (_documents(own.column(name)) for name in ("key", "value"))
         parts = len(self.table.key)
         events: dict[str, list[int]] = {name: [] for name in self.table.column_names}
@@ -72,9 +72,9 @@ class EmittedMapSide:
         shared: dict[tuple[int, ...], list[int]] = {}
         for number, name in enumerate(self.table.column_names):
             who = shared.setdefault(tuple(events[name]), events[name])
-            operation = Operation(number, ("key",), name, ".")
+            update = Update(number, ("key",), name, ".")
             mine = [whole[at] for at in who]
-            found.append(Updates(self.table.name, operation, who, mine, parameters[name], [number] * len(who)))
+            found.append(EvaluatedUpdate(self.table.name, update, who, mine, parameters[name], [number] * len(who)))
         return found
 
 

@@ -3,12 +3,12 @@
 An entry holds all that one event of one source does to one key:
 
     entry = bytes of the key + version (event time, event id, number of the source)
-    value = length of the key's bytes (two bytes, big-endian), then for every operation:
-            place of the column (one byte), number of the operation (as in versions), length of the delta (base 128), delta
+    value = length of the key's bytes (two bytes, big-endian), then for every update:
+            place of the column (one byte), number of the update (as in versions), length of the delta (base 128), delta
 
 The bytes of a key are those of its parts one after the other (`payloads.value_bytes`), each of which shows where it ends:
 so no key's bytes begin with another's, and the first parts of a key are a prefix. The number of the source is its place
-among the streams that feed the table, and always one byte. The version that a column type sees is (time, id, operation).
+among the streams that feed the table, and always one byte. The version that a column type sees is (time, id, update).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from hayase.tables.payloads import (
     values_from,
     varint,
 )
-from hayase.tables.versions import operation_bytes
+from hayase.tables.versions import update_number_bytes
 
 __all__ = [
     "ENTRIES",
     "LONGEST_KEY",
     "MOST_SOURCES",
     "Key",
-    "OperationColumn",
+    "UpdateColumn",
     "behind",
     "key_bytes",
     "key_from",
     "many_key_bytes",
-    "operations_of",
     "pack",
     "pack_columns",
     "split",
     "text_keys",
+    "updates_of",
 ]
 
 Key: TypeAlias = tuple[Json, ...]
@@ -62,8 +62,8 @@ MOST_SOURCES = 200
 _LENGTHS = [length.to_bytes(2, "big") for length in range(LONGEST_KEY + 1)]
 
 
-class OperationColumn(NamedTuple):
-    """One operation on one column for many entries: a delta for each, or None where it has nothing to do."""
+class UpdateColumn(NamedTuple):
+    """One update on one column for many entries: a delta for each, or None where it has nothing to do."""
 
     place: int
     number: int
@@ -138,26 +138,26 @@ def behind(prefix: bytes) -> bytes | None:
 
 
 def pack(
-    keys: Sequence[bytes], versions: Sequence[bytes], operations: Sequence[Iterable[tuple[int, bytes, bytes]]]
+    keys: Sequence[bytes], versions: Sequence[bytes], updates: Sequence[Iterable[tuple[int, bytes, bytes]]]
 ) -> pa.RecordBatch:
-    """Entries of keys, versions (with the number of the source) and operations: column place, operation bytes, delta."""
+    """Entries of keys, versions (with the number of the source) and updates: column place, update bytes, delta."""
     lengths = _LENGTHS
     values = [
         lengths[len(key)]
         + b"".join([b"%c%b%b%b" % (place, op, varint(len(delta)), delta) for place, op, delta in each])
-        for key, each in zip(keys, operations, strict=True)
+        for key, each in zip(keys, updates, strict=True)
     ]
     entries = [key + version for key, version in zip(keys, versions, strict=True)]
     return pa.record_batch([pa.array(entries, pa.large_binary()), pa.array(values, pa.large_binary())], schema=ENTRIES)
 
 
 def pack_columns(
-    keys: Sequence[bytes] | pa.Array, versions: Sequence[bytes] | pa.Array, columns: Sequence[OperationColumn]
+    keys: Sequence[bytes] | pa.Array, versions: Sequence[bytes] | pa.Array, columns: Sequence[UpdateColumn]
 ) -> pa.RecordBatch:
-    """The same, from a column of deltas for each operation, without a step per row.
+    """The same, from a column of deltas for each update, without a step per row.
 
     >>> one = pack([b"k"], [b"v"], [[(0, b"\\0", b"abc"), (2, b"\\7", b"d")]])
-    >>> one.equals(pack_columns([b"k"], [b"v"], [OperationColumn(0, 0, [b"abc"]), OperationColumn(2, 7, [b"d"])]))
+    >>> one.equals(pack_columns([b"k"], [b"v"], [UpdateColumn(0, 0, [b"abc"]), UpdateColumn(2, 7, [b"d"])]))
     True
     """
     key_column, version_column = _binary(keys), _binary(versions)
@@ -165,7 +165,7 @@ def pack_columns(
     parts = [pa.array(_LENGTHS, pa.large_binary()).take(pc.binary_length(key_column))]
     for place, number, deltas in columns:
         column = _binary(deltas)
-        head = pa.scalar(bytes((place,)) + operation_bytes(number), pa.large_binary())
+        head = pa.scalar(bytes((place,)) + update_number_bytes(number), pa.large_binary())
         parts.append(pc.binary_join_element_wise(head, _varints(pc.binary_length(column)), column, nothing))
     values = pc.binary_join_element_wise(*parts, nothing, null_handling="replace", null_replacement="")
     entries = pc.binary_join_element_wise(key_column, version_column, nothing)
@@ -199,10 +199,10 @@ def split(entry: bytes, value: bytes) -> tuple[bytes, bytes]:
     return entry[:length], entry[length:]
 
 
-def operations_of(value: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The operations in the value of an entry: column place, operation bytes, delta.
+def updates_of(value: bytes) -> list[tuple[int, bytes, bytes]]:
+    """The updates in the value of an entry: column place, update bytes, delta.
 
-    >>> operations_of(pack([b"k"], [b"v"], [[(3, b"\\0", b"abc")]])["value"][0].as_py())
+    >>> updates_of(pack([b"k"], [b"v"], [[(3, b"\\0", b"abc")]])["value"][0].as_py())
     [(3, b'\\x00', b'abc')]
     """
     found: list[tuple[int, bytes, bytes]] = []

@@ -21,21 +21,15 @@ from hayase.tables.jq_syntax import (
     Arithmetic,
     Array,
     Both,
-    Choice,
     Comparison,
     Either,
     Field,
     Index,
     Literal,
-    Negation,
     Node,
-    Not,
     Object,
-    Pipe,
     Root,
     Slice,
-    Text,
-    ToString,
 )
 
 __all__ = ["UNSURE", "Inputs", "Unsure", "Values", "column", "results"]
@@ -176,11 +170,6 @@ def _(node: Slice, inputs: Inputs) -> Sequence[Any]:
 
 
 @column.register
-def _(node: Negation, inputs: Inputs) -> Sequence[Any]:
-    return [-value if type(value) in _NUMBERS else UNSURE for value in column(node.of, inputs)]
-
-
-@column.register
 def _(node: Arithmetic, inputs: Inputs) -> Sequence[Any]:
     compute, others = _ARITHMETIC[node.sign]
     return [
@@ -283,11 +272,6 @@ def _(node: Either, inputs: Inputs) -> Sequence[Any]:
 
 
 @column.register
-def _(node: Not, inputs: Inputs) -> Sequence[Any]:
-    return [UNSURE if value is UNSURE else _false(value) for value in inputs.values()]
-
-
-@column.register
 def _(node: Alternative, inputs: Inputs) -> Sequence[Any]:
     return [
         right if _false(left) else left
@@ -295,24 +279,8 @@ def _(node: Alternative, inputs: Inputs) -> Sequence[Any]:
     ]
 
 
-@column.register
-def _(node: Choice, inputs: Inputs) -> Sequence[Any]:
-    parts = (column(part, inputs) for part in (node.condition, node.then, node.otherwise))
-    return [
-        UNSURE if condition is UNSURE else otherwise if _false(condition) else then
-        for condition, then, otherwise in zip(*parts, strict=True)
-    ]
-
-
 def _false(value: Any) -> bool:
     return value is None or value is False
-
-
-@column.register
-def _(node: Pipe, inputs: Inputs) -> Sequence[Any]:
-    values = column(node.left, inputs)
-    found = column(node.right, Values(values))
-    return [UNSURE if value is UNSURE else result for value, result in zip(values, found, strict=True)]
 
 
 @column.register
@@ -340,26 +308,3 @@ def _(node: Array, inputs: Inputs) -> Sequence[Any]:
     columns = [column(item, inputs) for item in node.items]
     rows = zip(*columns, strict=True) if columns else [()] * len(inputs)
     return [UNSURE if any(value is UNSURE for value in row) else [*row] for row in rows]
-
-
-@column.register
-def _(node: Text, inputs: Inputs) -> Sequence[Any]:
-    columns = [list(map(_shown, column(part, inputs))) for part in node.parts]
-    return [UNSURE if any(part is UNSURE for part in row) else "".join(row) for row in zip(*columns, strict=True)]
-
-
-@column.register
-def _(node: ToString, inputs: Inputs) -> Sequence[Any]:
-    return list(map(_shown, inputs.values()))
-
-
-def _shown(value: Any) -> Any:
-    """The text of a value, where there is no choice of how to write it."""
-    if type(value) is str:
-        return value
-    if type(value) is int:
-        return str(value)
-    return _WORDS.get(value, UNSURE) if value is None or type(value) is bool else UNSURE
-
-
-_WORDS = {None: "null", True: "true", False: "false"}

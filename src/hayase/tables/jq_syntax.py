@@ -1,9 +1,9 @@
-"""The shapes of jq that Hayase evaluates itself, and the parser that recognises them.
+"""The subset of jq that Hayase evaluates in its own process, as a syntax tree, and the parser for it.
 
-Paths (`.a.b`, `.["x y"]`, `.a[0]`, `.time[:10]`), literals, comparisons, `and`, `or`, `not`, `//`, `+ - * /`, `if`,
-pipes, objects, arrays, texts with interpolation, `tostring`. Each of them has exactly one result or fails. `parsed`
-gives None for anything else, and libjq runs it; it never takes what libjq would refuse or read differently, so what
-is in doubt is declined: what consists of constants only, which libjq may fold, and numbers that are no double.
+The subset: paths (`.a.b`, `.["x y"]`, `.a[0]`, `.time[:10]`), literals, comparisons, `and`, `or`, `//`, `+ - * /`, objects and
+arrays. Every program of the subset has exactly one result or fails. `parsed` returns None for any other program, and libjq runs
+it. It never accepts a program that libjq would reject or read differently, so it declines doubtful ones: operators whose
+operands are all constants, which libjq may fold, and numbers that no double represents.
 """
 
 from __future__ import annotations
@@ -21,21 +21,15 @@ __all__ = [
     "Arithmetic",
     "Array",
     "Both",
-    "Choice",
     "Comparison",
     "Either",
     "Field",
     "Index",
     "Literal",
-    "Negation",
     "Node",
-    "Not",
     "Object",
-    "Pipe",
     "Root",
     "Slice",
-    "Text",
-    "ToString",
     "parsed",
 ]
 
@@ -47,7 +41,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """null, true, false, a number or a text without interpolation."""
+    """null, true, false, a number or a text."""
 
     value: bool | int | float | str | None
 
@@ -75,13 +69,6 @@ class Slice:
     of: Node
     start: int | None
     end: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Negation:
-    """`-.a`"""
-
-    of: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +114,6 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipe:
-    """`.a | .b`"""
-
-    left: Node
-    right: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """`if .a then .b else .c end`"""
-
-    condition: Node
-    then: Node
-    otherwise: Node
-
-
-@dataclass(frozen=True, slots=True)
 class Object:
     """`{a: .b, (.c): .d}`"""
 
@@ -157,58 +127,18 @@ class Array:
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text with `\\(.a)` in it."""
-
-    parts: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    """`not`, of what comes in."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToString:
-    """`tostring`, of what comes in."""
-
-
 Node: TypeAlias = (
-    Root
-    | Literal
-    | Field
-    | Index
-    | Slice
-    | Negation
-    | Arithmetic
-    | Comparison
-    | Both
-    | Either
-    | Alternative
-    | Pipe
-    | Choice
-    | Object
-    | Array
-    | Text
-    | Not
-    | ToString
+    Root | Literal | Field | Index | Slice | Arithmetic | Comparison | Both | Either | Alternative | Object | Array
 )
 
-_NAMES: dict[str, Node] = {
-    "null": Literal(None),
-    "true": Literal(True),
-    "false": Literal(False),
-    "not": Not(),
-    "tostring": ToString(),
-}
+_NAMES = {"null": Literal(None), "true": Literal(True), "false": Literal(False)}
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _FARTHEST = 2**31 - 1
 _MOST_DIGITS = 300
 
 
 def parsed(program: str) -> Node | None:
-    """The tree of a program of the known shapes, None for any other.
+    """Return the syntax tree of a program of the subset, None for any other program.
 
     >>> parsed('.time[:10]')
     Slice(of=Field(of=Root(), name='time'), start=None, end=10)
@@ -217,29 +147,29 @@ def parsed(program: str) -> Node | None:
     """
     if refusals(program):
         return None
-    reading = _Parser(tokens(program))
+    parser = _Parser(tokens(program))
     try:
-        node = reading.query()
-        reading.end()
+        node = parser.alternative()
+        parser.end()
     except _Declined:
         return None
     return node
 
 
 class _Declined(Exception):
-    """The program is for libjq."""
+    """The program is not in the subset; libjq runs it."""
 
 
 class _Parser:
-    """Recursive descent over the tokens, a method per level of precedence, the loosest first."""
+    """A recursive descent parser, one method per level of precedence, the loosest first."""
 
-    def __init__(self, found: tuple[Token, ...]):
-        self.found, self.at = found, 0
+    def __init__(self, tokens: tuple[Token, ...]):
+        self.tokens, self.at = tokens, 0
 
     def sees(self, *texts: str) -> bool:
-        if self.at == len(self.found):
+        if self.at == len(self.tokens):
             return False
-        token = self.found[self.at]
+        token = self.tokens[self.at]
         return token.kind in ("sign", "name") and token.text in texts
 
     def takes(self, *texts: str) -> bool:
@@ -253,21 +183,17 @@ class _Parser:
             raise _Declined
 
     def kind(self) -> str:
-        return self.found[self.at].kind if self.at < len(self.found) else "end"
+        return self.tokens[self.at].kind if self.at < len(self.tokens) else "end"
 
     def next(self) -> Token:
-        if self.at == len(self.found):
+        if self.at == len(self.tokens):
             raise _Declined
         self.at += 1
-        return self.found[self.at - 1]
+        return self.tokens[self.at - 1]
 
     def end(self) -> None:
-        if self.at < len(self.found):
+        if self.at < len(self.tokens):
             raise _Declined
-
-    def query(self) -> Node:
-        left = self.alternative()
-        return Pipe(left, self.query()) if self.takes("|") else left
 
     def alternative(self) -> Node:
         left = self.either()
@@ -290,20 +216,20 @@ class _Parser:
         if not self.sees(*_COMPARISONS):
             return left
         sign = self.next().text
-        return Comparison(sign, *_folded_by_nobody(left, self.sum()))
+        return Comparison(sign, *_not_both_constant(left, self.sum()))
 
     def sum(self) -> Node:
         left = self.product()
         while self.sees("+", "-"):
             sign = self.next().text
-            left = Arithmetic(sign, *_folded_by_nobody(left, self.product()))
+            left = Arithmetic(sign, *_not_both_constant(left, self.product()))
         return left
 
     def product(self) -> Node:
         left = self.term()
         while self.sees("*", "/"):
             sign = self.next().text
-            left = Arithmetic(sign, *_folded_by_nobody(left, self.term()))
+            left = Arithmetic(sign, *_not_both_constant(left, self.term()))
         return left
 
     def term(self) -> Node:
@@ -311,9 +237,7 @@ class _Parser:
             of = self.term()
             if isinstance(of, Literal) and type(of.value) is int and of.value:
                 return Literal(-of.value)
-            if _constant(of):
-                raise _Declined
-            return Negation(of)
+            raise _Declined
         return self.postfix(self.primary())
 
     def primary(self) -> Node:
@@ -323,25 +247,23 @@ class _Parser:
         if kind == "number":
             return Literal(_number(self.next().text))
         if kind == "open":
-            return self.text()
+            return Literal(self.text())
         if self.takes("."):
             if self.kind() == "open":
-                return Field(Root(), self.plain_text())
+                return Field(Root(), self.text())
             return Root()
         if self.takes("("):
-            node = self.query()
+            node = self.alternative()
             self.needs(")")
             return node
         if self.takes("["):
             return Array(self.items())
         if self.takes("{"):
             return Object(self.pairs())
-        if self.takes("if"):
-            return self.choice()
         if kind == "name":
-            node = _NAMES.get(self.next().text, Root())
-            if not isinstance(node, Root) and not self.sees("("):
-                return node
+            literal = _NAMES.get(self.next().text)
+            if literal is not None and not self.sees("("):
+                return literal
         raise _Declined
 
     def postfix(self, node: Node) -> Node:
@@ -352,7 +274,7 @@ class _Parser:
                 node = self.bracket(node)
             elif self.takes("."):
                 if self.kind() == "open":
-                    node = Field(node, self.plain_text())
+                    node = Field(node, self.text())
                 else:
                     self.needs("[")
                     node = self.bracket(node)
@@ -361,7 +283,7 @@ class _Parser:
 
     def bracket(self, node: Node) -> Node:
         if self.kind() == "open":
-            name = self.plain_text()
+            name = self.text()
             self.needs("]")
             return Field(node, name)
         start = None if self.sees(":") else self.position()
@@ -381,9 +303,8 @@ class _Parser:
             raise _Declined
         return sign * value
 
-    def text(self) -> Node:
+    def text(self) -> str:
         self.at += 1
-        parts: list[Node] = []
         written = ""
         while True:
             token = self.next()
@@ -391,18 +312,13 @@ class _Parser:
                 written += token.text
             elif token.kind == "escape":
                 written += self.escapes(token.text)
-            elif token.kind == "interpolation":
-                parts += [Literal(written), self.query()]
-                written = ""
-                if self.next().kind != "interpolated":
-                    raise _Declined
             elif token.kind == "close":
-                return Text((*parts, Literal(written))) if parts else Literal(written)
+                return written
             else:
                 raise _Declined
 
     def escapes(self, written: str) -> str:
-        """Escapes that follow each other are one JSON text to libjq, so that surrogates find each other."""
+        """Decode consecutive escapes as one JSON text, as libjq does, so that surrogate pairs are combined."""
         while self.kind() == "escape":
             written += self.next().text
         try:
@@ -412,12 +328,6 @@ class _Parser:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise _Declined
         return str(text)
-
-    def plain_text(self) -> str:
-        node = self.text()
-        if isinstance(node, Literal) and isinstance(node.value, str):
-            return node.value
-        raise _Declined
 
     def items(self) -> tuple[Node, ...]:
         if self.takes("]"):
@@ -438,35 +348,19 @@ class _Parser:
 
     def pair(self) -> tuple[Node, Node]:
         if self.takes("("):
-            key = self.query()
+            key = self.alternative()
             self.needs(")")
             if _constant(key) and not (isinstance(key, Literal) and isinstance(key.value, str)):
                 raise _Declined
             self.needs(":")
-            return key, self.object_value()
+            return key, self.alternative()
         if self.kind() == "open":
-            name = self.plain_text()
-        elif self.kind() == "name" and "::" not in self.found[self.at].text:
+            name = self.text()
+        elif self.kind() == "name" and "::" not in self.tokens[self.at].text:
             name = self.next().text
         else:
             raise _Declined
-        return Literal(name), self.object_value() if self.takes(":") else Field(Root(), name)
-
-    def object_value(self) -> Node:
-        left = self.alternative()
-        return Pipe(left, self.object_value()) if self.takes("|") else left
-
-    def choice(self) -> Node:
-        condition = self.query()
-        self.needs("then")
-        then = self.query()
-        if self.takes("elif"):
-            return Choice(condition, then, self.choice())
-        otherwise: Node = Root()
-        if self.takes("else"):
-            otherwise = self.query()
-        self.needs("end")
-        return Choice(condition, then, otherwise)
+        return Literal(name), self.alternative() if self.takes(":") else Field(Root(), name)
 
 
 def _number(text: str) -> int | float:
@@ -480,29 +374,26 @@ def _number(text: str) -> int | float:
     return number
 
 
-def _folded_by_nobody(left: Node, right: Node) -> tuple[Node, Node]:
+def _not_both_constant(left: Node, right: Node) -> tuple[Node, Node]:
+    """Return the operands; decline the program if libjq could fold them."""
     if _constant(left) and _constant(right):
         raise _Declined
     return left, right
 
 
 def _constant(node: Node) -> bool:
-    """Whether the node cannot depend on the event; a false no costs exactness, a false yes only speed."""
+    """Whether the node is independent of the event. A wrong False costs exactness, a wrong True only speed."""
     match node:
         case Literal():
             return True
         case Object(pairs):
             return all(_constant(key) and _constant(value) for key, value in pairs)
-        case Array(parts) | Text(parts):
-            return all(map(_constant, parts))
-        case Field(of) | Index(of) | Slice(of) | Negation(of):
+        case Array(items):
+            return all(map(_constant, items))
+        case Field(of) | Index(of) | Slice(of):
             return _constant(of)
-        case Pipe(left):
-            return _constant(left)
         case Arithmetic(_, left, right) | Comparison(_, left, right):
             return _constant(left) and _constant(right)
         case Both(left, right) | Either(left, right) | Alternative(left, right):
             return _constant(left) and _constant(right)
-        case Choice(condition, then, otherwise):
-            return _constant(condition) and _constant(then) and _constant(otherwise)
     return False

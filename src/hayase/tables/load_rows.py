@@ -17,7 +17,7 @@ from hayase.tables.payloads import varint
 from hayase.tables.registers import MaxRegister, MinRegister, Register
 from hayase.tables.rows import Columns, RowSnapshot
 from hayase.tables.types import ColumnType
-from hayase.tables.versions import operation_bytes
+from hayase.tables.versions import update_number_bytes
 
 __all__ = ["first_snapshots"]
 
@@ -30,8 +30,8 @@ def first_snapshots(
     columns: Columns, keys: pa.Array, versions: pa.Array, deltas: Sequence[pa.Array | None]
 ) -> list[bytes]:
     """The snapshots of rows that have one update, with the version (and the number of its source), and for every column a
-    delta or null; of a column that no row has, None. The number of the operation is 0."""
-    events = pc.binary_replace_slice(versions, -1, 2**31, operation_bytes(0))
+    delta or null; of a column that no row has, None. The number of the update is 0."""
+    events = pc.binary_replace_slice(versions, -1, 2**31, update_number_bytes(0))
     pieces: list[pa.Array] = []
     later = np.zeros(len(keys), bool)
     for kind, column in zip(reversed(columns.types), reversed(deltas), strict=True):

@@ -1,4 +1,4 @@
-"""Columns of values as the bytes that tables keep: keys, and the deltas of operations, a whole column at a time.
+"""Columns of values as the bytes that tables keep: keys, and the deltas of updates, a whole column at a time.
 
 Texts, whole numbers, numbers of few digits and booleans are encoded by Arrow and numpy; whatever else there is, value by value.
 Both give the same bytes (`payloads.value_bytes`). Null stays null; what does not fit is null too, and has a reason.
@@ -82,7 +82,7 @@ def _key_part(values: Values) -> Encoded:
 
 
 def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
-    """The deltas of the first operation of a column type, with these parameters. For a set an array is all its elements, as
+    """The deltas of the first method of a column type, with these parameters. For a set an array is all its elements, as
     it is where the table is read, and so is each value of a map of sets."""
     if isinstance(kind, (Register, MinRegister, MaxRegister)):
         plain = plain_bytes(values)

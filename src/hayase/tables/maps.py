@@ -37,7 +37,7 @@ from hayase.tables.payloads import (
 )
 from hayase.tables.registers import Written
 from hayase.tables.sets import ADD_ALL, elements, restored_elements
-from hayase.tables.types import ColumnType, Operation
+from hayase.tables.types import ColumnType, Update
 
 __all__ = ["MapCounter", "MapRegister", "MapSet"]
 
@@ -45,7 +45,7 @@ Entry = TypeVar("Entry")
 
 
 class _Map(ColumnType[dict[bytes, Entry]]):
-    """A map; what is below says what an entry is, and what an operation does to it."""
+    """A map; what is below says what an entry is, and what an update does to it."""
 
     __slots__ = ()
 
@@ -68,8 +68,8 @@ class _Map(ColumnType[dict[bytes, Entry]]):
     def empty(self) -> dict[bytes, Entry]:
         return {}
 
-    def absorbed(self, state: dict[bytes, Entry], operations: Sequence[Operation]) -> dict[bytes, Entry]:
-        for version, _, body in operations:
+    def absorbed(self, state: dict[bytes, Entry], updates: Sequence[Update]) -> dict[bytes, Entry]:
+        for version, _, body in updates:
             count, at = varint_from(body, 0)
             for _ in range(count):
                 end = body.index(b"\0", at) + 1
@@ -163,14 +163,14 @@ class MapCounter(_Map[Amount]):
             return None
         return [named[key] + varint(len(change)) + change for key, change in zip(keys, changes, strict=True)]
 
-    def absorbed(self, state: dict[bytes, Amount], operations: Sequence[Operation]) -> dict[bytes, Amount]:
+    def absorbed(self, state: dict[bytes, Amount], updates: Sequence[Update]) -> dict[bytes, Amount]:
         found: dict[bytes, list[bytes]] = {}
-        for _, _, body in operations:
+        for _, _, body in updates:
             if body[0] != 1:  # all but a few have a single entry
-                return _Map.absorbed(self, state, operations)
+                return _Map.absorbed(self, state, updates)
             end = body.index(b"\0", 1) + 1
             if body[end] != len(body) - end - 1:
-                return _Map.absorbed(self, state, operations)
+                return _Map.absorbed(self, state, updates)
             key, change = body[1:end], body[end + 1 :]
             if key in found:
                 found[key].append(change)
@@ -268,10 +268,10 @@ class MapSet(_Map[set[bytes]]):
         pairs = [(key, each) for key, elements in parameter.items() for each in elements]
         return pack(_Map.delta(self, "add", {key: each}) for key, each in pairs)
 
-    def absorbed(self, state: dict[bytes, set[bytes]], operations: Sequence[Operation]) -> dict[bytes, set[bytes]]:
+    def absorbed(self, state: dict[bytes, set[bytes]], updates: Sequence[Update]) -> dict[bytes, set[bytes]]:
         each = [
             (version, "add", part)
-            for version, method, body in operations
+            for version, method, body in updates
             for part in (unpack(body) if method == ADD_ALL else (body,))
         ]
         return _Map.absorbed(self, state, each)

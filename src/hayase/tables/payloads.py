@@ -90,7 +90,7 @@ _MIRRORED = bytes(255 - each for each in range(256))
 
 
 class UnfitParameter(HayaseError):
-    """A parameter, an id or a time that an operation cannot take; the event that gave it is a dead letter."""
+    """A parameter, an id or a time that an update cannot take; the event that gave it is a dead letter."""
 
     def __init__(self, reason: str, hint: str | None = None):
         self.reason, self.hint = reason, hint

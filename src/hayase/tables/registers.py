@@ -21,7 +21,7 @@ from hayase.tables.payloads import (
     value_bytes,
     value_from,
 )
-from hayase.tables.types import ColumnType, Operation
+from hayase.tables.types import ColumnType, Update
 
 __all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
 
@@ -32,7 +32,7 @@ _NEVER: Written = (b"", b"")
 
 @dataclass(frozen=True, slots=True)
 class Register(ColumnType[Written]):
-    """The value that was set last, by version: by event time, then by the event's id, then by the operation.
+    """The value that was set last, by version: by event time, then by the event's id, then by the update.
 
     A JSON value of any kind; null at first, and null can be set.
 
@@ -57,8 +57,8 @@ class Register(ColumnType[Written]):
     def empty(self) -> Written:
         return _NEVER
 
-    def absorbed(self, state: Written, operations: Sequence[Operation]) -> Written:
-        version, _, body = max(operations)
+    def absorbed(self, state: Written, updates: Sequence[Update]) -> Written:
+        version, _, body = max(updates)
         value_from(body)
         return max(state, (version, body))
 
@@ -91,8 +91,8 @@ class _Extreme(ColumnType[bytes]):
     def empty(self) -> bytes:
         return b""
 
-    def absorbed(self, state: bytes, operations: Sequence[Operation]) -> bytes:
-        bodies = [body for _, _, body in operations]
+    def absorbed(self, state: bytes, updates: Sequence[Update]) -> bytes:
+        bodies = [body for _, _, body in updates]
         for body in bodies:
             value_from(body)
         best = self.best(bodies)

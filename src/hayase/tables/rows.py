@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import UnknownName
 from hayase.tables import TYPES
-from hayase.tables.entries import key_from, operations_of
+from hayase.tables.entries import key_from, updates_of
 from hayase.tables.payloads import DamagedPayload, Json, pack, unpack
 from hayase.tables.types import ColumnType, Payload
 
@@ -104,7 +104,7 @@ class Columns:
         try:
             for version, value in entries:
                 event = version[:-1]
-                for place, number, delta in operations_of(value):
+                for place, number, delta in updates_of(value):
                     payloads[place].append((event + number, delta))
         except IndexError as error:
             reason = f"an entry is about column {place + 1}, the table has {len(self.types)}"

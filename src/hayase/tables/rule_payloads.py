@@ -1,4 +1,4 @@
-"""What events cause by the rules of their source: for each operation the events, keys and parameters.
+"""What events cause by the rules of their source: for each update the events, keys and parameters.
 
 An event that breaks one rule is refused for that rule only. In detail:
 
@@ -7,7 +7,7 @@ An event that breaks one rule is refused for that rule only. In detail:
 - a key is one text, number or boolean for each of its parts. Null, arrays, objects and several results are refused;
   no result at all (`.user // empty`) means: not this event;
 - the value may give any number of results, none included. Each is a payload of its own: `.items[]` adds every item to a
-  set. Each needs a version of its own, so payloads are numbered: the operation's number for the first result, and
+  set. Each needs a version of its own, so payloads are numbered: the update's number for the first result, and
   65,536 more for each that follows. Null is a value like any other; the type of the column judges it.
 """
 
@@ -19,9 +19,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from hayase.tables.jq import Events, Jq, Refused, Several
-from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleSet
+from hayase.tables.rules import MOST_UPDATES, Branch, RuleSet, Update
 
-__all__ = ["Keys", "Outcome", "Payload", "Refusal", "Updates", "payloads"]
+__all__ = ["EvaluatedUpdate", "Keys", "Outcome", "Payload", "Refusal", "payloads"]
 
 Key: TypeAlias = tuple[str | bool | int | float | Decimal, ...]
 _KEYS = {str, bool, int, float, Decimal}
@@ -50,15 +50,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Updates:
-    """What one operation makes of the events: lists of equal length. `numbers` are for the versions."""
+class EvaluatedUpdate:
+    """What one update makes of the events: lists of equal length. `numbers` are for the versions."""
 
     table: str
-    operation: Operation
+    update: Update
     events: Sequence[int]
     keys: Sequence[Key]
     parameters: Sequence[Any]
     numbers: Sequence[int]
+
+    @property
+    def rule(self) -> str:
+        """How refusals name the update: its number in the file, its table and column."""
+        return f"update {self.update.number + 1} ({self.table}.{self.update.column})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +71,18 @@ class Outcome:
     """What a batch of events causes."""
 
     events: int
-    updates: list[Updates] = field(default_factory=list)
+    updates: list[EvaluatedUpdate] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def by_event(self) -> list[list[Payload]]:
-        """The payloads of each event, in the order of the operations."""
+        """The payloads of each event, in the order of the updates."""
         found: list[list[Payload]] = [[] for _ in range(self.events)]
         for each in self.updates:
-            operation = each.operation
+            update = each.update
             for event, key, parameter, number in zip(
                 each.events, each.keys, each.parameters, each.numbers, strict=True
             ):
-                payload = Payload(each.table, key, operation.column, operation.method, parameter, number)
+                payload = Payload(each.table, key, update.column, update.method, parameter, number)
                 found[event].append(payload)
         return found
 
@@ -86,7 +91,7 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
     """What the events of a source cause.
 
     >>> from hayase.tables.rules import SourceRules, TableRules
-    >>> total = TableRules("users", (Operation(0, (".user",), "total", ".amount", "incr"),))
+    >>> total = TableRules("users", (Update(0, (".user",), "total", ".amount", "incr"),))
     >>> rules = RuleSet((SourceRules("sales", (Branch(".amount != 0", (total,)),)),))
     >>> payloads(rules, "sales", Events([{"user": "taro", "amount": 5}]), Jq()).by_event()[0][0]
     Payload(table='users', key=('taro',), column='total', method='incr', parameter=5, number=0)
@@ -100,14 +105,14 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
         known: dict[str, Sequence[Any]] = {}
         keys: dict[tuple[str, ...], Keys | None] = {}
         for table in branch.tables:
-            for operation in table.operations:
-                for program in (*operation.key, operation.value):
+            for update in table.updates:
+                for program in (*update.key, update.value):
                     if program not in known:
                         known[program] = jq.evaluate(program, taken)
-                if operation.key not in keys:
-                    keys[operation.key] = _plain_keys([known[program] for program in operation.key])
-                plain = keys[operation.key]
-                outcome.updates.append(_updates(table.table, operation, concerned, known, plain, outcome))
+                if update.key not in keys:
+                    keys[update.key] = _plain_keys([known[program] for program in update.key])
+                plain = keys[update.key]
+                outcome.updates.append(_updates(table.table, update, concerned, known, plain, outcome))
     return outcome
 
 
@@ -154,39 +159,39 @@ def _plain_keys(columns: Sequence[Sequence[Any]]) -> Keys | None:
 
 def _updates(
     table: str,
-    operation: Operation,
+    update: Update,
     concerned: Sequence[int],
     known: dict[str, Sequence[Any]],
     keys: Keys | None,
     outcome: Outcome,
-) -> Updates:
-    values = known[operation.value]
-    number = operation.number
+) -> EvaluatedUpdate:
+    values = known[update.value]
+    number = update.number
     if keys is not None and not {Several, Refused} & set(map(type, values)):
-        return Updates(table, operation, concerned, keys, values, [number] * len(values))
-    columns = [known[program] for program in operation.key]
-    rule = f"operation {number + 1} ({table}.{operation.column})"
+        return EvaluatedUpdate(table, update, concerned, keys, values, [number] * len(values))
+    columns = [known[program] for program in update.key]
+    rule = f"update {number + 1} ({table}.{update.column})"
     made: list[tuple[int, Key, Any, int]] = []
     for at, key, value in zip(concerned, zip(*columns, strict=True), values, strict=True):
-        broken = _broken(operation, key, value)
+        broken = _broken(update, key, value)
         if broken:
             outcome.refusals.append(Refusal(at, rule, *broken))
         elif not any(type(part) is Several for part in key):
             found = value.values if type(value) is Several else (value,)
-            made += [(at, key, each, number + order * MOST_OPERATIONS) for order, each in enumerate(found)]
+            made += [(at, key, each, number + order * MOST_UPDATES) for order, each in enumerate(found)]
     events, own, parameters, numbers = (list(each) for each in zip(*made, strict=True)) if made else ([], [], [], [])
-    return Updates(table, operation, events, own, parameters, numbers)
+    return EvaluatedUpdate(table, update, events, own, parameters, numbers)
 
 
-def _broken(operation: Operation, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:
+def _broken(update: Update, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:
     """The program that an event breaks, and the reason."""
-    for program, part in zip(operation.key, key, strict=True):
+    for program, part in zip(update.key, key, strict=True):
         reason = _not_one(part, "the key")
         if reason is None and type(part) in _KINDS:
             reason = f"the key is {_KINDS[type(part)]}; it must be a text, a number or a boolean"
         if reason is not None:
             return program, reason
-    return (operation.value, value.reason) if type(value) is Refused else None
+    return (update.value, value.reason) if type(value) is Refused else None
 
 
 def _not_one(value: Any, what: str) -> str | None:

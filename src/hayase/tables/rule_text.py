@@ -5,7 +5,7 @@
       - condition: '.type == "purchase"'     # or: when; jq; may be left out: every event
         tables:
           - tableName: user_purchase_status  # or: table
-            key: .user_id                    # optional: the key of operations that have none of their own
+            key: .user_id                    # optional: the key of updates that have none of their own
             ops:
               - {key: .user_id, columnName: total, method: incr, paramJq: .amount}    # or: column, value
               - {key: [.country, .user_id], columnName: seen, paramJq: .time}         # a composite key
@@ -53,7 +53,7 @@ from hayase.core.yaml_nodes import (
     text_of,
 )
 from hayase.tables.jq import Jq
-from hayase.tables.rules import MOST_OPERATIONS, Branch, Operation, RuleMistake, RuleSet, SourceRules, TableRules
+from hayase.tables.rules import MOST_UPDATES, Branch, RuleMistake, RuleSet, SourceRules, TableRules, Update
 
 __all__ = ["RuleFile", "read_rules", "rules_in"]
 
@@ -64,7 +64,7 @@ _T = TypeVar("_T")
 _SOURCE = {"source": "source", "branches": "branches", "rules": "branches"}
 _BRANCH = {"condition": "condition", "when": "condition", "tables": "tables"}
 _TABLE = {"tableName": "table", "table": "table", "key": "key", "ops": "ops", "columns": "columns"}
-_OPERATION = {
+_UPDATE = {
     "key": "key",
     "columnName": "column",
     "column": "column",
@@ -77,7 +77,7 @@ _OPERATION = {
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """The rules of a file, and where each part of each operation stands in it."""
+    """The rules of a file, and where each part of each update stands in it."""
 
     rules: RuleSet
     path: Path
@@ -87,7 +87,7 @@ class RuleFile:
         """The mistake with its place in this file."""
         if not isinstance(mistake, RuleMistake):
             return replace(mistake, file=str(self.path))
-        number = mistake.operation
+        number = mistake.update
         place = self.places.get((number, mistake.part)) or self.places.get((number, "column"))
         line, column = (place.line, place.column) if place else (None, None)
         return Mistake(mistake.message, mistake.hint, str(self.path), line, column)
@@ -195,17 +195,17 @@ class _Reading(NodeReading):
         name = self.attempt(parts.get("table"), lambda each: checked_name("table", text_of(each)))
         key = self.key(parts["key"]) if "key" in parts else None
         place = parts.get("table", node)
-        operations = self.each(parts.get("ops"), '"ops"', lambda each: self.operation(each, key, place))
-        operations += tuple(self.columns(parts["columns"], key, place) if "columns" in parts else ())
-        return TableRules(name, operations) if name is not None else None
+        updates = self.each(parts.get("ops"), '"ops"', lambda each: self.update(each, key, place))
+        updates += tuple(self.columns(parts["columns"], key, place) if "columns" in parts else ())
+        return TableRules(name, updates) if name is not None else None
 
-    def operation(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Operation | None:
+    def update(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Update | None:
         example = "write it like {key: .user_id, columnName: total, method: incr, paramJq: .amount}"
-        parts = self.parts(node, "an operation", _OPERATION, example)
+        parts = self.parts(node, "an update", _UPDATE, example)
         needed = {"column": 'add "columnName: NAME"', "value": 'add "paramJq: JQ"'}
         if key is None:
             needed = {"key": 'add "key: JQ", here or to the table', **needed}
-        self.missing(node, parts, "an operation has", needed)
+        self.missing(node, parts, "an update has", needed)
         if "key" in parts:
             key = self.key(parts["key"])
         column = self.attempt(parts.get("column"), lambda each: checked_name("column", text_of(each)))
@@ -213,7 +213,7 @@ class _Reading(NodeReading):
         value = self.program(parts["value"], "the value") if "value" in parts else None
         return self.made(node, {"table": table, **parts}, key, column, value, method)
 
-    def columns(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Iterator[Operation]:
+    def columns(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Iterator[Update]:
         """The shorter form: column by column, the value, or the value for each method."""
         if key is None:
             self.wrong(table, 'the table has "columns" but no "key"', 'add "key: JQ" beside "columns:"')
@@ -224,9 +224,9 @@ class _Reading(NodeReading):
                 method = self.attempt(method_node, _method)
                 written = self.program(program, "the value")
                 nodes = {"table": table, "column": named, "method": method_node or named, "value": program}
-                operation = self.made(named, nodes, key, column, written, method)
-                if operation is not None:
-                    yield operation
+                update = self.made(named, nodes, key, column, written, method)
+                if update is not None:
+                    yield update
 
     def made(
         self,
@@ -236,17 +236,17 @@ class _Reading(NodeReading):
         column: str | None,
         value: str | None,
         method: str | None,
-    ) -> Operation | None:
-        """An operation with the next number, if its parts could be read, and the places of its parts."""
+    ) -> Update | None:
+        """An update with the next number, if its parts could be read, and the places of its parts."""
         if key is None or column is None or value is None:
             return None
-        if self.number == MOST_OPERATIONS:
-            self.wrong(node, f"the file has more than {MOST_OPERATIONS:,} operations", "use several files")
+        if self.number == MOST_UPDATES:
+            self.wrong(node, f"the file has more than {MOST_UPDATES:,} updates", "use several files")
         if self.source_node is not None:
             nodes = {"source": self.source_node, **nodes}
         self.places |= {(self.number, part): place_of(each, self.source) for part, each in nodes.items()}
         self.number += 1
-        return Operation(self.number - 1, key, column, value, method)
+        return Update(self.number - 1, key, column, value, method)
 
     def key(self, node: yaml.Node) -> tuple[str, ...] | None:
         """One jq program, or a list of them. A broken one is noted, and stands for something."""

@@ -1,9 +1,9 @@
-"""Update rules: which operations on the columns of tables an event causes. Frozen data; `rule_text` reads them.
+"""Update rules: which updates on the columns of tables an event causes. Frozen data; `rule_text` reads them.
 
-    source ─ branches ─ a condition (jq), and for each table ─ operations: key (jq), column, method, value (jq)
+    source ─ branches ─ a condition (jq), and for each table ─ updates: key (jq), column, method, value (jq)
 
-An operation's number is its position in the file, over all sources. It is part of the version of what it writes, so
-two operations of one event on one column do not overwrite each other, and the same event again overwrites itself.
+An update's number is its position in the file, over all sources. It is part of the version of what it writes, so
+two updates of one event on one column do not overwrite each other, and the same event again overwrites itself.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 from hayase.core.declarations import checked_name
 from hayase.core.errors import DeclarationError, Mistake, nearest
 
-__all__ = ["Branch", "Operation", "RuleMistake", "RuleSet", "SourceRules", "TableRules", "resolved"]
+__all__ = ["Branch", "RuleMistake", "RuleSet", "SourceRules", "TableRules", "Update", "resolved"]
 
-MOST_OPERATIONS = 65_536
+MOST_UPDATES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class RuleMistake(Mistake):
-    """A mistake in one part of one operation: whoever read the rules from a file knows where that stands."""
+    """A mistake in one part of one update: whoever read the rules from a file knows where that stands."""
 
-    operation: int = 0
+    update: int = 0
     part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Update:
     """One update of one column. Several programs in `key` make a composite key; no method: the type's first."""
 
     number: int
@@ -44,10 +44,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """The operations on one table."""
+    """The updates on one table."""
 
     table: str
-    operations: tuple[Operation, ...]
+    updates: tuple[Update, ...]
 
     def __post_init__(self) -> None:
         checked_name("table", self.table)
@@ -79,11 +79,11 @@ class RuleSet:
     sources: tuple[SourceRules, ...]
 
     def __post_init__(self) -> None:
-        numbers = [operation.number for _, operation in self.operations()]
+        numbers = [update.number for _, update in self.updates()]
         if numbers != [*range(len(numbers))]:
-            raise DeclarationError("the operations of rules are not numbered in their order", "number them from 0")
-        if len(numbers) > MOST_OPERATIONS:
-            raise DeclarationError(f"{len(numbers):,} operations are too many", f"at most {MOST_OPERATIONS:,} fit")
+            raise DeclarationError("the updates of rules are not numbered in their order", "number them from 0")
+        if len(numbers) > MOST_UPDATES:
+            raise DeclarationError(f"{len(numbers):,} updates are too many", f"at most {MOST_UPDATES:,} fit")
 
     def branches(self, source: str) -> Iterator[Branch]:
         """The branches for the events of a stream."""
@@ -91,17 +91,22 @@ class RuleSet:
             if each.source == source:
                 yield from each.branches
 
-    def operations(self) -> Iterator[tuple[str, Operation]]:
-        """All operations, each with its table, in their order."""
+    def updates(self) -> Iterator[tuple[str, Update]]:
+        """All updates, each with its table, in their order."""
         for source in self.sources:
             for branch in source.branches:
                 for table in branch.tables:
-                    for operation in table.operations:
-                        yield table.table, operation
+                    for update in table.updates:
+                        yield table.table, update
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, ready for a JSON writer."""
-        return asdict(self)
+        """Return plain data, ready for a JSON writer. Fingerprints contain it: the key `operations` must stay."""
+        data = asdict(self)
+        for source in data["sources"]:
+            for branch in source["branches"]:
+                for table in branch["tables"]:
+                    table["operations"] = table.pop("updates")
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RuleSet:
@@ -118,8 +123,8 @@ def _branch(data: Mapping[str, Any]) -> Branch:
 
 
 def _table(data: Mapping[str, Any]) -> TableRules:
-    operations = (Operation(**{**each, "key": tuple(each["key"])}) for each in data["operations"])
-    return TableRules(data["table"], tuple(operations))
+    updates = (Update(**{**each, "key": tuple(each["key"])}) for each in data["operations"])
+    return TableRules(data["table"], tuple(updates))
 
 
 def resolved(
@@ -132,12 +137,12 @@ def resolved(
     """
     mistakes: list[RuleMistake] = []
     methods: dict[int, str] = {}
-    for table, operation in rules.operations():
-        found = _method(table, operation, tables, keys or {})
+    for table, update in rules.updates():
+        found = _method(table, update, tables, keys or {})
         if isinstance(found, RuleMistake):
             mistakes.append(found)
         else:
-            methods[operation.number] = found
+            methods[update.number] = found
     if mistakes:
         raise DeclarationError(mistakes)
     return RuleSet(tuple(replace(source, branches=_named(source.branches, methods)) for source in rules.sources))
@@ -145,29 +150,29 @@ def resolved(
 
 def _named(branches: tuple[Branch, ...], methods: Mapping[int, str]) -> tuple[Branch, ...]:
     def of_table(table: TableRules) -> TableRules:
-        named = (replace(operation, method=methods[operation.number]) for operation in table.operations)
-        return replace(table, operations=tuple(named))
+        named = (replace(update, method=methods[update.number]) for update in table.updates)
+        return replace(table, updates=tuple(named))
 
     return tuple(replace(branch, tables=tuple(map(of_table, branch.tables))) for branch in branches)
 
 
 def _method(
-    table: str, operation: Operation, tables: Mapping[str, Mapping[str, Sequence[str]]], keys: Mapping[str, int]
+    table: str, update: Update, tables: Mapping[str, Mapping[str, Sequence[str]]], keys: Mapping[str, int]
 ) -> str | RuleMistake:
-    number, column, method = operation.number, operation.column, operation.method
+    number, column, method = update.number, update.column, update.method
     if table not in tables:
-        return RuleMistake(f'unknown table "{table}"', _hint(table, tables), operation=number, part="table")
+        return RuleMistake(f'unknown table "{table}"', _hint(table, tables), update=number, part="table")
     if column not in tables[table]:
         message = f'unknown column "{column}" in table "{table}"'
-        return RuleMistake(message, _hint(column, tables[table]), operation=number, part="column")
-    parts = keys.get(table, len(operation.key))
-    if parts != len(operation.key):
-        message = f'the key of table "{table}" has {parts} parts, this one has {len(operation.key)}'
-        return RuleMistake(message, "write a list of jq programs", operation=number, part="key")
+        return RuleMistake(message, _hint(column, tables[table]), update=number, part="column")
+    parts = keys.get(table, len(update.key))
+    if parts != len(update.key):
+        message = f'the key of table "{table}" has {parts} parts, this one has {len(update.key)}'
+        return RuleMistake(message, "write a list of jq programs", update=number, part="key")
     known = tables[table][column]
     if method is not None and method not in known:
         message = f'column "{column}" of table "{table}" has no method "{method}"'
-        return RuleMistake(message, _hint(method, known), operation=number, part="method")
+        return RuleMistake(message, _hint(method, known), update=number, part="method")
     return method or known[0]
 
 

@@ -18,18 +18,18 @@ from hayase.core.declarations import EVENT_TIME, StreamDeclaration, TableDeclara
 from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
 from hayase.tables import TYPES, ColumnType, entries, versions
-from hayase.tables.entries import OperationColumn
+from hayase.tables.entries import UpdateColumn
 from hayase.tables.events import events_of
 from hayase.tables.jq import Jq
 from hayase.tables.payloads import UnfitParameter
-from hayase.tables.rule_payloads import Keys, Updates, payloads
+from hayase.tables.rule_payloads import EvaluatedUpdate, Keys, payloads
 from hayase.tables.rules import RuleSet
 
 __all__ = ["Pass", "RulesMapSide", "Target"]
 
 
 class Target(NamedTuple):
-    """Where an operation writes: the place of its column, and which of the operations on that column it is."""
+    """Where an update writes: the place of its column, and which of the updates on that column it is."""
 
     place: int
     number: int
@@ -50,7 +50,7 @@ class RulesMapSide:
         """What the events of the stream cause, as plain facts: the column first."""
         for branch in self.rules.branches(self.stream.name):
             for table in branch.tables:
-                for each in table.operations:
+                for each in table.updates:
                     within = self.targets[each.number].number
                     yield each.column, within, branch.condition, each.key, each.value, each.method
 
@@ -75,11 +75,11 @@ class _Alike:
 
     events: Sequence[int]
     keys: Sequence[bytes] | pa.Array
-    columns: list[OperationColumn]
+    columns: list[UpdateColumn]
 
 
 class Pass:
-    """Updates on their way to the entries of a table. `targets` says where each operation writes, by its number; times and
+    """Updates on their way to the entries of a table. `targets` says where each update writes, by its number; times and
     ids are those of the events, `number` that of the stream that they come from."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Pass:
         self.reasons: dict[int, list[str]] = {}
         self.versions = _Versions(times, ids, number)
 
-    def mapped(self, given: Sequence[Updates]) -> Mapped:
+    def mapped(self, given: Sequence[EvaluatedUpdate]) -> Mapped:
         """The entries, and all that was refused."""
         updates = [each for each in given if len(each.events)]
         groups = self.alike(updates)
@@ -99,20 +99,20 @@ class Pass:
         refused = Refusals(np.array(broken, np.int64), ["; ".join(self.reasons[at]) for at in broken])
         return Mapped(rows, np.empty(0, np.int64), refused)
 
-    def alike(self, updates: Sequence[Updates]) -> list[_Alike] | None:
+    def alike(self, updates: Sequence[EvaluatedUpdate]) -> list[_Alike] | None:
         """The updates in groups, if no two groups concern one event and nothing is wrong with any of them."""
         groups: dict[tuple[int, tuple[str, ...]], _Alike] = {}
         for each in updates:
-            operation = each.operation
-            place, within = self.targets[operation.number]
-            if set(each.numbers) != {operation.number}:
+            update = each.update
+            place, within = self.targets[update.number]
+            if set(each.numbers) != {update.number}:
                 return None
-            deltas: Any = self.types[place].column(operation.method, each.parameters)
+            deltas: Any = self.types[place].column(update.method, each.parameters)
             if deltas is None:
-                deltas = self.types[place].payloads(operation.method, each.parameters)
+                deltas = self.types[place].payloads(update.method, each.parameters)
                 if UnfitParameter in set(map(type, deltas)):
                     return None
-            group = groups.get((id(each.events), operation.key))
+            group = groups.get((id(each.events), update.key))
             if group is None:
                 keys: Any = None
                 if isinstance(each.keys, Keys) and len(each.keys.columns) == 1:
@@ -121,8 +121,8 @@ class Pass:
                     keys = entries.many_key_bytes(list(each.keys))
                     if UnfitParameter in set(map(type, keys)):
                         return None
-                group = groups[id(each.events), operation.key] = _Alike(each.events, keys, [])
-            group.columns.append(OperationColumn(place, within, deltas))
+                group = groups[id(each.events), update.key] = _Alike(each.events, keys, [])
+            group.columns.append(UpdateColumn(place, within, deltas))
         count = sum(len(each.events) for each in groups.values())
         if len(groups) > 1 and len({event for each in groups.values() for event in each.events}) < count:
             return None
@@ -135,24 +135,23 @@ class Pass:
         ]
         return pa.concat_batches(packed) if packed else _NONE
 
-    def singly(self, updates: Sequence[Updates]) -> pa.RecordBatch:
+    def singly(self, updates: Sequence[EvaluatedUpdate]) -> pa.RecordBatch:
         """The same, event by event; those that something is wrong with are refused, whatever it is."""
         found: dict[tuple[int, bytes], list[tuple[int, bytes, bytes]]] = {}
-        for update in updates:
-            operation = update.operation
-            rule = f"operation {operation.number + 1} ({update.table}.{operation.column})"
-            place, within = self.targets[operation.number]
-            deltas = self.types[place].payloads(operation.method, update.parameters)
-            keys = entries.many_key_bytes(list(update.keys))
-            for event, key, number, delta in zip(update.events, keys, update.numbers, deltas, strict=True):
+        for evaluated in updates:
+            update = evaluated.update
+            place, within = self.targets[update.number]
+            deltas = self.types[place].payloads(update.method, evaluated.parameters)
+            keys = entries.many_key_bytes(list(evaluated.keys))
+            for event, key, number, delta in zip(evaluated.events, keys, evaluated.numbers, deltas, strict=True):
                 wrong = next((each for each in (key, delta) if isinstance(each, UnfitParameter)), None)
                 wrong = wrong or self.versions.mistake(event)
                 if wrong is not None:
-                    self.refuse(event, f"{rule}: {wrong}")
+                    self.refuse(event, f"{evaluated.rule}: {wrong}")
                     continue
                 assert isinstance(key, bytes)
                 assert isinstance(delta, bytes)
-                bytes_of_number = versions.operation_bytes(within + number - operation.number)
+                bytes_of_number = versions.update_number_bytes(within + number - update.number)
                 found.setdefault((event, key), []).append((place, bytes_of_number, delta))
         made = [self.versions.of(event) for event, _ in found]
         return entries.pack([key for _, key in found], made, list(found.values()))

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from hayase.tables.payloads import DamagedPayload, Json, UnfitParameter, kind_of, pack, unpack, value_bytes, value_from
-from hayase.tables.types import ColumnType, Operation
+from hayase.tables.types import ColumnType, Update
 from hayase.tables.versions import TIME_BYTES, event_of, id_bytes
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 ADD_ALL = "add_all"
-"""The operation that adds all elements of an array, as rows that are loaded have them."""
+"""The method that adds all elements of an array, as rows that are loaded have them."""
 _ADDED, _REMOVED = b"+", b"-"
 
 
@@ -43,9 +43,9 @@ def element_bytes(method: str, parameter: Json) -> bytes:
     return pack(sorted({value_bytes(each) for each in parameter}))
 
 
-def single(operations: Iterable[Operation]) -> Iterator[Operation]:
+def single(updates: Iterable[Update]) -> Iterator[Update]:
     """Operations on one element each."""
-    for version, method, body in operations:
+    for version, method, body in updates:
         if method == ADD_ALL:
             yield from ((version, "add", each) for each in restored_elements(body))
         else:
@@ -84,8 +84,8 @@ class GSet(ColumnType[set[bytes]]):
     def empty(self) -> set[bytes]:
         return set()
 
-    def absorbed(self, state: set[bytes], operations: Sequence[Operation]) -> set[bytes]:
-        for body in {body for _, _, body in single(operations)} - state:
+    def absorbed(self, state: set[bytes], updates: Sequence[Update]) -> set[bytes]:
+        for body in {body for _, _, body in single(updates)} - state:
             value_from(body)
             state.add(body)
         return state
@@ -128,8 +128,8 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
     def empty(self) -> dict[bytes, bytes]:
         return {}
 
-    def absorbed(self, state: dict[bytes, bytes], operations: Sequence[Operation]) -> dict[bytes, bytes]:
-        for _, method, body in single(operations):
+    def absorbed(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
+        for _, method, body in single(updates):
             if body not in state:
                 value_from(body)
                 state[body] = _ADDED
@@ -158,9 +158,9 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class LWWSet(ColumnType[dict[bytes, bytes]]):
-    """A set in which the last writer wins: an element is there if the latest of its operations, by version, added it.
+    """A set in which the last writer wins: an element is there if the latest of its updates, by version, added it.
 
-    Versions have an order (event time, then id, then operation), so of an addition and a removal at the same time one wins by
+    Versions have an order (event time, then id, then update), so of an addition and a removal at the same time one wins by
     the order of their ids. A removed element is remembered with its version, for additions that are still under way. (Earlier
     releases called this type ORSet; its bytes are still marked with an `O`.)
 
@@ -181,8 +181,8 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
         """For every element its latest version, and behind it whether that added or removed it."""
         return {}
 
-    def absorbed(self, state: dict[bytes, bytes], operations: Sequence[Operation]) -> dict[bytes, bytes]:
-        for version, method, body in single(operations):
+    def absorbed(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
+        for version, method, body in single(updates):
             latest = version + (_ADDED if method == "add" else _REMOVED)
             known = state.get(body)
             if known is None:
@@ -248,8 +248,8 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
     def empty(self) -> dict[bytes, _Tags]:
         return {}
 
-    def absorbed(self, state: dict[bytes, _Tags], operations: Sequence[Operation]) -> dict[bytes, _Tags]:
-        for version, method, body in single(operations):
+    def absorbed(self, state: dict[bytes, _Tags], updates: Sequence[Update]) -> dict[bytes, _Tags]:
+        for version, method, body in single(updates):
             ids: list[bytes] = []
             if method == "remove_seen":
                 body, listed = unpack(body)

@@ -40,7 +40,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
 from hayase.tables.payloads import Json, UnfitParameter, amount_of, kind_of, number, value_bytes
-from hayase.tables.types import ColumnType, Operation
+from hayase.tables.types import ColumnType, Update
 
 __all__ = ["DistinctCount", "Quantiles", "Spread"]
 
@@ -84,8 +84,8 @@ class DistinctCount(ColumnType[np.ndarray]):
     def empty(self) -> np.ndarray:
         return np.empty(0, np.uint32)
 
-    def absorbed(self, state: np.ndarray, operations: Sequence[Operation]) -> np.ndarray:
-        bodies = [body for _, _, body in operations]
+    def absorbed(self, state: np.ndarray, updates: Sequence[Update]) -> np.ndarray:
+        bodies = [body for _, _, body in updates]
         return self.joined(state, np.unique(_numbers(bodies, np.dtype("<u4"))))
 
     def joined(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -236,8 +236,8 @@ class Quantiles(ColumnType[Spread]):
     def empty(self) -> Spread:
         return _NOTHING
 
-    def absorbed(self, state: Spread, operations: Sequence[Operation]) -> Spread:
-        values = _numbers([body for _, _, body in operations], np.dtype(">f8")).astype(np.float64)
+    def absorbed(self, state: Spread, updates: Sequence[Update]) -> Spread:
+        values = _numbers([body for _, _, body in updates], np.dtype(">f8")).astype(np.float64)
         if not np.isfinite(values).all():
             raise ValueError("a number is not finite")
         keys, counts = np.unique(values, return_counts=True)

@@ -66,7 +66,7 @@ def plan_tables(
             *_source_mistakes(file.rules, streams, expected),
             *(each for each in _table_mistakes(file.rules, typed) if not _speaks_of(each, file.rules, untyped)),
         ]
-        mistakes += [(None, file.at(mistake)) for mistake in sorted(found, key=lambda each: each.operation)]
+        mistakes += [(None, file.at(mistake)) for mistake in sorted(found, key=lambda each: each.update)]
         if not found and not mistakes:
             sources += _with_methods(file.rules, declaration.tables).sources
     if mistakes or any(each.source not in streams for each in sources):
@@ -91,28 +91,26 @@ def read_declared(name: str, text: str) -> RuleFile:
 
 
 def _speaks_of(mistake: RuleMistake, rules: RuleSet, tables: Collection[str]) -> bool:
-    """Whether a mistake is about an operation on one of these tables."""
-    return any(operation.number == mistake.operation and table in tables for table, operation in rules.operations())
+    """Whether a mistake is about an update on one of these tables."""
+    return any(update.number == mistake.update and table in tables for table, update in rules.updates())
 
 
 def _source_mistakes(
     rules: RuleSet, streams: Mapping[str, StreamDeclaration], expected: Collection[str]
 ) -> Iterator[RuleMistake]:
     for source in rules.sources:
-        numbers = [
-            operation.number for each in source.branches for table in each.tables for operation in table.operations
-        ]
+        numbers = [update.number for each in source.branches for table in each.tables for update in table.updates]
         if not numbers:
             continue
         if source.source not in streams:
             if source.source in expected:
                 continue
             hint = nearest(source.source, [*streams, *expected]).removeprefix("; ")
-            yield RuleMistake(f'unknown stream "{source.source}"', hint, operation=numbers[0], part="source")
+            yield RuleMistake(f'unknown stream "{source.source}"', hint, update=numbers[0], part="source")
         elif _id_of(streams[source.source]) is None:
             message = f'stream "{source.source}" has no id, and without one a repeated event would count twice'
             hint = "declare the column that identifies an event, like id: uuid; a query must select it"
-            yield RuleMistake(message, hint, operation=numbers[0], part="source")
+            yield RuleMistake(message, hint, update=numbers[0], part="source")
 
 
 def _id_of(stream: StreamDeclaration) -> str | None:
@@ -169,22 +167,22 @@ table that was declared so goes on if it is declared LWWSet."""
 
 
 def _of_table(table: TableDeclaration, sources: Sequence[SourceRules]) -> tuple[RuleSet, tuple[Target, ...]]:
-    """The rules that concern one table, their operations numbered anew, and where each of these writes."""
+    """The rules that concern one table, their updates numbered anew, and where each of these writes."""
     targets: list[Target] = []
     counts: dict[str, int] = {}
     places = {column: place for place, column in enumerate(table.column_names)}
 
-    def operations(rules: TableRules) -> TableRules:
+    def updates(rules: TableRules) -> TableRules:
         numbered = []
-        for each in rules.operations:
+        for each in rules.updates:
             within = counts[each.column] = counts.get(each.column, -1) + 1
             numbered.append(replace(each, number=len(targets)))
             targets.append(Target(places[each.column], within))
-        return replace(rules, operations=tuple(numbered))
+        return replace(rules, updates=tuple(numbered))
 
     def branches(source: SourceRules) -> Iterator[Branch]:
         for branch in source.branches:
-            own = tuple(operations(each) for each in branch.tables if each.table == table.name and each.operations)
+            own = tuple(updates(each) for each in branch.tables if each.table == table.name and each.updates)
             if own:
                 yield replace(branch, tables=own)
 

@@ -120,7 +120,7 @@ class TableResults:
         """Load rows, all or none: a file (CSV, NDJSON, Parquet), Arrow data, a frame, or dicts. The pipeline must not run.
 
         Columns are called like the parts of the key and the columns of the table; `key={"user": "user_id"}` says that a part
-        is called otherwise. A value is the parameter of the column's first operation, null means none. Events override
+        is called otherwise. A value is the parameter of the column's first method, null means none. Events override
         loaded registers, unless `time` names a column of event times; whole numbers are microseconds. `schema` says what
         columns of CSV are ("user_id string"), instead of what they look like. `progress` is told how many rows have been
         read and written.

@@ -1,4 +1,4 @@
-"""What a column type is: how an operation becomes a payload, and how payloads become a value.
+"""What a column type is: how an update becomes a payload, and how payloads become a value.
 
 A payload is (version, delta): the version says when the update happened and which it is (`hayase.tables.versions`), the
 delta says what to do. A snapshot is what some set of payloads came to. For every type, and any two disjoint sets of
@@ -27,12 +27,12 @@ import pyarrow as pa
 from hayase.core.errors import UnknownName
 from hayase.tables.payloads import LARGEST, DamagedPayload, Json, UnfitParameter
 
-__all__ = ["ColumnType", "Operation", "Payload"]
+__all__ = ["ColumnType", "Payload", "Update"]
 
 State = TypeVar("State")
 Payload: TypeAlias = tuple[bytes, bytes]
 """A version and a delta."""
-Operation: TypeAlias = tuple[bytes, str, bytes]
+Update: TypeAlias = tuple[bytes, str, bytes]
 """A payload opened: the version, the method, and the body of the delta."""
 
 _FORMAT = 1
@@ -48,7 +48,7 @@ class ColumnType(ABC, Generic[State]):
 
     tag: ClassVar[int]
     methods: ClassVar[tuple[str, ...]]
-    """The operations; the first is meant when none is named."""
+    """The methods; the first is the default."""
     arrow: ClassVar[pa.DataType] = pa.string()
     """What a value is in queries and exports: a string, a double, an int64, or a list or a map of such."""
 
@@ -58,14 +58,14 @@ class ColumnType(ABC, Generic[State]):
         return type(self).__name__
 
     def payload(self, method: str | None, parameter: Json) -> bytes:
-        """The delta of an operation; a parameter that does not fit raises UnfitParameter with the reason."""
+        """The delta of an update; a parameter that does not fit raises UnfitParameter with the reason."""
         (found,) = self.payloads(method, (parameter,))
         if isinstance(found, UnfitParameter):
             raise found
         return found
 
     def payloads(self, method: str | None, parameters: Iterable[Json]) -> list[bytes | UnfitParameter]:
-        """The deltas of many operations of one method; where a parameter does not fit, the reason stands instead."""
+        """The deltas of many updates of one method; where a parameter does not fit, the reason stands instead."""
         named = self.method(method)
         head, delta = self._head(self.methods.index(named) + 1), self.delta
         parameters = parameters if isinstance(parameters, Sequence) else list(parameters)
@@ -121,14 +121,14 @@ class ColumnType(ABC, Generic[State]):
     def _folded(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
         state = self.empty() if snapshot is None else self.opened(snapshot)
         heads = _heads(type(self))
-        operations: list[Operation] = []
+        updates: list[Update] = []
         for version, delta in payloads:
             method = heads.get(delta[:2])
             if method is None:
                 raise self._foreign("payload", delta)
-            operations.append((version, method, delta[2:]))
+            updates.append((version, method, delta[2:]))
         try:
-            return self.absorbed(state, operations) if operations else state
+            return self.absorbed(state, updates) if updates else state
         except (IndexError, KeyError, ValueError, struct.error) as error:
             raise DamagedPayload(f"a payload of a {self.name} is damaged: {error}") from error
 
@@ -174,8 +174,8 @@ class ColumnType(ABC, Generic[State]):
         """The state before all payloads."""
 
     @abstractmethod
-    def absorbed(self, state: State, operations: Sequence[Operation]) -> State:
-        """The state after some operations; the given one may be changed. A body that is not well formed is an error."""
+    def absorbed(self, state: State, updates: Sequence[Update]) -> State:
+        """The state after some updates; the given one may be changed. A body that is not well formed is an error."""
 
     @abstractmethod
     def joined(self, one: State, other: State) -> State:

@@ -1,11 +1,11 @@
 """Versions: which update of a column came before which, as bytes whose order is the order of the versions.
 
-A version is (event time in microseconds, event id, number of the operation). The same event makes the same version
+A version is (event time in microseconds, event id, number of the update). The same event makes the same version
 however often it comes, so its payload overwrites itself. A tie in time is broken by the id, a tie of both by the
-operation, so any two updates of a column have an order, and everybody agrees on it whatever arrived first.
+update, so any two updates of a column have an order, and everybody agrees on it whatever arrived first.
 
 The bytes, which a sorted key-value store keeps in order: the time, eight bytes, big-endian, its sign bit turned; the id;
-the operation, one byte below 240, else 240 and four bytes. The order of ids is that of their bytes: whole numbers by
+the update, one byte below 240, else 240 and four bytes. The order of ids is that of their bytes: whole numbers by
 value (1 and eight bytes like the time), then UUIDs in their usual text form (2 and sixteen bytes instead of 36), then all
 other texts by code point (3, the text in UTF-8, a zero).
 """
@@ -28,16 +28,16 @@ __all__ = [
     "from_bytes",
     "id_bytes",
     "many_to_bytes",
-    "operation_bytes",
     "since",
     "to_bytes",
+    "update_number_bytes",
 ]
 
 TIME_BYTES = 8
 """How many bytes of a version are its time: the first."""
 _LONGEST_ID = 1024
 _FEW = 240
-_MOST_OPERATIONS = 2**32
+_MOST_UPDATES = 2**32
 _MIDDLE = 2**63
 _WHOLE, _UUID, _TEXT = b"\x01", b"\x02", b"\x03"
 _is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
@@ -49,23 +49,23 @@ _DIGITS[list(b"0123456789abcdef")] = range(16)
 
 
 class Version(NamedTuple):
-    """The event's time in microseconds, its id, and which of the operations on the column that it caused."""
+    """The event's time in microseconds, its id, and which of the updates on the column that it caused."""
 
     time: int
     id: str | int
-    operation: int = 0
+    update: int = 0
 
 
-def to_bytes(time: int, id: str | int, operation: int = 0) -> bytes:
+def to_bytes(time: int, id: str | int, update: int = 0) -> bytes:
     """The bytes of a version.
 
     >>> to_bytes(5, "b") > to_bytes(5, "a", 7) > to_bytes(5, "a") > to_bytes(-9, "z")
     True
     """
-    return since(time) + id_bytes(id) + operation_bytes(operation)
+    return since(time) + id_bytes(id) + update_number_bytes(update)
 
 
-def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[bytes]:
+def many_to_bytes(times: np.ndarray, ids: pa.Array, update: int = 0) -> list[bytes]:
     """The bytes of many versions: int64 times, and a column of texts or whole numbers without nulls.
 
     >>> many_to_bytes(np.array([5, -9]), pa.array(["a", "z"])) == [to_bytes(5, "a"), to_bytes(-9, "z")]
@@ -75,9 +75,9 @@ def many_to_bytes(times: np.ndarray, ids: pa.Array, operation: int = 0) -> list[
         raise UnfitParameter("an event id is null", "every event needs an id of its own")
     body = _fixed_ids(ids)
     if body is None:
-        return [to_bytes(time, id, operation) for time, id in zip(times.tolist(), ids.to_pylist())]
+        return [to_bytes(time, id, update) for time, id in zip(times.tolist(), ids.to_pylist())]
     head = _turned(times)
-    tail = np.frombuffer(operation_bytes(operation), np.uint8)
+    tail = np.frombuffer(update_number_bytes(update), np.uint8)
     rows = np.hstack((head, body, np.broadcast_to(tail, (len(head), len(tail)))))
     data, width = rows.tobytes(), rows.shape[1]
     return [data[at : at + width] for at in range(0, len(data), width)]
@@ -94,7 +94,7 @@ def from_bytes(data: bytes) -> Version:
     """The version that was written.
 
     >>> from_bytes(to_bytes(-3, "0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f", 300))
-    Version(time=-3, id='0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f', operation=300)
+    Version(time=-3, id='0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f', update=300)
     """
     try:
         time, kind = int.from_bytes(data[:8], "big") - _MIDDLE, data[8:9]
@@ -107,16 +107,16 @@ def from_bytes(data: bytes) -> Version:
         else:
             id, end = text_from(data, 9)
         few = data[end] < _FEW
-        operation = data[end] if few else int.from_bytes(data[end + 1 :], "big")
-        if to_bytes(time, id, operation) == data:
-            return Version(time, id, operation)
+        update = data[end] if few else int.from_bytes(data[end + 1 :], "big")
+        if to_bytes(time, id, update) == data:
+            return Version(time, id, update)
     except (IndexError, ValueError, UnfitParameter):
         pass
     raise DamagedPayload(f"{data[:64].hex()} is no version")
 
 
 def event_of(data: bytes) -> bytes:
-    """The bytes of a version without its operation: the time and the id of the event.
+    """The bytes of a version without its update: the time and the id of the event.
 
     >>> event_of(to_bytes(5, "b", 300)) == event_of(to_bytes(5, "b")) != event_of(to_bytes(5, "c"))
     True
@@ -126,11 +126,11 @@ def event_of(data: bytes) -> bytes:
     return data[: ends[kind] if kind in ends else data.index(b"\0", TIME_BYTES + 1) + 1]
 
 
-def operation_bytes(operation: int) -> bytes:
-    """The last part of a version: the number of the operation."""
-    if not 0 <= operation < _MOST_OPERATIONS:
-        raise UnfitParameter(f"there is no operation number {operation}")
-    return bytes((operation,)) if operation < _FEW else b"\xf0" + operation.to_bytes(4, "big")
+def update_number_bytes(update: int) -> bytes:
+    """The last part of a version: the number of the update."""
+    if not 0 <= update < _MOST_UPDATES:
+        raise UnfitParameter(f"there is no update number {update}")
+    return bytes((update,)) if update < _FEW else b"\xf0" + update.to_bytes(4, "big")
 
 
 def _turned(numbers: np.ndarray) -> np.ndarray:
