@@ -1,21 +1,21 @@
-"""Conflict-free tables: state that is right whatever the order, repetition and delay of events.
+"""Conflict-free tables: keyed state that does not depend on the order, repetition or delay of events.
 
-Here are the types of columns. Each keeps its updates as payloads and folds them when it is read; `TYPES` has them by the
-names under which they are declared.
+This module exports the column types. A column stores its updates as payloads and folds them when it is read. `TYPES` maps the
+declared name of each type to its class.
 
 | type | methods (the first is the default) | takes | value |
 |---|---|---|---|
 | Counter | incr | a number | the exact sum |
 | Register | set | any JSON value | the latest by version |
 | MinRegister, MaxRegister | set | any value but null | the least, the greatest in jq's order |
-| GSet | add, add_all | any value; an array of them | all that were added |
+| GSet | add, add_all | any value; an array of them | all elements that were added |
 | TwoPhaseSet | add, remove, add_all | any value | added and never removed |
 | ORSet | add, remove, remove_seen, add_all | any value; `{value, seen}` | those with an addition that no removal has observed |
 | LWWSet | add, remove, add_all | any value | those whose latest update is an addition |
 | MapCounter | add | an object | for every key a counter |
 | MapSet | add, add_all | an object; of arrays | for every key a growing set |
 | MapRegister | add, remove | an object; a key or a list of keys | for every key a register; a removal is a write, the latest wins |
-| DistinctCount | add | any value | about how many different ones |
+| DistinctCount | add | any value | the approximate number of distinct values |
 | Quantiles | add | a number | count, min, max and quantiles |
 """
 
@@ -58,5 +58,5 @@ _ALL: tuple[type[ColumnType[Any]], ...] = (
     DistinctCount, Quantiles,
 )  # fmt: skip
 
-TYPES: Mapping[str, type[ColumnType[Any]]] = MappingProxyType({each.__name__: each for each in _ALL})
+TYPES: Mapping[str, type[ColumnType[Any]]] = MappingProxyType({kind.__name__: kind for kind in _ALL})
 """The column types by name."""

@@ -1,4 +1,4 @@
-"""Counters: exact sums of whole numbers and decimals, which any order of additions leaves the same."""
+"""The column type Counter: exact sums of integers and decimals, independent of the order of additions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Counter", "checked_amount", "summed"]
 
 @dataclass(frozen=True, slots=True)
 class Counter(ColumnType[Amount]):
-    """The sum of what it was incremented by, 0 at first. Increments may be negative, and have decimals.
+    """The sum of all increments, 0 at first. Increments may be negative and may have decimals.
 
     >>> counter = Counter()
     >>> counter.read(None, [(b"1", counter.payload("incr", 0.1)), (b"2", counter.payload("incr", 0.2))])
@@ -66,10 +66,10 @@ class Counter(ColumnType[Amount]):
 
 
 def summed(amount: Amount, bodies: Iterable[bytes]) -> Amount:
-    """An amount and those that some bytes are, added up; bytes that are none are an error."""
+    """Add encoded amounts to an amount; ValueError for malformed bytes."""
     by_scale: dict[int, int] = {}
     for body in bodies:
-        shape, at = body[0], 1  # `amount_from` without the calls
+        shape, at = body[0], 1  # `amount_from`, inlined for speed
         if shape >= 128:
             shape, at = varint_from(body, 0)
         if len(body) - at != shape & 1023 or len(body) == at:
@@ -82,7 +82,7 @@ def summed(amount: Amount, bodies: Iterable[bytes]) -> Amount:
 
 
 def checked_amount(parameter: Json) -> Amount:
-    """A parameter as an amount, if it is a number."""
+    """Return a parameter as an amount; UnfitParameter if it is no number."""
     if not isinstance(parameter, (int, float, Decimal)) or isinstance(parameter, bool):
         raise UnfitParameter(f"cannot add {kind_of(parameter)}", "it takes a number")
     return amount_of(parameter)

@@ -1,14 +1,14 @@
-"""Entries: how an event's updates of one row lie in a table's store, as bytes whose order is key, then version.
+"""Entries: the encoding of an event's updates of one row in a table's store, ordered by key, then by version.
 
-An entry holds all that one event of one source does to one key:
+An entry contains all updates that one event of one source causes on one key:
 
     entry = bytes of the key + version (event time, event id, number of the source)
     value = length of the key's bytes (two bytes, big-endian), then for every update:
             place of the column (one byte), number of the update (as in versions), length of the delta (base 128), delta
 
-The bytes of a key are those of its parts one after the other (`payloads.value_bytes`), each of which shows where it ends:
-so no key's bytes begin with another's, and the first parts of a key are a prefix. The number of the source is its place
-among the streams that feed the table, and always one byte. The version that a column type sees is (time, id, update).
+The bytes of a key are its encoded parts in a row (`payloads.value_bytes`). The encoding of a part shows where it ends, so no key
+is a prefix of another key, and the first parts of a key are a prefix of it. The number of the source is its position among the
+streams that feed the table, always one byte. A column type sees the version (time, id, number of the update).
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ Key: TypeAlias = tuple[Json, ...]
 """The parts of a key: texts, numbers, booleans."""
 
 ENTRIES = pa.schema([("entry", pa.large_binary()), ("value", pa.large_binary())])
-"""What the map side of a table gives."""
+"""The schema of what a table's map side returns."""
 LONGEST_KEY = 1024
-"""Bytes of an encoded key."""
+"""The greatest size of an encoded key, in bytes."""
 MOST_SOURCES = 200
-"""Streams that may feed one table; the numbers from there to 239 are for what comes by other ways, such as loads."""
+"""How many streams may feed one table; the numbers from here to 239 are for other sources, such as bulk loads."""
 
 _LENGTHS = [length.to_bytes(2, "big") for length in range(LONGEST_KEY + 1)]
 
 
 class UpdateColumn(NamedTuple):
-    """One update on one column for many entries: a delta for each, or None where it has nothing to do."""
+    """One update of one column for many entries: the place of the column, the number of the update, and for each entry a delta, or
+    None if the update does not apply."""
 
     place: int
     number: int
@@ -74,7 +75,7 @@ class UpdateColumn(NamedTuple):
 
 
 def key_bytes(parts: Sequence[Json]) -> bytes:
-    """The bytes of a key.
+    """Encode a key.
 
     >>> key_bytes(("jp", 7)) == key_bytes(("jp", 7.0)) and key_bytes(("jp", 7)).startswith(key_bytes(("jp",)))
     True
@@ -90,20 +91,20 @@ def key_bytes(parts: Sequence[Json]) -> bytes:
 
 
 def many_key_bytes(keys: Sequence[Key]) -> list[bytes | UnfitParameter]:
-    """The bytes of many keys; where one does not fit, the reason stands instead. Equal keys of texts are encoded once."""
+    """Encode many keys; in place of a key that does not fit, return the error. Equal keys of texts are encoded once."""
     if not all({str}.issuperset(map(type, column)) for column in zip(*keys)):
         return [_key_or_reason(key) for key in keys]
     unique = list(dict.fromkeys(keys))
     encoded = many_text_bytes([key[0] for key in unique]) if unique and len(unique[0]) == 1 else None
     if encoded is not None and max(map(len, encoded)) <= LONGEST_KEY:
-        known: dict[Key, bytes | UnfitParameter] = dict(zip(unique, encoded))
+        encoded_keys: dict[Key, bytes | UnfitParameter] = dict(zip(unique, encoded))
     else:
-        known = {key: _key_or_reason(key) for key in unique}
-    return [known[key] for key in keys]
+        encoded_keys = {key: _key_or_reason(key) for key in unique}
+    return [encoded_keys[key] for key in keys]
 
 
 def text_keys(texts: Sequence[Json]) -> pa.Array | None:
-    """The bytes of keys of one part, if all are plain texts that fit.
+    """Encode keys of one part as a column, if all are plain texts that fit; else None.
 
     >>> text_keys(["taro", "hana"]).to_pylist() == [key_bytes(("taro",)), key_bytes(("hana",))]
     True
@@ -120,12 +121,12 @@ def _key_or_reason(key: Key) -> bytes | UnfitParameter:
 
 
 def key_from(data: bytes) -> Key:
-    """The parts of a key."""
+    """Decode a key into its parts."""
     return tuple(values_from(data))
 
 
 def behind(prefix: bytes) -> bytes | None:
-    """The least bytes that are greater than all that begin with a prefix; None if there are none.
+    """Return the least bytes greater than all that begin with a prefix; None if there are none.
 
     >>> behind(b"ab"), behind(b"a\\xff"), behind(b"\\xff")
     (b'ac', b'b', None)
@@ -140,12 +141,12 @@ def behind(prefix: bytes) -> bytes | None:
 def pack(
     keys: Sequence[bytes], versions: Sequence[bytes], updates: Sequence[Iterable[tuple[int, bytes, bytes]]]
 ) -> pa.RecordBatch:
-    """Entries of keys, versions (with the number of the source) and updates: column place, update bytes, delta."""
+    """Build entries from keys, versions (with the number of the source) and updates (column place, encoded number, delta)."""
     lengths = _LENGTHS
     values = [
         lengths[len(key)]
-        + b"".join([b"%c%b%b%b" % (place, op, varint(len(delta)), delta) for place, op, delta in each])
-        for key, each in zip(keys, updates, strict=True)
+        + b"".join([b"%c%b%b%b" % (place, op, varint(len(delta)), delta) for place, op, delta in row_updates])
+        for key, row_updates in zip(keys, updates, strict=True)
     ]
     entries = [key + version for key, version in zip(keys, versions, strict=True)]
     return pa.record_batch([pa.array(entries, pa.large_binary()), pa.array(values, pa.large_binary())], schema=ENTRIES)
@@ -154,7 +155,7 @@ def pack(
 def pack_columns(
     keys: Sequence[bytes] | pa.Array, versions: Sequence[bytes] | pa.Array, columns: Sequence[UpdateColumn]
 ) -> pa.RecordBatch:
-    """The same, from a column of deltas for each update, without a step per row.
+    """Build entries from one column of deltas per update, without a Python step per row.
 
     >>> one = pack([b"k"], [b"v"], [[(0, b"\\0", b"abc"), (2, b"\\7", b"d")]])
     >>> one.equals(pack_columns([b"k"], [b"v"], [UpdateColumn(0, 0, [b"abc"]), UpdateColumn(2, 7, [b"d"])]))
@@ -179,20 +180,20 @@ def _binary(values: Sequence[bytes | None] | pa.Array) -> pa.Array:
 
 
 def _varints(lengths: pa.Array) -> pa.Array:
-    """Numbers in base 128, null where they are."""
+    """Encode numbers in base 128; null stays null."""
     most = pc.max(lengths).as_py() or 0
     if most < 2**14:
-        return pa.array([varint(each) for each in range(most + 1)], pa.large_binary()).take(lengths)
+        return pa.array([varint(length) for length in range(most + 1)], pa.large_binary()).take(lengths)
     encoded = lengths.dictionary_encode()
-    words = pa.array([varint(each) for each in encoded.dictionary.to_pylist()], pa.large_binary())
+    words = pa.array([varint(length) for length in encoded.dictionary.to_pylist()], pa.large_binary())
     return words.take(encoded.indices)
 
 
-# ---------------------------------------------------------------------------------------------------- opening
+# ---------------------------------------------------------------------------------------------------- unpacking
 
 
 def split(entry: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """The key's bytes and the version of an entry."""
+    """Split an entry into the bytes of its key and its version."""
     length = int.from_bytes(value[:2], "big")
     if len(value) < 2 or len(entry) < length + 10:
         raise DamagedPayload(f"{entry[:64].hex()} is no entry of a table")
@@ -200,12 +201,12 @@ def split(entry: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def updates_of(value: bytes) -> list[tuple[int, bytes, bytes]]:
-    """The updates in the value of an entry: column place, update bytes, delta.
+    """Decode the updates in the value of an entry: column place, encoded number of the update, delta.
 
     >>> updates_of(pack([b"k"], [b"v"], [[(3, b"\\0", b"abc")]])["value"][0].as_py())
     [(3, b'\\x00', b'abc')]
     """
-    found: list[tuple[int, bytes, bytes]] = []
+    updates: list[tuple[int, bytes, bytes]] = []
     at, end = 2, len(value)
     try:
         while at < end:
@@ -221,10 +222,10 @@ def updates_of(value: bytes) -> list[tuple[int, bytes, bytes]]:
                     at, shift = at + 1, shift + 7
                 length |= value[at] << shift
                 at += 1
-            found.append((value[start - 1], number, value[at : at + length]))
+            updates.append((value[start - 1], number, value[at : at + length]))
             at += length
     except IndexError:
         at = -1
     if at != end:
         raise DamagedPayload("an entry of a table is cut off")
-    return found
+    return updates

@@ -1,7 +1,7 @@
-"""Records of a stream as the JSON documents that rules see.
+"""Conversion of a stream's records into the JSON documents that rules read.
 
-A time is ISO text, as jq's date functions read it (`2026-01-31T09:30:00Z`, a fraction only if there is one); a number that
-JSON has no form for (NaN, infinity) is null; bytes are base64. Columns are turned when a rule first asks for them.
+A time becomes ISO text that jq's date functions read (`2026-01-31T09:30:00Z`, a fraction only if there is one), NaN and
+infinity become null, bytes become base64. A column is converted when a rule first reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def events_of(batch: pa.RecordBatch) -> Events:
-    """The records of a batch as events.
+    """Return the records of a batch as events.
 
     >>> events_of(pa.RecordBatch.from_pydict({"day": [date(2026, 1, 31)], "user": ["taro"]})).values()
     [{'day': '2026-01-31', 'user': 'taro'}]
@@ -41,12 +41,12 @@ def _documents(column: pa.Array) -> Sequence[Any]:
     if pa.types.is_timestamp(kind):
         return _instants(column)
     if pa.types.is_nested(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind):
-        return [_plain(each) for each in python_values(column)]
+        return [_plain(value) for value in python_values(column)]
     return python_values(column)
 
 
 def _instants(column: pa.Array) -> Sequence[str | None]:
-    """ISO texts of many times: days are few and the seconds of a day are known, so both are looked up."""
+    """Convert times to ISO texts by lookups: a column has few days, and a day has a fixed number of seconds."""
     if column.null_count or not len(column):
         texts = iter(_instants(column.drop_null()) if len(column) > column.null_count else ())
         return [next(texts) if valid else None for valid in column.is_valid().to_pylist()]
@@ -54,11 +54,11 @@ def _instants(column: pa.Array) -> Sequence[str | None]:
     micros = column.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
     days, of_day = np.divmod(micros, _DAY)
     seconds, parts = np.divmod(of_day, 1_000_000)
-    known, which = np.unique(days, return_inverse=True)
+    unique_days, which = np.unique(days, return_inverse=True)
     try:
-        dates = [(_EPOCH + timedelta(days=day)).isoformat() for day in known.tolist()]
-    except OverflowError:  # past the calendar
-        return [instant_text(each) for each in micros.tolist()]
+        dates = [(_EPOCH + timedelta(days=day)).isoformat() for day in unique_days.tolist()]
+    except OverflowError:  # beyond Python's calendar
+        return [instant_text(time) for time in micros.tolist()]
     clock = _clock(zone)
     if not parts.any():
         return [dates[day] + clock[second] for day, second in zip(which.tolist(), seconds.tolist())]
@@ -71,7 +71,7 @@ def _instants(column: pa.Array) -> Sequence[str | None]:
 
 @lru_cache(maxsize=2)
 def _clock(zone: str) -> Sequence[str]:
-    """The text of every second of a day."""
+    """Return the text of every second of a day."""
     return tuple(f"T{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}{zone}" for at in range(86_400))
 
 
@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, (str, bool, int, float, Decimal)) else str(value)

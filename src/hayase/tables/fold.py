@@ -1,13 +1,13 @@
-"""Folding: old payloads become part of their rows' snapshots and are deleted, while reads and ingestions go on.
+"""Folding: merges old payloads into their rows' snapshots and deletes them, concurrently with reads and ingestions.
 
-A pass goes over all payloads in the order of their keys. They are read in short steps, so that no ingestion must wait for
-long, and what many steps come to is written at once: snapshots, deletions, and for every folded version that may come
-again a mark which says that it is counted. What arrives meanwhile has other versions, or is a repetition that its mark
-gives away; and nobody else writes snapshots or marks. Large writes are few files, which RocksDB need not merge as often.
+A pass goes over all payloads in the order of their keys. It reads in short steps, so that no ingestion waits long, and writes the
+results of many steps at once: snapshots, deletions, and for every folded version that may be repeated a mark that it is in the
+snapshot. A payload that arrives meanwhile has another version, or is a repetition that has a mark; and nobody else writes
+snapshots or marks. Large writes make few files, which RocksDB merges less often.
 
-A pass that was stopped goes on where it was, so that the last keys have their turn too. When it is through, no payload is
-left that is older than every `before` of it, but for ones that came meanwhile, and they are not older than its least
-`keep_from`: marks below both are of no more use.
+A pass that was stopped continues where it was, so that the last keys are folded too. At its end, every payload that is left is
+not older than some `before` of the pass, or arrived meanwhile and is not older than its least `keep_from`. So marks below both
+are no longer needed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class _Pass:
     """How far a pass over the payloads has come."""
 
     marker: bytes
-    """Of the newest batch when it began."""
+    """The marker of the newest batch when the pass began."""
     drop_before: int
-    """Marks that are older can go when it is through."""
+    """Marks with an older time are deleted at the end of the pass."""
     cursor: bytes = PAYLOAD
     left: int = 0
-    """Payloads that it met and let be."""
+    """How many payloads the pass has read and not folded."""
     damaged: DamagedPayload | None = None
 
 
 @dataclass
 class _Step:
-    """What some keys come to, and where the pass goes on: None if it is through."""
+    """The changes of some keys, and where the pass continues; None at its end."""
 
     cursor: bytes | None = None
     read: int = 0
@@ -71,23 +71,23 @@ class _Step:
 
 
 class Folding:
-    """The folding of one table's payloads. One thread at a time."""
+    """Folds the payloads of one table. For one thread at a time."""
 
     def __init__(self, store: Store, columns: Columns):
         self._store, self._columns = store, columns
         self._pass: _Pass | None = None
 
     def restart(self) -> None:
-        """Forget how far a pass has come: the table was emptied."""
+        """Forget the position of an unfinished pass, because the table was emptied."""
         self._pass = None
 
     def fold(self, before: int, keep_from: int, stop: Callable[[], bool]) -> int:
-        """Fold payloads with time < before, leaving marks for versions >= keep_from; returns how many have gone."""
+        """Fold payloads with time < before, leave marks for versions >= keep_from, and return how many were folded."""
         gone = 0
         if self._pass is None:
             markers = [marker for _, marker, _ in self._store.read(store_reader.runs)]
             self._pass = _Pass(max(markers, default=b""), min(before, keep_from))
-        state, self._pass = self._pass, None  # should anything go wrong, a new pass begins
+        state, self._pass = self._pass, None  # after an error, a new pass begins
         state.drop_before = min(state.drop_before, before, keep_from)
         old, lasting = since(before), since(keep_from)
         done = _Step(state.cursor)
@@ -106,7 +106,7 @@ class Folding:
         return gone
 
     def _step(self, view: View, cursor: bytes, before: bytes, lasting: bytes) -> _Step:
-        """Fold the next keys."""
+        """Fold the next keys, in memory."""
         step = _Step()
         for key, entries in grouped(view, cursor, behind_all(PAYLOAD)):
             if step.read >= _STEP_READ or step.gone >= _STEP_FOLDED:
@@ -121,7 +121,7 @@ class Folding:
         return step
 
     def _written(self, state: _Pass, done: _Step, before: bytes) -> _Step:
-        """Write what steps came to; the pass goes on with an empty one."""
+        """Write the results of steps and return an empty step at the same position."""
         state.left += done.read - done.gone
         state.damaged = state.damaged or done.damaged
         final = self._store.read(lambda view: self._facts(view, state, done, before))
@@ -134,15 +134,15 @@ class Folding:
         return following
 
     def _facts(self, view: View, state: _Pass, done: _Step, before: bytes) -> _Step:
-        """What is to be written beside the rows: facts, and at the end of a pass the marks that can go."""
+        """Return what is written besides rows: facts, and at the end of a pass the deletion of marks."""
         facts = _Step()
-        known = store_reader.counts(view)
-        payloads, marker = max(known.payloads - done.gone, 0), known.marker
+        counts = store_reader.counts(view)
+        payloads, marker = max(counts.payloads - done.gone, 0), counts.marker
         if done.cursor is None:
             payloads, marker = state.left, state.marker
             self._drop_marks(view, state, facts)
-        counted = store_reader.Counts(known.rows + done.new_rows, payloads, marker)
-        if counted != known:
+        counted = store_reader.Counts(counts.rows + done.new_rows, payloads, marker)
+        if counted != counts:
             facts.puts.append((store_reader.COUNTS, counted.to_bytes()))
         if done.gone:
             folded_before = view.get(store_reader.FOLDED_BEFORE)
@@ -153,7 +153,7 @@ class Folding:
     def _fold_key(
         self, view: View, key: bytes, entries: list[tuple[bytes, bytes]], lasting: bytes, step: _Step
     ) -> None:
-        """Fold the entries of a key, all of them."""
+        """Fold all given entries of a key."""
         stored = view.get(ROW + key)
         snapshot = self._columns.opened(key, stored)
         new = uncounted(view, key, snapshot.newest, entries)
@@ -168,7 +168,7 @@ class Folding:
         step.gone += len(entries)
 
     def _drop_marks(self, view: View, state: _Pass, facts: _Step) -> None:
-        """At the end of a pass: the marks and the markers that nothing can meet any more."""
+        """At the end of a pass, delete the marks and markers that are no longer needed."""
         if state.damaged is None:
             end = MARK + since(state.drop_before)
             first = next(view.scan(MARK, end), None)

@@ -1,4 +1,4 @@
-"""Tables as jobs meet them: rows of some keys, or all of them, as the table is when the batch begins."""
+"""Tables as merges of jobs read them: the rows of some keys, or all rows, at the state of the batch's beginning."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ _PAGE = 10_000
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table for merges. It can be sent to other processes; each opens the store once."""
+    """A table for merges. It can be pickled; each process opens the store once."""
 
     table: TableDeclaration
     path: Path
 
     def find(self, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
-        """The row of each key, None for one that the table has not, or cannot have."""
+        """Return the row of each key; None for a key that the table does not or cannot contain."""
         parts = len(self.table.key)
-        encoded = many_key_bytes([key for key in keys if len(key) == parts and None not in key])
-        fitting = iter(encoded)
-        sought = [next(fitting) if len(key) == parts and None not in key else None for key in keys]
-        unique = list({each for each in sought if isinstance(each, bytes)})
+        fitting_keys = many_key_bytes([key for key in keys if len(key) == parts and None not in key])
+        fitting = iter(fitting_keys)
+        encoded_keys = [next(fitting) if len(key) == parts and None not in key else None for key in keys]
+        unique = list({encoded for encoded in encoded_keys if isinstance(encoded, bytes)})
         reader = reader_of(self.path, self.table)
         reader.refresh()
-        known = dict(zip(unique, reader.get_encoded(unique), strict=True))
-        return [None if each is None or isinstance(each, UnfitParameter) else known[each] for each in sought]
+        rows = dict(zip(unique, reader.get_encoded(unique), strict=True))
+        return [
+            None if encoded is None or isinstance(encoded, UnfitParameter) else rows[encoded]
+            for encoded in encoded_keys
+        ]
 
     def all(self) -> Iterator[tuple[tuple[Any, ...], Row]]:
-        """All keys with their rows."""
+        """Yield all keys with their rows."""
         reader = reader_of(self.path, self.table)
         reader.refresh()
         after: bytes | None = None

@@ -1,15 +1,15 @@
-"""Tables in queries and exports: rows as Arrow columns, and the rows of keys that a query asks for.
+"""Tables in queries and exports: rows as Arrow columns, and the lookup of the keys of a query.
 
 | type | Arrow | |
 |---|---|---|
-| Counter | double | the nearest; infinite beyond the range of a double |
+| Counter | double | the nearest double; infinite beyond its range |
 | Register, MinRegister, MaxRegister | string | a text as it is, null as null, anything else as JSON |
-| GSet, TwoPhaseSet, ORSet, LWWSet | list of string | the elements, likewise |
-| MapCounter, MapRegister, MapSet | map of string to double, string, list of string | likewise |
+| GSet, TwoPhaseSet, ORSet, LWWSet | list of string | the elements, converted like a Register |
+| MapCounter, MapRegister, MapSet | map of string to double, string, list of string | the values, converted likewise |
 | DistinctCount | int64 | |
 | Quantiles | string | JSON |
 
-A text and the JSON of another value may look the same there: the table itself tells them apart.
+A text and the JSON of another value can look the same here; the table itself distinguishes them.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def _text(value: Json) -> str | None:
 
 
 def _written(kind: pa.DataType) -> Callable[[Any], Any]:
-    """How a value is written where a column of that type is wanted."""
+    """Return a function that converts a table's value for an Arrow column of that type."""
     if pa.types.is_map(kind):
         convert = _written(kind.item_type)
-        return lambda value: [(key, convert(each)) for key, each in value.items()]
+        return lambda value: [(key, convert(item)) for key, item in value.items()]
     if pa.types.is_list(kind):
         convert = _written(kind.value_type)
-        return lambda value: [convert(each) for each in value]
+        return lambda value: [convert(item) for item in value]
     return float if pa.types.is_floating(kind) else int if pa.types.is_integer(kind) else _text
 
 
 def arrow_schema(declaration: TableDeclaration) -> pa.Schema:
-    """The columns of a table, without its key."""
+    """Return the Arrow schema of a table's columns, without its key."""
     return pa.schema([(name, TYPES[kind].arrow) for name, kind in declaration.columns])
 
 
 def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordBatch:
-    """Rows of a table, with all its columns."""
+    """Convert rows of a table, with all its columns, to Arrow."""
     columns = []
     for name, kind in declaration.columns:
         arrow = TYPES[kind].arrow
@@ -65,7 +65,7 @@ def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordB
 
 @dataclass(frozen=True)
 class TableLookup:
-    """A table as queries meet it. It can be sent to other processes; each opens the store once."""
+    """A table in a query. It can be pickled; each process opens the store once."""
 
     table: TableDeclaration
     path: Path
@@ -76,20 +76,20 @@ class TableLookup:
         return arrow_schema(self.table)
 
     def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
-        """Of keys, a row each with the parts in their order, the positions of those that the table has, ascending, and
-        their rows. A key with a null has none, nor has one that no table can have, such as NaN."""
-        sought = _keys(keys)
-        unique = list({key for key in sought if key is not None})
+        """Look up keys, one per row with the parts in their order. Return the positions of those that the table contains,
+        ascending, and their rows. It contains no key with a null, and none that cannot be encoded, such as NaN."""
+        encoded_keys = _keys(keys)
+        unique = list({key for key in encoded_keys if key is not None})
         reader = reader_of(self.path, self.table)
         reader.refresh()
-        known = dict(zip(unique, reader.get_encoded(unique)))
-        found = [None if key is None else known[key] for key in sought]
-        places = [at for at, row in enumerate(found) if row is not None]
-        return np.array(places, np.int64), arrow_rows(self.table, [row for row in found if row is not None])
+        rows_by_key = dict(zip(unique, reader.get_encoded(unique)))
+        rows = [None if key is None else rows_by_key[key] for key in encoded_keys]
+        places = [at for at, row in enumerate(rows) if row is not None]
+        return np.array(places, np.int64), arrow_rows(self.table, [row for row in rows if row is not None])
 
 
 def _keys(keys: pa.RecordBatch) -> list[bytes | None]:
-    """The bytes of keys; None for one that no row has."""
+    """Encode keys; None for a key that no row can have."""
     for column in keys.columns:
         if not any(fits(column.type) for fits in _KEY_TYPES):
             raise UnfitParameter(f"a key of type {column.type} for a table", "it must be a text, a number or a boolean")
@@ -116,7 +116,7 @@ _readers_lock = threading.Lock()
 
 
 def reader_of(path: Path, declaration: TableDeclaration) -> Table:
-    """The table, opened once in this process: a process that was forked must open its own."""
+    """Return the table, opened once in this process; a forked process opens its own."""
     place = (os.getpid(), path, declaration)
     with _readers_lock:
         if place not in _readers:

@@ -1,8 +1,8 @@
-"""Maps from texts to counters, registers or sets: `add` takes an object, each entry of which updates its key.
+"""The column types MapCounter, MapRegister and MapSet: maps from texts to counters, registers or growing sets.
 
-A key is there once an entry named it, and stays, unless it is removed by the rule of its kind: from a map of registers by a
-later `remove`, which is a write like any other. Sums and growing sets keep no times, so nothing is removed from them. A map
-reads as an object, its keys by code point.
+`add` takes an object, each entry of which updates its key. A map contains a key once an entry has named it. Only a MapRegister
+can remove keys: `remove` is a write like any other. Counters and growing sets keep no times, so nothing can be removed from
+them. The value of a map is an object, its keys by code point.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Entry = TypeVar("Entry")
 
 
 class _Map(ColumnType[dict[bytes, Entry]]):
-    """A map; what is below says what an entry is, and what an update does to it."""
+    """The base class of maps. Subclasses define what an entry is and what an update does to it."""
 
     __slots__ = ()
 
@@ -99,36 +99,36 @@ class _Map(ColumnType[dict[bytes, Entry]]):
         return {text_from(key)[0]: self.shown_entry(state[key]) for key in sorted(state) if self.is_shown(state[key])}
 
     def is_shown(self, entry: Entry) -> bool:
-        """Whether an entry is there: not if it was removed."""
+        """Whether the value contains the entry: not if it was removed."""
         return True
 
     @abstractmethod
     def change(self, parameter: Json) -> bytes:
-        """The bytes of an entry's parameter."""
+        """Encode the parameter of an entry."""
 
     @abstractmethod
     def changed(self, entry: Entry | None, version: bytes, change: bytes) -> Entry:
-        """The entry after a change; none is there before the first."""
+        """Return the entry after a change; `entry` is None before the first."""
 
     @abstractmethod
     def joined_entry(self, one: Entry, other: Entry) -> Entry:
-        """The entry of both."""
+        """Return the entry of the payloads of both."""
 
     @abstractmethod
     def written_entry(self, entry: Entry) -> bytes:
-        """The bytes of an entry."""
+        """Encode an entry."""
 
     @abstractmethod
     def restored_entry(self, data: bytes) -> Entry:
-        """The entry that was written."""
+        """Decode an entry."""
 
     @abstractmethod
     def shown_entry(self, entry: Entry) -> Json:
-        """The value of an entry."""
+        """Return the value of an entry."""
 
 
 def _removal(parameter: Json) -> bytes:
-    """The body of a removal: entries without a value."""
+    """Return the body of a removal: entries with empty values."""
     keys = parameter if isinstance(parameter, list) else [parameter]
     texts = {key for key in keys if isinstance(key, str)}
     if not all(isinstance(key, str) for key in keys):
@@ -138,7 +138,7 @@ def _removal(parameter: Json) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MapCounter(_Map[Amount]):
-    """A counter for every key. A key whose increments come to 0 is still there.
+    """A counter for every key. A key whose increments add up to 0 stays in the map.
 
     >>> by_day = MapCounter()
     >>> by_day.read(None, [(b"1", by_day.payload("add", {"2017-01-02": 5})), (b"2", by_day.payload("add", {"2017-01-02": 0.5}))])
@@ -151,8 +151,8 @@ class MapCounter(_Map[Amount]):
     def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
         if not parameters or not {dict}.issuperset(map(type, parameters)) or {*map(len, parameters)} != {1}:
             return None
-        keys = [key for each in parameters for key in each]
-        changes = many_amount_bytes([value for each in parameters for value in each.values()])
+        keys = [key for parameter in parameters for key in parameter]
+        changes = many_amount_bytes([value for parameter in parameters for value in parameter.values()])
         if changes is None or not {str}.issuperset(map(type, keys)):
             return None
         try:
@@ -164,22 +164,22 @@ class MapCounter(_Map[Amount]):
         return [named[key] + varint(len(change)) + change for key, change in zip(keys, changes, strict=True)]
 
     def absorbed(self, state: dict[bytes, Amount], updates: Sequence[Update]) -> dict[bytes, Amount]:
-        found: dict[bytes, list[bytes]] = {}
+        changes: dict[bytes, list[bytes]] = {}
         for _, _, body in updates:
-            if body[0] != 1:  # all but a few have a single entry
+            if body[0] != 1:  # nearly all have a single entry
                 return _Map.absorbed(self, state, updates)
             end = body.index(b"\0", 1) + 1
             if body[end] != len(body) - end - 1:
                 return _Map.absorbed(self, state, updates)
             key, change = body[1:end], body[end + 1 :]
-            if key in found:
-                found[key].append(change)
+            if key in changes:
+                changes[key].append(change)
             else:
-                found[key] = [change]
-        for key, changes in found.items():
+                changes[key] = [change]
+        for key, changes_of_key in changes.items():
             if key not in state:
                 text_from(key)
-            state[key] = summed(state.get(key, (0, 0)), changes)
+            state[key] = summed(state.get(key, (0, 0)), changes_of_key)
         return state
 
     def change(self, parameter: Json) -> bytes:
@@ -207,8 +207,8 @@ class MapCounter(_Map[Amount]):
 
 @dataclass(frozen=True, slots=True)
 class MapRegister(_Map[Written]):
-    """A register for every key: its latest value, by version. `remove` takes a key or a list of keys, and is a write too: a key
-    is there unless the latest write removed it.
+    """A register for every key: its latest value, by version. `remove` takes a key or a list of keys and is a write too: the map
+    contains a key unless its latest write is a removal.
 
     >>> settings = MapRegister()
     >>> settings.read(None, [(b"2", settings.payload("add", {"a": 2})), (b"1", settings.payload("add", {"a": 1, "b": 1}))])
@@ -248,7 +248,7 @@ class MapRegister(_Map[Written]):
 
 @dataclass(frozen=True, slots=True)
 class MapSet(_Map[set[bytes]]):
-    """A growing set for every key. The value of an entry is one element, also when it is an array; `add_all` takes an array of
+    """A growing set for every key. The value of an entry is one element, even if it is an array; `add_all` takes an array of
     elements for each key.
 
     >>> tags = MapSet()
@@ -263,18 +263,18 @@ class MapSet(_Map[set[bytes]]):
     def delta(self, method: str, parameter: Json) -> bytes:
         if method != ADD_ALL:
             return _Map.delta(self, method, parameter)
-        if not isinstance(parameter, dict) or not all(isinstance(each, list) for each in parameter.values()):
+        if not isinstance(parameter, dict) or not all(isinstance(element, list) for element in parameter.values()):
             raise UnfitParameter("cannot add all elements to a map of sets", "it takes an object, {key: [elements]}")
-        pairs = [(key, each) for key, elements in parameter.items() for each in elements]
-        return pack(_Map.delta(self, "add", {key: each}) for key, each in pairs)
+        pairs = [(key, element) for key, elements in parameter.items() for element in elements]
+        return pack(_Map.delta(self, "add", {key: element}) for key, element in pairs)
 
     def absorbed(self, state: dict[bytes, set[bytes]], updates: Sequence[Update]) -> dict[bytes, set[bytes]]:
-        each = [
+        single = [
             (version, "add", part)
             for version, method, body in updates
             for part in (unpack(body) if method == ADD_ALL else (body,))
         ]
-        return _Map.absorbed(self, state, each)
+        return _Map.absorbed(self, state, single)
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)

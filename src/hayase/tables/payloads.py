@@ -1,24 +1,25 @@
-"""The bytes inside payloads and snapshots: JSON values, amounts, and lists of byte strings. The same value, same bytes.
+"""The encoding of JSON values, amounts and lists of byte strings in payloads and snapshots. Equal values have equal bytes.
 
-**Values** stand where identity and order count (registers, sets, keys of maps). Two values have the same bytes if and
-only if they are equal in JSON, where 1, 1.0 and Decimal("1.00") are one number and false is not 0; and the order of the
-bytes is jq's: null, false, true, numbers, texts by code point, arrays, objects (first by their sorted keys, then by the
-values). An encoding is:
+**Values** are used where identity and order matter (registers, sets, keys of maps). Two values have the same bytes if and
+only if they are equal in JSON: 1, 1.0 and Decimal("1.00") are one number, and false is not 0. The order of the bytes is jq's
+order: null, false, true, numbers, texts by code point, arrays, objects (first by their sorted keys, then by the values). The
+encoding is:
 
 - null, false, true: one byte, 1, 2, 3;
 - a number, 0.d1d2d3... times ten to the e, d1 not 0: one byte between 0x11 and 0xDF for sign and e (0x78 is zero; an e
-  below -30 or above 70 takes two bytes more), two digits a byte, each byte plus one, and a zero. Of a negative one all of
-  it is mirrored;
-- a text: 0xF1, its UTF-8 with 0 and 1 written as (1, 1) and (1, 2), and a zero;
-- an array: 0xF2, its values, and a zero; an object: 0xF3, its keys as texts in order, a zero, its values in that order.
+  below -30 or above 70 takes two bytes more), two digits per byte, each byte plus one, and a zero byte. All bytes of a
+  negative number are inverted;
+- a text: 0xF1, its UTF-8 with the bytes 0 and 1 escaped as (1, 1) and (1, 2), and a zero byte;
+- an array: 0xF2, its values, and a zero byte; an object: 0xF3, its keys as texts in order, a zero byte, its values in that
+  order.
 
-**Amounts** stand where numbers are added up: a whole number of the unit 10^-scale. First, in base 128, the scale times
-1024 plus the length; then the number in that many bytes, big-endian, two's complement. The scale is the least possible.
+**Amounts** are used where numbers are added up: an integer in units of 10^-scale. The encoding is the scale times 1024 plus
+the length, in base 128, then the integer in that many bytes, big-endian, two's complement. The scale is the least possible.
 
-Numbers are exact. Whole numbers and decimals are what they are; a float is the shortest decimal that reads back as that
-float, which is how JSON wrote it, so sums do not depend on the order: 0.1 and 0.2 make 0.3. No digit may stand before
-10^400 or behind 10^-400. When read, a number is an int if it is whole and fits 64 bits, else a float if its shortest
-text is exactly the number, else a Decimal; `json_bytes` writes all three in full.
+Numbers are exact. A float stands for the shortest decimal that reads back as that float, which is how JSON wrote it, so sums do
+not depend on the order: 0.1 and 0.2 make 0.3. Numbers are limited to 400 digits before and 400 behind the decimal point. A
+decoded number is an int if it is whole and fits 64 bits, else a float if its shortest text is exactly the number, else a
+Decimal; `json_bytes` writes all three in full.
 """
 
 from __future__ import annotations
@@ -65,32 +66,32 @@ __all__ = [
 ]
 
 Json: TypeAlias = Any
-"""None, bool, int, float, Decimal, str, or a list or dict of such."""
+"""None, bool, int, float, Decimal, str, or a list or dict of these."""
 Amount: TypeAlias = tuple[int, int]
 """A number n times 10^-scale, as (n, scale); scale is not negative."""
 
 LARGEST = 65_536
-"""Bytes of one encoded parameter."""
+"""The greatest size of an encoded parameter, in bytes."""
 _DEEPEST = 100
 _MOST_DIGITS = 400
 _MOST_BITS = (10**_MOST_DIGITS).bit_length()
 _SURE_DIGITS = 10**15
-"""Below it every number, whatever its scale, is what the nearest float's shortest text says."""
+"""Every number below it, whatever its scale, equals the shortest text of its nearest float."""
 
 _COMMON_SCALES = 7
-"""Decimals that are looked for in many numbers at once."""
+"""How many scales `many_amount_bytes` tries on arrays before it encodes a number by itself."""
 
 _NULL, _FALSE, _TRUE, _TEXT, _ARRAY, _OBJECT, _END = 0x01, 0x02, 0x03, 0xF1, 0xF2, 0xF3, 0x00
 _ZERO, _TINY, _HUGE, _MIRROR = 0x78, 0x79, 0xDF, 0xF0
 _LEAST_E, _GREATEST_E = -30, 70
 _FIRST_E = _TINY + 1 - _LEAST_E
-_UP = bytes((each + 1) % 256 for each in range(256))
-_DOWN = bytes((each - 1) % 256 for each in range(256))
-_MIRRORED = bytes(255 - each for each in range(256))
+_UP = bytes((byte + 1) % 256 for byte in range(256))
+_DOWN = bytes((byte - 1) % 256 for byte in range(256))
+_MIRRORED = bytes(255 - byte for byte in range(256))
 
 
 class UnfitParameter(HayaseError):
-    """A parameter, an id or a time that an update cannot take; the event that gave it is a dead letter."""
+    """A parameter, an event id or an event time that no update can have; its event becomes a dead letter."""
 
     def __init__(self, reason: str, hint: str | None = None):
         self.reason, self.hint = reason, hint
@@ -98,11 +99,11 @@ class UnfitParameter(HayaseError):
 
 
 class DamagedPayload(DamagedState):
-    """Bytes that no column type wrote, or not this one, or that changed since."""
+    """Bytes that this column type did not write, or that have changed since."""
 
 
 def kind_of(value: Json) -> str:
-    """What a value is called in a message.
+    """Return the name of a value's JSON type for messages.
 
     >>> kind_of(True), kind_of(2.5), kind_of({})
     ('a boolean', 'a number', 'an object')
@@ -128,7 +129,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def amount_of(value: int | float | Decimal) -> Amount:
-    """A number as (n, scale), exactly and with the least scale.
+    """Return a number as (n, scale), exact and with the least scale.
 
     >>> amount_of(-3), amount_of(0.1), amount_of(Decimal("2.50")), amount_of(1e3)
     ((-3, 0), (1, 1), (25, 1), (1000, 0))
@@ -162,7 +163,7 @@ def amount_of(value: int | float | Decimal) -> Amount:
 
 
 def number(amount: Amount) -> int | float | Decimal:
-    """The plain number of an amount: int, float or Decimal, as the module says.
+    """Return an amount as an int, float or Decimal, as the module's docstring says.
 
     >>> number((3, 1)), number((50, 1)), number((2**63, 0))
     (0.3, 5, Decimal('9223372036854775808'))
@@ -178,7 +179,7 @@ def number(amount: Amount) -> int | float | Decimal:
 
 
 def reduced(amount: Amount) -> Amount:
-    """The same amount with the least scale."""
+    """Return the same amount with the least scale."""
     n, scale = amount
     while scale and n % 10 == 0:
         n, scale = n // 10, scale - 1
@@ -186,7 +187,7 @@ def reduced(amount: Amount) -> Amount:
 
 
 def added(one: Amount, other: Amount) -> Amount:
-    """The exact sum.
+    """Return the exact sum of two amounts.
 
     >>> added((1, 1), (25, 2))
     (35, 2)
@@ -200,7 +201,7 @@ def added(one: Amount, other: Amount) -> Amount:
 
 
 def amount_bytes(amount: Amount) -> bytes:
-    """The bytes of an amount.
+    """Encode an amount.
 
     >>> amount_bytes((1999, 2)).hex(), amount_bytes((-10, 1)).hex()
     ('821007cf', '01ff')
@@ -213,10 +214,10 @@ def amount_bytes(amount: Amount) -> bytes:
 
 
 def many_amount_bytes(values: Sequence[Json]) -> list[bytes] | None:
-    """`amount_bytes(amount_of(value))` of many plain numbers; None if some are anything else.
+    """Return `amount_bytes(amount_of(value))` for many values; None if any is not a finite int or float.
 
-    Nearly all have few digits, and then the least scale at which a float is a whole number is that of its shortest text:
-    two numbers of at most 15 digits are never the same float.
+    Nearly all numbers have few digits. Then the least scale at which a float is a whole number is the scale of its shortest
+    text, because no two numbers of at most 15 digits are the same float.
 
     >>> many_amount_bytes([19.99, -1, 0.5]) == [amount_bytes(amount_of(each)) for each in (19.99, -1, 0.5)]
     True
@@ -245,24 +246,24 @@ def many_amount_bytes(values: Sequence[Json]) -> list[bytes] | None:
         lengths += size >= 1 << (8 * length - 1)
     digits = whole.astype(">i8").view(np.uint8).reshape(-1, 8)
     shapes = np.where(scales < 0, -1, scales << 10 | lengths)
-    made: list[bytes] = [b""] * len(floats)
+    encoded: list[bytes] = [b""] * len(floats)
     for shape in np.unique(shapes).tolist():
-        at = np.flatnonzero(shapes == shape)
+        positions = np.flatnonzero(shapes == shape)
         if shape < 0:
-            bodies = [amount_bytes(amount_of(values[each])) for each in at.tolist()]
+            bodies = [amount_bytes(amount_of(values[position])) for position in positions.tolist()]
         else:
             width = shape & 1023
-            head, data = varint(shape), digits[at, 8 - width :].tobytes()
+            head, data = varint(shape), digits[positions, 8 - width :].tobytes()
             bodies = [head + data[begin : begin + width] for begin in range(0, len(data), width)]
-        if len(at) == len(made):
+        if len(positions) == len(encoded):
             return bodies
-        for each, body in zip(at.tolist(), bodies):
-            made[each] = body
-    return made
+        for position, body in zip(positions.tolist(), bodies):
+            encoded[position] = body
+    return encoded
 
 
 def amount_from(data: bytes, at: int = 0) -> tuple[Amount, int]:
-    """An amount, and where its bytes end."""
+    """Decode an amount; also return the position behind it."""
     shape, at = varint_from(data, at)
     end = at + (shape & 1023)
     if end > len(data) or end == at:
@@ -314,7 +315,7 @@ def _number_from(data: bytes, at: int) -> tuple[int | float | Decimal, int]:
 
 
 def value_bytes(value: Json) -> bytes:
-    """The bytes of a JSON value; their order is jq's order of the values.
+    """Encode a JSON value. The order of the bytes is jq's order of the values.
 
     >>> value_bytes(2) == value_bytes(2.0) == value_bytes(Decimal("2.0"))
     True
@@ -334,17 +335,17 @@ def _value(value: Json, depth: int) -> bytes:
     if depth == _DEEPEST:
         raise UnfitParameter(f"a parameter is nested more than {_DEEPEST} deep")
     if isinstance(value, list):
-        return b"\xf2" + b"".join([_value(each, depth + 1) for each in value]) + b"\0"
+        return b"\xf2" + b"".join([_value(item, depth + 1) for item in value]) + b"\0"
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise UnfitParameter("an object has a key that is not a text")
-        entries = sorted((b"\xf1" + text_bytes(key), _value(each, depth + 1)) for key, each in value.items())
-        return b"\xf3" + b"".join([key for key, _ in entries]) + b"\0" + b"".join([each for _, each in entries])
+        entries = sorted((b"\xf1" + text_bytes(key), _value(item, depth + 1)) for key, item in value.items())
+        return b"\xf3" + b"".join([key for key, _ in entries]) + b"\0" + b"".join([item for _, item in entries])
     raise UnfitParameter(f"a parameter is {kind_of(value)}", "it must be a JSON value")
 
 
 def many_text_bytes(values: Sequence[Json]) -> list[bytes] | None:
-    """`value_bytes` of many values, if all are plain texts.
+    """Return `value_bytes` of many values, if all are texts without escapes; else None.
 
     >>> many_text_bytes(["a", "b"]) == [value_bytes("a"), value_bytes("b")]
     True
@@ -357,12 +358,12 @@ def many_text_bytes(values: Sequence[Json]) -> list[bytes] | None:
         return None
     if b"\1" in raw or raw.count(b"\0") != max(len(values) - 1, 0):
         return None
-    made = [b"\xf1%b\0" % each for each in raw.split(b"\0")] if values else []
-    return made if max(map(len, made), default=0) <= LARGEST else None
+    encoded = [b"\xf1%b\0" % text for text in raw.split(b"\0")] if values else []
+    return encoded if max(map(len, encoded), default=0) <= LARGEST else None
 
 
 def text_column(values: Sequence[Json], head: bytes = b"") -> pa.Array | None:
-    """`value_bytes` of many plain texts as a column, each behind a head; None if some are anything else.
+    """Return `value_bytes` of many texts as a column, each with the head in front; None if any is no text or needs escapes.
 
     >>> text_column(["a", "b"], b"-").to_pylist() == [b"-" + value_bytes("a"), b"-" + value_bytes("b")]
     True
@@ -371,7 +372,7 @@ def text_column(values: Sequence[Json], head: bytes = b"") -> pa.Array | None:
         return None
     try:
         texts = pa.array(values, pa.large_string())
-    except (pa.ArrowException, UnicodeError):  # half a character
+    except (pa.ArrowException, UnicodeError):  # a lone surrogate
         return None
     body = texts.buffers()[2]
     raw = b"" if body is None else body.to_pybytes()
@@ -383,7 +384,7 @@ def text_column(values: Sequence[Json], head: bytes = b"") -> pa.Array | None:
 
 
 def value_from(data: bytes) -> Json:
-    """The value that was written, all of `data` being it.
+    """Decode the one value that `data` consists of.
 
     >>> value_from(value_bytes({"b": [1.50, None], "a": "\\0"}))
     {'a': '\\x00', 'b': [1.5, None]}
@@ -400,7 +401,7 @@ def value_from(data: bytes) -> Json:
 
 
 def values_from(data: bytes) -> list[Json]:
-    """The values that were written one after the other.
+    """Decode consecutive values.
 
     >>> values_from(value_bytes("taro") + value_bytes(7))
     ['taro', 7]
@@ -430,8 +431,8 @@ def _value_from(data: bytes, at: int, depth: int) -> tuple[Json, int]:
     keys: list[str] = []
     if kind == _ARRAY:
         while data[at] != _END:
-            each, at = _value_from(data, at, depth + 1)
-            values.append(each)
+            value, at = _value_from(data, at, depth + 1)
+            values.append(value)
         return values, at + 1
     while data[at] != _END:
         if data[at] != _TEXT:
@@ -442,13 +443,13 @@ def _value_from(data: bytes, at: int, depth: int) -> tuple[Json, int]:
         keys.append(key)
     at += 1
     for _ in keys:
-        each, at = _value_from(data, at, depth + 1)
-        values.append(each)
+        value, at = _value_from(data, at, depth + 1)
+        values.append(value)
     return dict(zip(keys, values)), at
 
 
 def text_bytes(text: str) -> bytes:
-    """A text in UTF-8 that ends with the only zero in it.
+    """Encode a text in UTF-8, escaped and terminated by the only zero byte in it.
 
     >>> text_bytes("a"), text_bytes("\\0\\1")
     (b'a\\x00', b'\\x01\\x01\\x01\\x02\\x00')
@@ -463,7 +464,7 @@ def text_bytes(text: str) -> bytes:
 
 
 def text_from(data: bytes, at: int = 0) -> tuple[str, int]:
-    """A text, and where its bytes end."""
+    """Decode a text; also return the position behind it."""
     end = data.index(b"\0", at)
     raw = data[at:end]
     if b"\1" not in raw:
@@ -476,7 +477,7 @@ def text_from(data: bytes, at: int = 0) -> tuple[str, int]:
 
 
 def json_bytes(value: Json) -> bytes:
-    """A value as JSON, its numbers in full.
+    """Return a value as JSON text with all digits of its numbers.
 
     >>> json_bytes({"a": [Decimal("12345678901234567890.5"), 0.1]})
     b'{"a":[12345678901234567890.5,0.1]}'
@@ -493,11 +494,11 @@ def _literal(value: object) -> orjson.Fragment:
 # ---------------------------------------------------------------------------------------------------- lists of bytes
 
 
-_SMALL = tuple(bytes((each,)) for each in range(128))
+_SMALL = tuple(bytes((byte,)) for byte in range(128))
 
 
 def varint(whole: int) -> bytes:
-    """A number that is not negative, in base 128, the lowest digit first, every byte but the last with its high bit.
+    """Encode a non-negative integer in base 128, the lowest digit first; all bytes but the last have the high bit set.
 
     >>> varint(5).hex(), varint(300).hex()
     ('05', 'ac02')
@@ -515,7 +516,7 @@ def varint(whole: int) -> bytes:
 
 
 def varint_from(data: bytes, at: int) -> tuple[int, int]:
-    """A number in base 128, and where its bytes end."""
+    """Decode an integer in base 128; also return the position behind it."""
     byte = data[at]
     if byte < 128:
         return byte, at + 1
@@ -530,16 +531,16 @@ def varint_from(data: bytes, at: int) -> tuple[int, int]:
 
 
 def pack(parts: Iterable[bytes]) -> bytes:
-    """Byte strings one after the other, each behind its length."""
+    """Concatenate byte strings, each behind its length."""
     pieces: list[bytes] = []
-    for each in parts:
-        pieces.append(varint(len(each)))
-        pieces.append(each)
+    for part in parts:
+        pieces.append(varint(len(part)))
+        pieces.append(part)
     return b"".join(pieces)
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The byte strings that were packed.
+    """Return the byte strings that `pack` concatenated.
 
     >>> unpack(pack([b"a", b"", b"bc"]))
     [b'a', b'', b'bc']

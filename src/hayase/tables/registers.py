@@ -1,4 +1,4 @@
-"""Registers: one value out of all that were set: the last, the least, the greatest."""
+"""The column types Register, MinRegister and MaxRegister: the latest, least or greatest of all values that were set."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from hayase.tables.types import ColumnType, Update
 __all__ = ["MaxRegister", "MinRegister", "Register", "Written"]
 
 Written = tuple[bytes, bytes]
-"""A version and the bytes of the value that it set; the greater one wins. Two empty ones: never set."""
+"""A version and the encoded value that it set; the greater pair wins. Both are empty before the first value."""
 _NEVER: Written = (b"", b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Register(ColumnType[Written]):
-    """The value that was set last, by version: by event time, then by the event's id, then by the update.
+    """The value with the latest version: by event time, then by the event's id, then by the number of the update.
 
-    A JSON value of any kind; null at first, and null can be set.
+    A JSON value of any type. It is null at first, and can be set to null.
 
     >>> register = Register()
     >>> register.read(None, [(b"2", register.payload("set", "new")), (b"1", register.payload("set", "old"))])
@@ -51,8 +51,8 @@ class Register(ColumnType[Written]):
         return many_text_bytes(parameters)
 
     def delta_column(self, head: bytes, method: str, parameters: Sequence[Json]) -> pa.Array | None:
-        made = text_column(parameters, head)
-        return made if made is not None and (pc.max(pc.binary_length(made)).as_py() or 0) <= LARGEST else None
+        deltas = text_column(parameters, head)
+        return deltas if deltas is not None and (pc.max(pc.binary_length(deltas)).as_py() or 0) <= LARGEST else None
 
     def empty(self) -> Written:
         return _NEVER
@@ -77,7 +77,7 @@ class Register(ColumnType[Written]):
 
 
 class _Extreme(ColumnType[bytes]):
-    """A register whose state is the bytes of the best value so far, none at first."""
+    """A register whose state is the encoded best value so far, empty at first."""
 
     __slots__ = ()
 
@@ -112,14 +112,14 @@ class _Extreme(ColumnType[bytes]):
 
     @abstractmethod
     def best(self, bodies: list[bytes]) -> bytes:
-        """The one to be kept."""
+        """Return the value to keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinRegister(_Extreme):
     """The least of all values that were set, null if there was none.
 
-    Values of any kind but null, in jq's order: booleans before numbers before texts before arrays before objects.
+    Takes values of any type but null. The order is jq's: booleans, numbers, texts, arrays, objects.
 
     >>> least = MinRegister()
     >>> least.read(None, [(b"1", least.payload("set", 10)), (b"2", least.payload("set", 9.5))])
@@ -136,7 +136,7 @@ class MinRegister(_Extreme):
 class MaxRegister(_Extreme):
     """The greatest of all values that were set, null if there was none; otherwise like MinRegister.
 
-    Arrays are compared place by place, so that a payload can carry something with the number that decides:
+    Arrays are compared element by element, so an array can carry more beside the number that decides:
 
     >>> greatest = MaxRegister()
     >>> both = [(b"1", greatest.payload("set", [90, "taro"])), (b"2", greatest.payload("set", [95, "hanako"]))]

@@ -1,8 +1,8 @@
-"""Rows: the columns of one key, made of its snapshot and of the entries since.
+"""Reading and folding of rows: the columns of one key, from the key's snapshot and the entries since.
 
-The snapshot of a row begins with `T` and its format, and a checksum of the key and all that follows: the newest version in
-it, then the snapshot of every column, empty where there was no payload; empty ones at the end are left out. An entry whose
-version is above the newest cannot be in the snapshot; for one that is not, a mark in the store says so.
+The snapshot of a row starts with `T`, the format, and a checksum of the key and of the rest: the newest version in the snapshot,
+then the snapshot of every column, empty for a column without payloads; empty ones at the end are left out. An entry with a
+version above the newest cannot be in the snapshot; for any other entry, a mark in the store says whether it is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _HEAD = b"T\x10"
 _CHECKED = len(_HEAD) + 4
 
 Entry = tuple[bytes, bytes]
-"""A version, with the number of the source, and the value of the entry."""
+"""A version with the number of the source, and the value of the entry."""
 
 
 class RowSnapshot(NamedTuple):
-    """The newest version that a snapshot holds, and the snapshots of the columns."""
+    """A decoded snapshot: the newest version in it, and the snapshots of the columns."""
 
     newest: bytes
     columns: Sequence[bytes]
@@ -38,7 +38,7 @@ _NONE = RowSnapshot(b"", ())
 
 
 class Columns:
-    """The columns of a table: how rows are read and folded."""
+    """The columns of a table; reads and folds its rows."""
 
     def __init__(self, declaration: TableDeclaration):
         self._table = declaration.name
@@ -46,7 +46,7 @@ class Columns:
         self.types: tuple[ColumnType[Any], ...] = tuple(TYPES[kind]() for _, kind in declaration.columns)
 
     def places(self, names: Sequence[str] | None) -> Sequence[int]:
-        """The places of columns, of all if none are named."""
+        """Return the places of columns; of all columns for None."""
         if names is None:
             return range(len(self._names))
         for name in names:
@@ -55,7 +55,7 @@ class Columns:
         return [self._names.index(name) for name in names]
 
     def opened(self, key: bytes, snapshot: bytes | None) -> RowSnapshot:
-        """A snapshot from its bytes."""
+        """Decode the snapshot of a key after checking it; an empty one for None."""
         if snapshot is None:
             return _NONE
         if snapshot[:2] != _HEAD or snapshot[2:_CHECKED] != _checksum(key, snapshot[_CHECKED:]):
@@ -71,7 +71,7 @@ class Columns:
     def read(
         self, key: bytes, snapshot: RowSnapshot, entries: Iterable[Entry], places: Sequence[int]
     ) -> dict[str, Json]:
-        """The values of columns."""
+        """Return the values of some columns of a row."""
         payloads = self._payloads(key, entries)
         row: dict[str, Json] = {}
         for place in places:
@@ -86,7 +86,7 @@ class Columns:
         return row
 
     def folded(self, key: bytes, snapshot: RowSnapshot, entries: Sequence[Entry]) -> bytes:
-        """The bytes of the snapshot that has these entries too; they are new to it and in the order of their versions."""
+        """Fold entries into a snapshot and encode it. The entries must be new to it and in the order of their versions."""
         columns = [*snapshot.columns, *[b""] * (len(self.types) - len(snapshot.columns))]
         for place, payloads in enumerate(self._payloads(key, entries)):
             if payloads:
@@ -114,7 +114,7 @@ class Columns:
         return payloads
 
     def damaged(self, key: bytes, reason: str, place: int | None = None) -> DamagedPayload:
-        """An error that says which row it is."""
+        """Return an error that names the table, the key and the column."""
         try:
             shown = ", ".join(map(repr, key_from(key)))
         except DamagedPayload:

@@ -1,14 +1,14 @@
-"""What events cause by the rules of their source: for each update the events, keys and parameters.
+"""Evaluation of update rules: for each update of a source's rules the events that cause it, their keys and parameters.
 
-An event that breaks one rule is refused for that rule only. In detail:
+An event that fails in one rule is refused for that rule only. In detail:
 
-- a condition that gives false, null or nothing: the branch does not concern the event. More than one result is refused,
-  for it is not clear which counts (`any(...)` makes one of them);
-- a key is one text, number or boolean for each of its parts. Null, arrays, objects and several results are refused;
-  no result at all (`.user // empty`) means: not this event;
-- the value may give any number of results, none included. Each is a payload of its own: `.items[]` adds every item to a
-  set. Each needs a version of its own, so payloads are numbered: the update's number for the first result, and
-  65,536 more for each that follows. Null is a value like any other; the type of the column judges it.
+- a branch does not apply to an event for which its condition returns false, null or no result. More than one result is refused,
+  since it is not clear which one counts (`any(...)` combines them);
+- each part of a key is one text, number or boolean. Null, arrays, objects and several results are refused; if there is no
+  result (`.user // empty`), the update does not apply to the event;
+- the value may have any number of results, also none. Each result is a payload: `.items[]` adds every item to a set. Each payload
+  needs its own version, so they are numbered: the first result has the update's number, each further one 65,536 more. Null is a
+  value like any other; the column type accepts or refuses it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {type(None): "null", list: "an array", dict: "an object"}
 
 
 class Payload(NamedTuple):
-    """One update that one event causes."""
+    """One update by one event."""
 
     table: str
     key: Key
@@ -41,7 +41,7 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An event that broke a rule: its position, the rule, the program of it that failed, and the reason."""
+    """An event that failed in a rule: its position, the rule, the jq program that failed, and the reason."""
 
     event: int
     rule: str
@@ -51,7 +51,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedUpdate:
-    """What one update makes of the events: lists of equal length. `numbers` are for the versions."""
+    """One update of the rules, evaluated for a batch: lists of equal length with the events to which it applies, their keys and
+    parameters, and the numbers for their versions."""
 
     table: str
     update: Update
@@ -68,27 +69,27 @@ class EvaluatedUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a batch of events causes."""
+    """The updates and refusals of a batch of events."""
 
     events: int
     updates: list[EvaluatedUpdate] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
     def by_event(self) -> list[list[Payload]]:
-        """The payloads of each event, in the order of the updates."""
-        found: list[list[Payload]] = [[] for _ in range(self.events)]
-        for each in self.updates:
-            update = each.update
+        """Return the payloads of each event, in the order of the updates."""
+        by_event: list[list[Payload]] = [[] for _ in range(self.events)]
+        for evaluated in self.updates:
+            update = evaluated.update
             for event, key, parameter, number in zip(
-                each.events, each.keys, each.parameters, each.numbers, strict=True
+                evaluated.events, evaluated.keys, evaluated.parameters, evaluated.numbers, strict=True
             ):
-                payload = Payload(each.table, key, update.column, update.method, parameter, number)
-                found[event].append(payload)
-        return found
+                payload = Payload(evaluated.table, key, update.column, update.method, parameter, number)
+                by_event[event].append(payload)
+        return by_event
 
 
 def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
-    """What the events of a source cause.
+    """Evaluate the rules of a source for a batch of its events.
 
     >>> from hayase.tables.rules import SourceRules, TableRules
     >>> total = TableRules("users", (Update(0, (".user",), "total", ".amount", "incr"),))
@@ -102,30 +103,30 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
         if not concerned:
             continue
         taken = events if len(concerned) == len(events) else events.take(concerned)
-        known: dict[str, Sequence[Any]] = {}
+        results: dict[str, Sequence[Any]] = {}
         keys: dict[tuple[str, ...], Keys | None] = {}
         for table in branch.tables:
             for update in table.updates:
                 for program in (*update.key, update.value):
-                    if program not in known:
-                        known[program] = jq.evaluate(program, taken)
+                    if program not in results:
+                        results[program] = jq.evaluate(program, taken)
                 if update.key not in keys:
-                    keys[update.key] = _plain_keys([known[program] for program in update.key])
+                    keys[update.key] = _plain_keys([results[program] for program in update.key])
                 plain = keys[update.key]
-                outcome.updates.append(_updates(table.table, update, concerned, known, plain, outcome))
+                outcome.updates.append(_updates(table.table, update, concerned, results, plain, outcome))
     return outcome
 
 
 def _concerned(position: int, branch: Branch, events: Events, jq: Jq, outcome: Outcome) -> Sequence[int]:
-    """The positions of the events that fulfil the condition of a branch."""
+    """Return the positions of the events that satisfy the condition of a branch."""
     condition = branch.condition
     if condition is None:
         return range(len(events))
-    found = jq.evaluate(condition, events)
-    if set(map(type, found)) <= {bool}:
-        return [at for at, value in enumerate(found) if value]
+    results = jq.evaluate(condition, events)
+    if set(map(type, results)) <= {bool}:
+        return [at for at, value in enumerate(results) if value]
     concerned = []
-    for at, value in enumerate(found):
+    for at, value in enumerate(results):
         reason = _not_one(value, "the condition")
         if reason:
             outcome.refusals.append(Refusal(at, f"branch {position + 1}", condition, reason))
@@ -135,7 +136,7 @@ def _concerned(position: int, branch: Branch, events: Events, jq: Jq, outcome: O
 
 
 class Keys(Sequence[Key]):
-    """Keys of which the parts are known as columns."""
+    """Keys as columns, one for each part."""
 
     __slots__ = ("columns",)
 
@@ -153,7 +154,7 @@ class Keys(Sequence[Key]):
 
 
 def _plain_keys(columns: Sequence[Sequence[Any]]) -> Keys | None:
-    """The keys, if every event has one."""
+    """Return the keys, if every event has one without errors; else None."""
     return Keys(columns) if all(set(map(type, column)) <= _KEYS for column in columns) else None
 
 
@@ -171,20 +172,22 @@ def _updates(
         return EvaluatedUpdate(table, update, concerned, keys, values, [number] * len(values))
     columns = [known[program] for program in update.key]
     rule = f"update {number + 1} ({table}.{update.column})"
-    made: list[tuple[int, Key, Any, int]] = []
+    rows: list[tuple[int, Key, Any, int]] = []
     for at, key, value in zip(concerned, zip(*columns, strict=True), values, strict=True):
         broken = _broken(update, key, value)
         if broken:
             outcome.refusals.append(Refusal(at, rule, *broken))
         elif not any(type(part) is Several for part in key):
-            found = value.values if type(value) is Several else (value,)
-            made += [(at, key, each, number + order * MOST_UPDATES) for order, each in enumerate(found)]
-    events, own, parameters, numbers = (list(each) for each in zip(*made, strict=True)) if made else ([], [], [], [])
+            results = value.values if type(value) is Several else (value,)
+            rows += [(at, key, parameter, number + order * MOST_UPDATES) for order, parameter in enumerate(results)]
+    events, own, parameters, numbers = (
+        (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [], [])
+    )
     return EvaluatedUpdate(table, update, events, own, parameters, numbers)
 
 
 def _broken(update: Update, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:
-    """The program that an event breaks, and the reason."""
+    """Return the program that failed for an event and the reason; None if none did."""
     for program, part in zip(update.key, key, strict=True):
         reason = _not_one(part, "the key")
         if reason is None and type(part) in _KINDS:

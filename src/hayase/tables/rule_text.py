@@ -1,8 +1,8 @@
-"""The YAML of update rules, read with all its mistakes at once: what is wrong, file, line, column and hint.
+"""The reader of update rules in YAML. It reports all mistakes of a file at once, with file, line, column and hint.
 
-    source: stream1                          # the stream whose events are meant
+    source: stream1                          # the stream whose events cause updates
     branches:                                # or: rules
-      - condition: '.type == "purchase"'     # or: when; jq; may be left out: every event
+      - condition: '.type == "purchase"'     # or: when; jq; without it, every event
         tables:
           - tableName: user_purchase_status  # or: table
             key: .user_id                    # optional: the key of updates that have none of their own
@@ -10,8 +10,8 @@
               - {key: .user_id, columnName: total, method: incr, paramJq: .amount}    # or: column, value
               - {key: [.country, .user_id], columnName: seen, paramJq: .time}         # a composite key
 
-`method` may be left out: the type of the column knows which is meant. Shorter still, tables by name and columns by name;
-a value is jq, or jq for each method:
+Without `method`, the default method of the column's type is used. A shorter form has tables and columns by name; a value is jq,
+or jq for each method:
 
     source: stream1
     rules:
@@ -24,8 +24,8 @@ a value is jq, or jq for each method:
               total: .amount
               tags: {add: .tag, remove: .old_tag}
 
-Several sources stand in one file as a list or as YAML documents (`---`). Values are read as the text that stands there.
-jq that begins with `{`, `[` or a quote must be quoted for YAML's sake.
+A file has several sources as a list or as YAML documents (`---`). Values are taken as the text in the file. In YAML, jq that
+begins with `{`, `[` or a quote must be quoted.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ _UPDATE = {
     "paramJq": "value",
     "value": "value",
 }
-"""The keys of each level of the file, and what they mean."""
+"""The keys of each level of the file, and the part that each one sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """The rules of a file, and where each part of each update stands in it."""
+    """The rules of a file, and the place of every part of every update in it."""
 
     rules: RuleSet
     path: Path
     places: Mapping[tuple[int, str], Place] = field(default_factory=dict, repr=False)
 
     def at(self, mistake: Mistake) -> Mistake:
-        """The mistake with its place in this file."""
+        """Return the mistake with its place in this file."""
         if not isinstance(mistake, RuleMistake):
             return replace(mistake, file=str(self.path))
         number = mistake.update
@@ -94,15 +94,15 @@ class RuleFile:
 
 
 def read_rules(path: Path, jq: Jq) -> RuleFile:
-    """The rules in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
+    """Read the rules in a file. DeclarationError has all mistakes, in the order of the file."""
     try:
         return replace(rules_in(file_text(path, "rule", "write one; rules begin with source: STREAM"), jq), path=path)
     except DeclarationError as error:
-        raise DeclarationError(replace(each, file=str(path)) for each in error.mistakes) from error
+        raise DeclarationError(replace(mistake, file=str(path)) for mistake in error.mistakes) from error
 
 
 def rules_in(text: str, jq: Jq) -> RuleFile:
-    """The rules in a text.
+    """Read rules from a text. DeclarationError has all mistakes, in the order of the text.
 
     >>> rules_in("source: events", Jq())
     Traceback (most recent call last):
@@ -114,12 +114,12 @@ def rules_in(text: str, jq: Jq) -> RuleFile:
     if not reading.mistakes and not reading.sources:
         reading.mistakes.append(Mistake("there are no rules", 'begin with "source: STREAM"', None, 1, 1))
     if reading.mistakes:
-        raise DeclarationError(sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0)))
+        raise DeclarationError(sorted(reading.mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
     return RuleFile(RuleSet(tuple(reading.sources)), Path(), reading.places)
 
 
 def _documents(text: str) -> Iterator[str]:
-    """The YAML documents, each below as many empty lines as there are lines before it, so that places stay true."""
+    """Yield the YAML documents, padded with empty lines at the top so that line numbers are those of the whole text."""
     starts = [match.start() for match in _DOCUMENT.finditer(text)]
     if starts and not _says_something(text[: starts[0]]):
         starts[0] = 0
@@ -134,7 +134,7 @@ def _says_something(text: str) -> bool:
 
 
 class _Reading(NodeReading):
-    """One pass over the nodes of a file: gathers rules, places and mistakes, and goes on."""
+    """One pass over the nodes of a file. Collects rules, places and mistakes, and continues after a mistake."""
 
     def __init__(self, jq: Jq):
         super().__init__()
@@ -166,7 +166,7 @@ class _Reading(NodeReading):
         parts = self.parts(node, "the rules", _SOURCE, 'write "source: STREAM" and "branches:"')
         needed = {"source": 'add "source: STREAM"', "branches": 'add "branches:" and a list below it'}
         self.missing(node, parts, "the rules have", needed)
-        name = self.attempt(parts.get("source"), lambda each: _stream(text_of(each)))
+        name = self.attempt(parts.get("source"), lambda value: _stream(text_of(value)))
         self.source_node = parts.get("source", node)
         branches = self.each(parts.get("branches"), '"branches"', self.branch)
         return SourceRules(name, branches) if name is not None else None
@@ -176,13 +176,13 @@ class _Reading(NodeReading):
         parts = self.parts(node, "a branch", _BRANCH, example)
         self.missing(node, parts, "a branch has", {"tables": 'add "tables:" and a list below it'})
         condition = self.program(parts["condition"], "the condition") if "condition" in parts else None
-        tables = parts.get("tables")
-        if isinstance(tables, yaml.MappingNode):
-            found = [
-                self.table(value, key) for key, value in self.pairs(tables, '"tables"').values() if key is not None
+        nodes = parts.get("tables")
+        if isinstance(nodes, yaml.MappingNode):
+            tables = [
+                self.table(value, key) for key, value in self.pairs(nodes, '"tables"').values() if key is not None
             ]
-            return Branch(condition, tuple(each for each in found if each is not None))
-        return Branch(condition, self.each(tables, '"tables"', self.table))
+            return Branch(condition, tuple(table for table in tables if table is not None))
+        return Branch(condition, self.each(nodes, '"tables"', self.table))
 
     def table(self, node: yaml.Node, named: yaml.Node | None = None) -> TableRules | None:
         keys = _TABLE if named is None else {key: _TABLE[key] for key in ("key", "ops", "columns")}
@@ -192,10 +192,10 @@ class _Reading(NodeReading):
         self.missing(node, parts, "a table has", {"table": 'add "tableName: NAME"'})
         if "ops" not in parts and "columns" not in parts and isinstance(node, yaml.MappingNode):
             self.wrong(node, 'a table has no "ops"', 'add "ops:" and a list below it, or "columns:"')
-        name = self.attempt(parts.get("table"), lambda each: checked_name("table", text_of(each)))
+        name = self.attempt(parts.get("table"), lambda item: checked_name("table", text_of(item)))
         key = self.key(parts["key"]) if "key" in parts else None
         place = parts.get("table", node)
-        updates = self.each(parts.get("ops"), '"ops"', lambda each: self.update(each, key, place))
+        updates = self.each(parts.get("ops"), '"ops"', lambda item: self.update(item, key, place))
         updates += tuple(self.columns(parts["columns"], key, place) if "columns" in parts else ())
         return TableRules(name, updates) if name is not None else None
 
@@ -208,17 +208,17 @@ class _Reading(NodeReading):
         self.missing(node, parts, "an update has", needed)
         if "key" in parts:
             key = self.key(parts["key"])
-        column = self.attempt(parts.get("column"), lambda each: checked_name("column", text_of(each)))
+        column = self.attempt(parts.get("column"), lambda name: checked_name("column", text_of(name)))
         method = self.attempt(parts.get("method"), _method)
         value = self.program(parts["value"], "the value") if "value" in parts else None
         return self.made(node, {"table": table, **parts}, key, column, value, method)
 
     def columns(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Iterator[Update]:
-        """The shorter form: column by column, the value, or the value for each method."""
+        """Yield the updates of the shorter form: for each column a value, or a value for each method."""
         if key is None:
             self.wrong(table, 'the table has "columns" but no "key"', 'add "key: JQ" beside "columns:"')
         for named, value in self.pairs(node, '"columns"').values():
-            column = self.attempt(named, lambda each: checked_name("column", text_of(each)))
+            column = self.attempt(named, lambda name: checked_name("column", text_of(name)))
             methods = self.pairs(value, f'column "{column}"').values() if _is_mapping(value) else [(None, value)]
             for method_node, program in methods:
                 method = self.attempt(method_node, _method)
@@ -237,62 +237,62 @@ class _Reading(NodeReading):
         value: str | None,
         method: str | None,
     ) -> Update | None:
-        """An update with the next number, if its parts could be read, and the places of its parts."""
+        """Return an update with the next number and note the places of its parts; None if a part could not be read."""
         if key is None or column is None or value is None:
             return None
         if self.number == MOST_UPDATES:
             self.wrong(node, f"the file has more than {MOST_UPDATES:,} updates", "use several files")
         if self.source_node is not None:
             nodes = {"source": self.source_node, **nodes}
-        self.places |= {(self.number, part): place_of(each, self.source) for part, each in nodes.items()}
+        self.places |= {(self.number, part): place_of(part_node, self.source) for part, part_node in nodes.items()}
         self.number += 1
         return Update(self.number - 1, key, column, value, method)
 
     def key(self, node: yaml.Node) -> tuple[str, ...] | None:
-        """One jq program, or a list of them. A broken one is noted, and stands for something."""
+        """Read one jq program or a list of them. For one with mistakes, note these and use an empty text."""
         if not isinstance(node, yaml.SequenceNode):
             return (self.program(node, "the key") or "",)
         if not node.value:
             self.wrong(node, "the key is an empty list", "write jq programs in it, like [.country, .user_id]")
-        return tuple(self.program(each, "a part of the key") or "" for each in node.value)
+        return tuple(self.program(part, "a part of the key") or "" for part in node.value)
 
     def program(self, node: yaml.Node, what: str) -> str | None:
-        """A jq program without mistakes; those in it are noted where they stand."""
-        text = self.attempt(node, lambda each: _program(each, what))
+        """Read a jq program; note its mistakes at their places in the file."""
+        text = self.attempt(node, lambda scalar: _program(scalar, what))
         if text is None:
             return None
         if text not in self.checked:
             self.checked[text] = self.jq.mistakes(text)
         assert isinstance(node, yaml.ScalarNode)
-        for each in self.checked[text]:
-            place = Written.of(node, self.source).place(each.line or 1, each.column or 1)
-            message = f"{what}: {each.message}"
-            self.mistakes.append(Mistake(message, each.hint, None, place.line, place.column))
+        for mistake in self.checked[text]:
+            place = Written.of(node, self.source).place(mistake.line or 1, mistake.column or 1)
+            message = f"{what}: {mistake.message}"
+            self.mistakes.append(Mistake(message, mistake.hint, None, place.line, place.column))
         return text
 
     def attempt(self, node: yaml.Node | None, read: Callable[[yaml.Node], _T]) -> _T | None:
-        """What `read` makes of the node; if it refuses, None, and its mistakes are noted."""
+        """Return what `read` returns for the node; if it raises DeclarationError, note the mistakes and return None."""
         if node is None:
             return None
         try:
             return read(node)
         except DeclarationError as error:
-            for each in error.mistakes:
-                self.wrong(node, each.message, each.hint)
+            for mistake in error.mistakes:
+                self.wrong(node, mistake.message, mistake.hint)
         return None
 
     def each(self, node: yaml.Node | None, what: str, read: Callable[[yaml.Node], _T | None]) -> tuple[_T, ...]:
-        """What `read` makes of the items of a list."""
+        """Return what `read` returns for the items of a list, without None."""
         if node is None:
             return ()
         if not isinstance(node, yaml.SequenceNode) or not node.value:
             shown = "an empty list" if isinstance(node, yaml.SequenceNode) else kind_of(node)
             self.wrong(node, f"{what} must be a list, not {shown}", 'begin each item with "- "')
             return ()
-        return tuple(each for each in map(read, node.value) if each is not None)
+        return tuple(item for item in map(read, node.value) if item is not None)
 
     def pairs(self, node: yaml.Node, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Key -> (node of the key, node of the value)."""
+        """Return key -> (node of the key, node of the value) of a mapping."""
         if not isinstance(node, yaml.MappingNode) or not node.value:
             shown = "an empty one" if isinstance(node, yaml.MappingNode) else kind_of(node)
             self.wrong(node, f"{where} must be a mapping, not {shown}", 'write "NAME: ..." below it')
@@ -300,21 +300,21 @@ class _Reading(NodeReading):
         return self.entries(node, where)
 
     def parts(self, node: yaml.Node, where: str, names: Mapping[str, str], example: str) -> dict[str, yaml.Node]:
-        """Meaning -> node of the value, for the keys that have a meaning there; the others are noted."""
+        """Return part -> node of the value, for the keys in `names`; note the unknown ones as mistakes."""
         if not isinstance(node, yaml.MappingNode):
             self.wrong(node, f"{where} must be a mapping, not {kind_of(node)}", example)
             return {}
-        found: dict[str, yaml.Node] = {}
+        nodes: dict[str, yaml.Node] = {}
         first: dict[str, str] = {}
         for name, (key, value) in self.pairs(node, where).items():
             meaning = names.get(name)
             if meaning is None:
                 self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, names).removeprefix("; "))
-            elif meaning in found:
+            elif meaning in nodes:
                 self.wrong(key, f'"{name}" and "{first[meaning]}" in {where} mean the same', "remove one of them")
             else:
-                found[meaning], first[meaning] = value, name
-        return found
+                nodes[meaning], first[meaning] = value, name
+        return nodes
 
     def missing(self, node: yaml.Node, parts: Mapping[str, Any], who: str, needed: Mapping[str, str]) -> None:
         for part, hint in needed.items() if _is_mapping(node) else ():

@@ -1,9 +1,9 @@
-"""Update rules: which updates on the columns of tables an event causes. Frozen data; `rule_text` reads them.
+"""Update rules as frozen data: which updates of table columns an event causes. `rule_text` reads them from YAML.
 
     source ─ branches ─ a condition (jq), and for each table ─ updates: key (jq), column, method, value (jq)
 
-An update's number is its position in the file, over all sources. It is part of the version of what it writes, so
-two updates of one event on one column do not overwrite each other, and the same event again overwrites itself.
+The number of an update is its position in the file, over all sources. It is part of the version of the update's payloads. So two
+updates by one event of one column do not overwrite each other, while a repeated event overwrites itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_UPDATES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RuleMistake(Mistake):
-    """A mistake in one part of one update: whoever read the rules from a file knows where that stands."""
+    """A mistake in one part of one update, by its number; `rule_text.RuleFile.at` adds the line and column."""
 
     update: int = 0
     part: str = ""
@@ -30,7 +30,7 @@ class RuleMistake(Mistake):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update of one column. Several programs in `key` make a composite key; no method: the type's first."""
+    """One update of one column. `key` has a jq program for each part of the key; without a method, the type's first is used."""
 
     number: int
     key: tuple[str, ...]
@@ -44,7 +44,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """The updates on one table."""
+    """The updates of one table."""
 
     table: str
     updates: tuple[Update, ...]
@@ -55,7 +55,7 @@ class TableRules:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What the events cause that fulfil a condition; without one, all do."""
+    """The updates by events that satisfy a condition; all events do if it is None."""
 
     condition: str | None
     tables: tuple[TableRules, ...]
@@ -63,7 +63,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What the events of one stream cause."""
+    """The updates by events of one stream."""
 
     source: str
     branches: tuple[Branch, ...]
@@ -74,7 +74,7 @@ class SourceRules:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All rules of a file; a source may stand there more than once."""
+    """All rules of a file; a source may occur more than once."""
 
     sources: tuple[SourceRules, ...]
 
@@ -86,13 +86,13 @@ class RuleSet:
             raise DeclarationError(f"{len(numbers):,} updates are too many", f"at most {MOST_UPDATES:,} fit")
 
     def branches(self, source: str) -> Iterator[Branch]:
-        """The branches for the events of a stream."""
-        for each in self.sources:
-            if each.source == source:
-                yield from each.branches
+        """Yield the branches for the events of a stream."""
+        for rules in self.sources:
+            if rules.source == source:
+                yield from rules.branches
 
     def updates(self) -> Iterator[tuple[str, Update]]:
-        """All updates, each with its table, in their order."""
+        """Yield all updates with the name of their table, in the order of the file."""
         for source in self.sources:
             for branch in source.branches:
                 for table in branch.tables:
@@ -110,39 +110,39 @@ class RuleSet:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RuleSet:
-        """The inverse of `as_json`, also after a trip through JSON text."""
-        return cls(tuple(_source(each) for each in data["sources"]))
+        """The inverse of `as_json`; the data may have been written as JSON and read back."""
+        return cls(tuple(_source(source) for source in data["sources"]))
 
 
 def _source(data: Mapping[str, Any]) -> SourceRules:
-    return SourceRules(data["source"], tuple(_branch(each) for each in data["branches"]))
+    return SourceRules(data["source"], tuple(_branch(branch) for branch in data["branches"]))
 
 
 def _branch(data: Mapping[str, Any]) -> Branch:
-    return Branch(data["condition"], tuple(_table(each) for each in data["tables"]))
+    return Branch(data["condition"], tuple(_table(table) for table in data["tables"]))
 
 
 def _table(data: Mapping[str, Any]) -> TableRules:
-    updates = (Update(**{**each, "key": tuple(each["key"])}) for each in data["operations"])
+    updates = (Update(**{**update, "key": tuple(update["key"])}) for update in data["operations"])
     return TableRules(data["table"], tuple(updates))
 
 
 def resolved(
     rules: RuleSet, tables: Mapping[str, Mapping[str, Sequence[str]]], keys: Mapping[str, int] | None = None
 ) -> RuleSet:
-    """The rules with every method named, checked against the tables there are.
+    """Check rules against the declared tables and return them with the method of every update filled in.
 
-    `tables` says for each table and column which methods it has, the first being the one meant when none is named;
-    `keys` how many parts the key of a table has. All mistakes are raised at once, as `RuleMistake`s.
+    `tables` maps table and column to the column's methods, the default first; `keys` maps a table to the number of parts of its
+    key. Raises one DeclarationError with all `RuleMistake`s.
     """
     mistakes: list[RuleMistake] = []
     methods: dict[int, str] = {}
     for table, update in rules.updates():
-        found = _method(table, update, tables, keys or {})
-        if isinstance(found, RuleMistake):
-            mistakes.append(found)
+        method = _method(table, update, tables, keys or {})
+        if isinstance(method, RuleMistake):
+            mistakes.append(method)
         else:
-            methods[update.number] = found
+            methods[update.number] = method
     if mistakes:
         raise DeclarationError(mistakes)
     return RuleSet(tuple(replace(source, branches=_named(source.branches, methods)) for source in rules.sources))
@@ -169,11 +169,11 @@ def _method(
     if parts != len(update.key):
         message = f'the key of table "{table}" has {parts} parts, this one has {len(update.key)}'
         return RuleMistake(message, "write a list of jq programs", update=number, part="key")
-    known = tables[table][column]
-    if method is not None and method not in known:
+    column_methods = tables[table][column]
+    if method is not None and method not in column_methods:
         message = f'column "{column}" of table "{table}" has no method "{method}"'
-        return RuleMistake(message, _hint(method, known), update=number, part="method")
-    return method or known[0]
+        return RuleMistake(message, _hint(method, column_methods), update=number, part="method")
+    return method or column_methods[0]
 
 
 def _hint(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""The map side of a table: records in, entries out. What an event does to a key is one entry, whatever it touches.
+"""The map side of a table that is fed by rules: records in, entries out, one entry per event and key.
 
-An event that breaks a rule is refused with all the rules it broke; what the other rules made of it stands.
+An event that fails in some rules is refused with all their reasons; its updates by the other rules are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Pass", "RulesMapSide", "Target"]
 
 
 class Target(NamedTuple):
-    """Where an update writes: the place of its column, and which of the updates on that column it is."""
+    """Where an update writes: the place of its column, and its number among the updates of that column."""
 
     place: int
     number: int
@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RulesMapSide:
-    """The rules of one table for the events of one stream, the `number`th that feeds it."""
+    """The rules of one table for the events of one stream; `number` is the stream's position among those that feed the table."""
 
     table: TableDeclaration
     stream: StreamDeclaration
@@ -47,31 +47,31 @@ class RulesMapSide:
     targets: tuple[Target, ...]
 
     def updates(self) -> Iterator[tuple[object, ...]]:
-        """What the events of the stream cause, as plain facts: the column first."""
+        """Yield the updates by events of the stream as plain tuples, the column first, to compare rules."""
         for branch in self.rules.branches(self.stream.name):
             for table in branch.tables:
-                for each in table.updates:
-                    within = self.targets[each.number].number
-                    yield each.column, within, branch.condition, each.key, each.value, each.method
+                for update in table.updates:
+                    within = self.targets[update.number].number
+                    yield update.column, within, branch.condition, update.key, update.value, update.method
 
     def _events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records as rules see them; a hidden event time also under the name that the log has for it, as it was once."""
-        events = batch.select([each for each in batch.schema.names if each != OFFSET])
+        """Return the records as rules see them. A hidden event time also has the log's name for it, as in earlier releases."""
+        events = batch.select([name for name in batch.schema.names if name != OFFSET])
         if not self.stream.hides_time or EVENT_TIME in events.schema.names:
             return events
         return events.append_column(EVENT_TIME, events.column(self.stream.time))
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
         outcome = payloads(self.rules, self.stream.name, events_of(self._events(batch)), _jq(os.getpid()))
-        made = Pass(self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number)
-        for each in outcome.refusals:
-            made.refuse(each.event, f"{each.rule}, {each.program}: {each.reason}")
-        return made.mapped(outcome.updates)
+        builder = Pass(self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number)
+        for refusal in outcome.refusals:
+            builder.refuse(refusal.event, f"{refusal.rule}, {refusal.program}: {refusal.reason}")
+        return builder.mapped(outcome.updates)
 
 
 @dataclass(slots=True)
 class _Alike:
-    """Operations of rules that concern the same events and keys, one each: columns of deltas beside one another."""
+    """Updates with the same events and keys: their deltas are columns of the same entries."""
 
     events: Sequence[int]
     keys: Sequence[bytes] | pa.Array
@@ -79,8 +79,8 @@ class _Alike:
 
 
 class Pass:
-    """Updates on their way to the entries of a table. `targets` says where each update writes, by its number; times and
-    ids are those of the events, `number` that of the stream that they come from."""
+    """Converts evaluated updates of one batch into entries of a table. `targets` says by number where each update writes;
+    times and ids are those of the events, `number` is that of their stream."""
 
     def __init__(
         self, table: TableDeclaration, targets: Sequence[Target], times: np.ndarray, ids: pa.Array, number: int
@@ -91,8 +91,8 @@ class Pass:
         self.versions = _Versions(times, ids, number)
 
     def mapped(self, given: Sequence[EvaluatedUpdate]) -> Mapped:
-        """The entries, and all that was refused."""
-        updates = [each for each in given if len(each.events)]
+        """Return the entries and all refusals."""
+        updates = [evaluated for evaluated in given if len(evaluated.events)]
         groups = self.alike(updates)
         rows = self.singly(updates) if groups is None else self.together(groups)
         broken = sorted(self.reasons)
@@ -100,51 +100,51 @@ class Pass:
         return Mapped(rows, np.empty(0, np.int64), refused)
 
     def alike(self, updates: Sequence[EvaluatedUpdate]) -> list[_Alike] | None:
-        """The updates in groups, if no two groups concern one event and nothing is wrong with any of them."""
+        """Group the updates by events and keys. None if two groups share an event or anything is to be refused."""
         groups: dict[tuple[int, tuple[str, ...]], _Alike] = {}
-        for each in updates:
-            update = each.update
+        for evaluated in updates:
+            update = evaluated.update
             place, within = self.targets[update.number]
-            if set(each.numbers) != {update.number}:
+            if set(evaluated.numbers) != {update.number}:
                 return None
-            deltas: Any = self.types[place].column(update.method, each.parameters)
+            deltas: Any = self.types[place].column(update.method, evaluated.parameters)
             if deltas is None:
-                deltas = self.types[place].payloads(update.method, each.parameters)
+                deltas = self.types[place].payloads(update.method, evaluated.parameters)
                 if UnfitParameter in set(map(type, deltas)):
                     return None
-            group = groups.get((id(each.events), update.key))
+            group = groups.get((id(evaluated.events), update.key))
             if group is None:
                 keys: Any = None
-                if isinstance(each.keys, Keys) and len(each.keys.columns) == 1:
-                    keys = entries.text_keys(each.keys.columns[0])
+                if isinstance(evaluated.keys, Keys) and len(evaluated.keys.columns) == 1:
+                    keys = entries.text_keys(evaluated.keys.columns[0])
                 if keys is None:
-                    keys = entries.many_key_bytes(list(each.keys))
+                    keys = entries.many_key_bytes(list(evaluated.keys))
                     if UnfitParameter in set(map(type, keys)):
                         return None
-                group = groups[id(each.events), update.key] = _Alike(each.events, keys, [])
+                group = groups[id(evaluated.events), update.key] = _Alike(evaluated.events, keys, [])
             group.columns.append(UpdateColumn(place, within, deltas))
-        count = sum(len(each.events) for each in groups.values())
-        if len(groups) > 1 and len({event for each in groups.values() for event in each.events}) < count:
+        count = sum(len(part.events) for part in groups.values())
+        if len(groups) > 1 and len({event for part in groups.values() for event in part.events}) < count:
             return None
         return list(groups.values()) if self.versions.are_sound() else None
 
     def together(self, groups: Sequence[_Alike]) -> pa.RecordBatch:
         packed = [
-            entries.pack_columns(each.keys, self.versions.column().take(pa.array(each.events)), each.columns)
-            for each in groups
+            entries.pack_columns(group.keys, self.versions.column().take(pa.array(group.events)), group.columns)
+            for group in groups
         ]
         return pa.concat_batches(packed) if packed else _NONE
 
     def singly(self, updates: Sequence[EvaluatedUpdate]) -> pa.RecordBatch:
-        """The same, event by event; those that something is wrong with are refused, whatever it is."""
-        found: dict[tuple[int, bytes], list[tuple[int, bytes, bytes]]] = {}
+        """Build the entries event by event, the slow way, and refuse events with a bad key, parameter or version."""
+        updates_of_rows: dict[tuple[int, bytes], list[tuple[int, bytes, bytes]]] = {}
         for evaluated in updates:
             update = evaluated.update
             place, within = self.targets[update.number]
             deltas = self.types[place].payloads(update.method, evaluated.parameters)
             keys = entries.many_key_bytes(list(evaluated.keys))
             for event, key, number, delta in zip(evaluated.events, keys, evaluated.numbers, deltas, strict=True):
-                wrong = next((each for each in (key, delta) if isinstance(each, UnfitParameter)), None)
+                wrong = next((error for error in (key, delta) if isinstance(error, UnfitParameter)), None)
                 wrong = wrong or self.versions.mistake(event)
                 if wrong is not None:
                     self.refuse(event, f"{evaluated.rule}: {wrong}")
@@ -152,27 +152,27 @@ class Pass:
                 assert isinstance(key, bytes)
                 assert isinstance(delta, bytes)
                 bytes_of_number = versions.update_number_bytes(within + number - update.number)
-                found.setdefault((event, key), []).append((place, bytes_of_number, delta))
-        made = [self.versions.of(event) for event, _ in found]
-        return entries.pack([key for _, key in found], made, list(found.values()))
+                updates_of_rows.setdefault((event, key), []).append((place, bytes_of_number, delta))
+        row_versions = [self.versions.of(event) for event, _ in updates_of_rows]
+        return entries.pack([key for _, key in updates_of_rows], row_versions, list(updates_of_rows.values()))
 
     def refuse(self, event: int, reason: str) -> None:
         self.reasons.setdefault(event, []).append(reason)
 
 
 class _Versions:
-    """The versions of a batch's events, with the number of their stream."""
+    """The versions of a batch's events, which contain the number of their stream."""
 
     def __init__(self, times: np.ndarray, ids: pa.Array, number: int):
         self._times, self._ids, self._number = times, ids, number
         self._all: pa.Array | None = None
 
     def are_sound(self) -> bool:
-        """Whether every event has one."""
+        """Whether all events have a valid time and id."""
         try:
             if self._all is None:
-                made = versions.many_to_bytes(self._times, self._ids, self._number)
-                self._all = pa.array(made, pa.large_binary())
+                encoded = versions.many_to_bytes(self._times, self._ids, self._number)
+                self._all = pa.array(encoded, pa.large_binary())
         except UnfitParameter:
             return False
         return True
@@ -182,7 +182,7 @@ class _Versions:
         return self._all
 
     def mistake(self, event: int) -> UnfitParameter | None:
-        """Why an event has none."""
+        """Return why an event has no version; None if it has one."""
         try:
             self.of(event)
         except UnfitParameter as error:
@@ -198,5 +198,5 @@ _NONE = entries.pack((), (), ())
 
 @lru_cache(maxsize=1)
 def _jq(process: int) -> Jq:
-    """This process's own: one that was forked must not share its parent's child."""
+    """Return the Jq of this process: a forked process must not share its parent's child process."""
     return Jq()

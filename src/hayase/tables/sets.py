@@ -1,7 +1,6 @@
-"""Sets of JSON values: one that only grows, one that forbids coming back, one in which the last
-writer wins, and one in which a removal takes back what it has observed.
+"""The column types GSet, TwoPhaseSet, LWWSet and ORSet: sets of JSON values that differ in what a removal does.
 
-Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are not. A set reads as a list in jq's order.
+Elements are the same if they are equal in JSON: 1 and 1.0 are, 1 and "1" are not. The value of a set is a list in jq's order.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ __all__ = [
 ]
 
 ADD_ALL = "add_all"
-"""The method that adds all elements of an array, as rows that are loaded have them."""
+"""The method that adds all elements of an array, as in the rows of a bulk load."""
 _ADDED, _REMOVED = b"+", b"-"
 
 
 def element_bytes(method: str, parameter: Json) -> bytes:
-    """The body of a delta about an element, or about all elements of an array."""
+    """Return the body of a delta: one element, or for `add_all` the elements of an array."""
     if method != ADD_ALL:
         return value_bytes(parameter)
     if not isinstance(parameter, list):
         raise UnfitParameter(f"cannot add all elements of {kind_of(parameter)}", "it takes an array")
-    return pack(sorted({value_bytes(each) for each in parameter}))
+    return pack(sorted({value_bytes(element) for element in parameter}))
 
 
 def single(updates: Iterable[Update]) -> Iterator[Update]:
-    """Operations on one element each."""
+    """Split updates by `add_all` into updates of one element each."""
     for version, method, body in updates:
         if method == ADD_ALL:
-            yield from ((version, "add", each) for each in restored_elements(body))
+            yield from ((version, "add", element) for element in restored_elements(body))
         else:
             yield version, method, body
 
 
 def elements(bodies: Iterable[bytes]) -> list[Json]:
-    """The values of elements, in jq's order."""
+    """Decode elements into values, in jq's order."""
     return [value_from(body) for body in sorted(bodies)]
 
 
 def restored_elements(body: bytes) -> list[bytes]:
-    """Packed byte strings, which must be in order and of which none may occur twice."""
+    """Unpack byte strings; ValueError unless they are in order and distinct."""
     parts = unpack(body)
-    if any(one >= next_one for one, next_one in pairwise(parts)):
+    if any(part >= following for part, following in pairwise(parts)):
         raise ValueError("elements are not in order")
     return parts
 
@@ -105,12 +104,12 @@ class GSet(ColumnType[set[bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
-    """A set of elements that live once: added, then perhaps removed, and then gone for good.
+    """A set whose elements can be removed once and for all.
 
-    What it forbids: an element that was removed never comes back, however often and however late it is added again. Nor
-    does time matter: a removal also counts for additions before whose time it happened, and one of an element that was
-    never added forbids it from the start. That is right for what ends once (a cancelled order, a closed account, a
-    withdrawn consent) and wrong for what comes and goes: that is an ORSet. Removed elements are remembered for ever.
+    A removed element never comes back, however often and however late it is added again. Event times do not matter: a removal
+    also applies to additions with a later event time, and removing an element that was never added keeps it out from the start.
+    Use it for what ends once (a cancelled order, a closed account, a withdrawn consent); for elements that come and go use an
+    ORSet. Removed elements are remembered for ever.
 
     >>> orders = TwoPhaseSet()
     >>> add, remove = orders.payload("add", 7), orders.payload("remove", 7)
@@ -158,11 +157,11 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class LWWSet(ColumnType[dict[bytes, bytes]]):
-    """A set in which the last writer wins: an element is there if the latest of its updates, by version, added it.
+    """A last-writer-wins set: it contains an element if the element's latest update, by version, is an addition.
 
-    Versions have an order (event time, then id, then update), so of an addition and a removal at the same time one wins by
-    the order of their ids. A removed element is remembered with its version, for additions that are still under way. (Earlier
-    releases called this type ORSet; its bytes are still marked with an `O`.)
+    Versions are ordered by event time, then id, then number of the update, so the ids decide between an addition and a removal
+    at the same time. Removed elements are remembered with their version, for additions that arrive later. (Earlier releases
+    called this type ORSet; its tag is still `O`.)
 
     >>> cart = LWWSet()
     >>> add, remove = cart.payload("add", "tea"), cart.payload("remove", "tea")
@@ -178,7 +177,7 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
         return element_bytes(method, parameter)
 
     def empty(self) -> dict[bytes, bytes]:
-        """For every element its latest version, and behind it whether that added or removed it."""
+        """Return the empty state: element -> latest version, followed by a byte for addition or removal."""
         return {}
 
     def absorbed(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
@@ -212,12 +211,12 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class ORSet(ColumnType[dict[bytes, "_Tags"]]):
-    """An observed-remove set: a removal takes back the additions that it has observed, and an addition that is concurrent stays.
+    """An observed-remove set: a removal cancels the additions that it has observed; concurrent additions stay.
 
-    `remove` at t has observed the additions of that element with an event time before t; one at t itself stays. `remove_seen`
-    takes `{"value": element, "seen": [ids]}` and has observed exactly the additions by the events with these ids, whatever
-    their times. An element is there while any of its additions is left. All additions that are left are remembered, and of
-    removals their latest time and the ids they listed, for additions that are still under way.
+    `remove` at t observes the additions of that element with an event time before t; an addition at t itself stays. `remove_seen`
+    takes `{"value": element, "seen": [ids]}` and observes exactly the additions by the events with these ids, whatever their
+    times. The set contains an element while any of its additions is left. It remembers the additions that are left, the latest
+    time of the removals and the ids they listed, for additions that arrive later.
 
     >>> from hayase.tables.versions import to_bytes
     >>> cart = ORSet()
@@ -243,7 +242,7 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
         seen = parameter["seen"]
         if not isinstance(seen, list):
             raise UnfitParameter(f"seen is {kind_of(seen)}", "list the ids of the events that added the element")
-        return pack((value_bytes(parameter["value"]), pack(sorted({id_bytes(each) for each in seen}))))
+        return pack((value_bytes(parameter["value"]), pack(sorted({id_bytes(id) for id in seen}))))
 
     def empty(self) -> dict[bytes, _Tags]:
         return {}
@@ -267,11 +266,11 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
         return state
 
     def joined(self, one: dict[bytes, _Tags], other: dict[bytes, _Tags]) -> dict[bytes, _Tags]:
-        for body, more in other.items():
+        for body, others in other.items():
             tags = one.setdefault(body, _Tags())
-            tags.before = max(tags.before, more.before)
-            tags.seen |= more.seen
-            tags.additions |= more.additions
+            tags.before = max(tags.before, others.before)
+            tags.seen |= others.seen
+            tags.additions |= others.additions
             tags.settle()
         return one
 
@@ -297,16 +296,18 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
 
 @dataclass(slots=True)
 class _Tags:
-    """What is known of one element of an ORSet: the time before which additions are removed, the ids of those that were listed
-    as seen, and the events of the additions that are left."""
+    """The state of one element of an ORSet: the time before which additions are removed, the ids that removals listed, and the
+    events of the additions that are left."""
 
     before: bytes = b""
     seen: set[bytes] = field(default_factory=set)
     additions: set[bytes] = field(default_factory=set)
 
     def settle(self) -> None:
-        """Drop the additions that are removed."""
-        gone = [each for each in self.additions if each[:TIME_BYTES] < self.before or each[TIME_BYTES:] in self.seen]
+        """Drop the additions that a removal has observed."""
+        gone = [
+            event for event in self.additions if event[:TIME_BYTES] < self.before or event[TIME_BYTES:] in self.seen
+        ]
         self.additions.difference_update(gone)
 
     def to_bytes(self) -> bytes:

@@ -1,25 +1,25 @@
-"""Sketches: how many different values there were, and how they were spread, in a few kilobytes, nearly right.
+"""The column types DistinctCount and Quantiles: approximate statistics in a few kilobytes.
 
-Both are functions of the *set* of payloads, as every column type must be: the same payloads give the same bytes.
+Both depend only on the *set* of payloads, as every column type must: the same payloads give the same bytes.
 
-DistinctCount is HyperLogLog of Apache DataSketches. The library's own bytes remember the order of the values (its lists
-and hash tables are in the order of arrival, and its estimate follows the history), so what is kept is what does not: the
-sorted coupons of the values while they are few, then the registers. They are written as an image of the library, flagged
-as a union's, from which the library estimates; other programs that use it can read what `image` gives.
+DistinctCount is the HyperLogLog of Apache DataSketches. The library's own format depends on the order of the values (its lists
+and hash tables are in the order of arrival, and its estimate follows the history). So the state is what does not depend on it:
+the sorted coupons of the values while they are few, then the registers. It is written in the library's format, flagged as a
+union, from which the library estimates; other programs that use the library can read what `image` returns.
 
-Quantiles cannot be the library's. Its KLL, REQ and classic sketches throw coins when they compact and take no seed, so
-two runs over the same values differ; a t-digest throws none, but its clusters depend on the order. Here it is a
-histogram of fixed buckets instead, as in HdrHistogram and DDSketch, which is nothing but counts, and so exact to merge:
+Quantiles does not use the library. Its KLL, REQ and classic sketches compact at random and take no seed, so two runs over the
+same values differ; a t-digest is not random, but its clusters depend on the order. Quantiles is a histogram of fixed buckets
+instead, as in HdrHistogram and DDSketch: it consists of counts only and merges exactly:
 
 - up to 128 values are kept as they are, and quantiles are exact;
 - more are counted in buckets: sign, binary exponent and the first 7 bits of the mantissa of the value as a 64-bit float.
-  A bucket is at most 1/128 of its values wide and answers with its middle: a quantile is off by at most 1/256, 0.39 %, of
-  *its own value*, whatever the distribution. (KLL's error is in ranks: next to a gap its values can be off by far.) No
-  logarithm is taken, whose last digit might differ between machines;
+  A bucket's width is at most 1/128 of its values, and its middle represents it: a quantile is off by at most 1/256, 0.39 %, of
+  *its own value*, whatever the distribution. (KLL bounds the error of ranks: next to a gap its values can be far off.) No
+  logarithm is used, because its last digit might differ between machines;
 - if more than 2,048 buckets are filled, which needs values over at least 4.8 powers of ten (those below and above zero
-  taken together), all buckets are joined by pairs and the error doubles, as in UDDSketch; and again. How often follows from
-  the values alone: it is the least number of times that suffices for all of them, and no part of them needs more. The
-  least and the greatest value stay exact.
+  taken together), neighbouring buckets are joined in pairs and the error doubles, as in UDDSketch; and again. The number of
+  times depends on the values alone: it is the least number that suffices for all of them. The least and the greatest value
+  stay exact.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ __all__ = ["DistinctCount", "Quantiles", "Spread"]
 _BITS = 12
 """2^12 registers: 4 KB, and a standard error of 1.6 %."""
 _MOST_LISTED, _MOST_COUPONS = 7, 384
-"""Coupons in the library's image of a list and of a set; behind that come registers."""
+"""The most coupons in the library's list format and in its set format; more values are kept in registers."""
 _LIST, _SET, _REGISTERS = 8, 9, 10
 _COMPACT, _UNION = 8, 16
 
 
 @cache
 def _library() -> ModuleType:
-    return importlib.import_module("datasketches")  # late: it takes a while, and few tables need it
+    return importlib.import_module("datasketches")  # imported late: it is slow, and few tables need it
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctCount(ColumnType[np.ndarray]):
-    """How many different values were added: exact, but for chance, up to 384, then within 1.6 % (one standard error).
+    """The number of distinct values: exact up to 384, except for hash collisions, then within 1.6 % (one standard error).
 
     Values are the same if they are equal in JSON. The state is the coupons, uint32, ascending; or the registers, uint8.
 
@@ -109,12 +109,13 @@ class DistinctCount(ColumnType[np.ndarray]):
         return round(_library().hll_sketch.deserialize(_image(state)).get_estimate())
 
     def image(self, snapshot: bytes) -> bytes:
-        """The sketch as Apache DataSketches writes it. It hashed texts and whole numbers of 64 bits as they are."""
+        """Return the sketch in the format of Apache DataSketches. Texts and 64-bit integers are hashed as they are."""
         return self.written(self.opened(snapshot))
 
 
 def _hashable(value: Json) -> str | int:
-    """A value as the library hashes it; texts and whole numbers as everybody does. It would leave out an empty text."""
+    """Return what the library hashes for a value: texts and 64-bit integers as they are, so that other programs agree; else a
+    text that no JSON text equals. The library would ignore an empty text."""
     if isinstance(value, str) and value:
         value_bytes(value)
         return value
@@ -134,16 +135,16 @@ def _registers(state: np.ndarray) -> np.ndarray:
 
 
 def _image(state: np.ndarray) -> bytes:
-    """The bytes of the library's compact form for these coupons or registers."""
+    """Return coupons or registers in the library's compact format."""
     if state.dtype == np.uint32:
         count = len(state)
         if count <= _MOST_LISTED:
             flags = _COMPACT if count else _COMPACT | 4
             return bytes((2, 1, 7, _BITS, 3, flags, count, _LIST)) + state.astype("<u4").tobytes()
-        slots = next(size for size in range(5, _BITS) if count <= 3 * 2 ** (size - 2))  # three quarters full at most
+        slots = next(size for size in range(5, _BITS) if count <= 3 * 2 ** (size - 2))  # at most three quarters full
         head = bytes((3, 1, 7, _BITS, slots, _COMPACT, 0, _SET)) + struct.pack("<i", count)
         return head + state.astype("<u4").tobytes()
-    inverse = np.ldexp(1.0, -state.astype(np.int32))  # sums of few powers of two: exact in any order
+    inverse = np.ldexp(1.0, -state.astype(np.int32))  # their sums are exact in any order
     small = state < 32
     head = bytes((10, 1, 7, _BITS, 0, _COMPACT | _UNION, 0, _REGISTERS))
     sums = struct.pack("<dddii", 0.0, inverse[small].sum(), inverse[~small].sum(), int((state == 0).sum()), 0)
@@ -162,7 +163,7 @@ _LARGEST_FINITE = 0x7FEF_FFFF_FFFF_FFFF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Numbers and how often each occurred, ascending: values if `level` is -1, else buckets, joined `level` times."""
+    """A histogram, ascending: `keys` are values if `level` is -1, else buckets that were joined `level` times."""
 
     level: int
     keys: np.ndarray
@@ -172,26 +173,26 @@ class Spread:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return int(self.counts.sum())
 
     def at(self, *fractions: float) -> list[float | None]:
-        """For every fraction, the least value with at least so many of all at or below it."""
+        """Return for every fraction the least value such that at least this fraction of all values is at or below it."""
         upto = self.counts.cumsum()
         total = int(upto[-1]) if len(upto) else 0
-        found: list[float | None] = []
+        quantiles: list[float | None] = []
         for fraction in fractions:
             part, whole = _ratio(fraction)
             rank = max(1, -(-part * total // whole))
             if total == 0:
-                found.append(None)
+                quantiles.append(None)
             elif rank in (1, total):
-                found.append(self.least if rank == 1 else self.greatest)
+                quantiles.append(self.least if rank == 1 else self.greatest)
             else:
                 key = self.keys[upto.searchsorted(rank)]
                 value = float(key) if self.level < 0 else _middle(int(key), self.level)
-                found.append(min(max(value, self.least), self.greatest))
-        return found
+                quantiles.append(min(max(value, self.least), self.greatest))
+        return quantiles
 
 
 _NOTHING = Spread(-1, np.empty(0, np.float64), np.empty(0, np.int64))
@@ -199,11 +200,11 @@ _NOTHING = Spread(-1, np.empty(0, np.float64), np.empty(0, np.int64))
 
 @dataclass(frozen=True, slots=True)
 class Quantiles(ColumnType[Spread]):
-    """How the numbers that were added are spread: their count, least and greatest, and the quantiles of some fractions.
+    """The distribution of numbers: count, minimum, maximum, and the quantiles of some fractions.
 
-    A quantile is the least number with at least that fraction of all at or below it: exact for up to 128 numbers, then off
-    by at most 0.39 % of its own value, or twice that for each further doubling of the range beyond 4.8 powers of ten that
-    the numbers fill. Numbers are taken as 64-bit floats.
+    A quantile is the least number such that at least that fraction of all is at or below it: exact for up to 128 numbers, then
+    off by at most 0.39 % of its own value, doubled for each doubling of the range beyond 4.8 powers of ten that the numbers
+    fill. Numbers are taken as 64-bit floats.
 
     >>> latency = Quantiles([0.5])
     >>> latency.read(None, [(bytes([each]), latency.payload("add", each)) for each in range(1, 100)])
@@ -216,20 +217,20 @@ class Quantiles(ColumnType[Spread]):
     methods: ClassVar[tuple[str, ...]] = ("add",)
 
     def __post_init__(self) -> None:
-        for each in self.fractions:
-            if isinstance(each, bool) or not isinstance(each, (int, float)) or not 0 <= each <= 1:
-                raise DeclarationError(f"{each!r} is no fraction of a Quantiles column", "give numbers from 0 to 1")
-        object.__setattr__(self, "fractions", tuple(float(each) for each in self.fractions))
+        for fraction in self.fractions:
+            if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+                raise DeclarationError(f"{fraction!r} is no fraction of a Quantiles column", "give numbers from 0 to 1")
+        object.__setattr__(self, "fractions", tuple(float(fraction) for fraction in self.fractions))
 
     def delta(self, method: str, parameter: Json) -> bytes:
         if isinstance(parameter, bool) or not isinstance(parameter, (int, float, Decimal)):
             raise UnfitParameter(f"cannot add {kind_of(parameter)}", "it takes a number")
         try:
             value = float(parameter)
-        except (OverflowError, ValueError):  # a whole number too large, a signalling NaN
+        except (OverflowError, ValueError):  # an integer that is too large, a signalling NaN
             value = math.inf
         if not math.isfinite(value):
-            amount_of(parameter)  # says what is wrong with it, unless it is only its size
+            amount_of(parameter)  # raises unless the number is finite and only too large for a float
             raise UnfitParameter("a number is too large for a 64-bit float")
         return _pack_float(value + 0.0)
 
@@ -275,11 +276,11 @@ class Quantiles(ColumnType[Spread]):
 
     def shown(self, state: Spread) -> Json:
         names = ["min", "max", *map(_percent, self.fractions)]
-        found = state.at(0.0, 1.0, *self.fractions)
-        return {"count": state.count} | {name: _plain(value) for name, value in zip(names, found)}
+        values = state.at(0.0, 1.0, *self.fractions)
+        return {"count": state.count} | {name: _plain(value) for name, value in zip(names, values)}
 
     def spread(self, snapshot: bytes) -> Spread:
-        """The counts of a snapshot, from which any quantile can be asked."""
+        """Return the histogram of a snapshot, which answers any quantile."""
         return self.opened(snapshot)
 
 
@@ -289,18 +290,18 @@ def _plain(value: float | None) -> int | float | None:
 
 @cache
 def _ratio(fraction: float) -> tuple[int, int]:
-    """A fraction as it was written, not as binary digits have it: 0.07 of 100 is 7."""
+    """Return a fraction as it was written in decimal, not as the float's binary value: 0.07 of 100 is 7."""
     return Fraction(repr(fraction)).as_integer_ratio()
 
 
 @cache
 def _percent(fraction: float) -> str:
-    """The name of a quantile: p50, p99.9."""
+    """Return the name of a quantile: p50, p99.9."""
     return f"p{number(amount_of(Decimal(repr(fraction)) * 100))}"
 
 
 def _keys_at(spread: Spread, level: int) -> np.ndarray:
-    """The buckets, at a level that is not below its own, of what a spread counts."""
+    """Return the keys of a histogram as buckets of a level that is at least its own."""
     if spread.level >= 0:
         return spread.keys >> (level - spread.level)
     if level < 0:
@@ -310,17 +311,17 @@ def _keys_at(spread: Spread, level: int) -> np.ndarray:
 
 
 def _middle(key: int, level: int) -> float:
-    """The value in the middle of a bucket; the one that has zero in it answers zero."""
+    """Return the value in the middle of a bucket; zero for the bucket that contains it."""
     magnitude = ~key if key < 0 else key
     if magnitude == 0:
         return 0.0
     bits = (magnitude << (_SHIFT + level)) + (1 << (_SHIFT + level - 1))
-    (found,) = struct.unpack(">d", min(bits, _LARGEST_FINITE).to_bytes(8, "big"))
-    return -found if key < 0 else float(found)
+    (middle,) = struct.unpack(">d", min(bits, _LARGEST_FINITE).to_bytes(8, "big"))
+    return -middle if key < 0 else float(middle)
 
 
 def _gathered(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every key once, ascending, with the sum of its counts."""
+    """Return every key once, ascending, with the sum of its counts."""
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     if not len(keys):
@@ -333,7 +334,7 @@ def _gathered(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _numbers(bodies: list[bytes], kind: np.dtype[Any]) -> np.ndarray:
-    """The bodies, each of which is one number of this kind."""
+    """Decode bodies that consist of one number of this type each."""
     if any(len(body) != kind.itemsize for body in bodies):
         raise ValueError(f"not {kind.itemsize} bytes")
     return np.frombuffer(b"".join(bodies), kind)
@@ -343,7 +344,7 @@ _SHIFTS = np.arange(0, 63, 7, dtype=np.uint64)
 
 
 def _varints(numbers: np.ndarray) -> bytes:
-    """Many int64 that are not negative, in base 128 as `payloads.varint` writes one."""
+    """Encode non-negative int64 numbers in base 128, as `payloads.varint` does."""
     left = numbers.astype(np.uint64)[:, None] >> _SHIFTS
     there = left > 0
     there[:, 0] = True
@@ -353,7 +354,7 @@ def _varints(numbers: np.ndarray) -> bytes:
 
 
 def _varints_from(data: bytes) -> np.ndarray:
-    """The numbers that were written, as int64."""
+    """Decode numbers in base 128, as int64."""
     digits = np.frombuffer(data, np.uint8)
     last = np.flatnonzero(digits < 128)
     if not len(last) or last[-1] != len(digits) - 1:

@@ -1,16 +1,16 @@
-"""What a column type is: how an update becomes a payload, and how payloads become a value.
+"""The base class of column types: how an update becomes a payload, and how payloads become a value.
 
-A payload is (version, delta): the version says when the update happened and which it is (`hayase.tables.versions`), the
-delta says what to do. A snapshot is what some set of payloads came to. For every type, and any two disjoint sets of
-payloads p and q, no version twice, in whatever order they are given:
+A payload is (version, delta). The version orders and identifies the update (`hayase.tables.versions`); the delta is what the
+update does. A snapshot is the result of folding a set of payloads. Every type guarantees, for any two disjoint sets of payloads
+p and q in any order:
 
     fold(fold(None, p), q) = fold(None, p + q) = merge(fold(None, p), fold(None, q)),   byte for byte.
 
-So it makes no difference when payloads arrive, when snapshots are taken, and which replica takes them.
+So the value does not depend on when payloads arrive, when snapshots are taken, and which replica takes them.
 
-The first byte of a delta or a snapshot is the type's tag; of the second the upper half is the version of the format, the
-lower half is 0 for a snapshot, or the number of the method. A snapshot then has a checksum of four bytes. A delta has
-none: its bytes must be whole and well formed, but a changed digit is for the store's checksums to find.
+Format: the first byte of a delta or a snapshot is the tag of the type. The upper half of the second byte is the format version;
+the lower half is 0 for a snapshot, else the number of the method. A snapshot continues with a checksum of four bytes. A delta has
+no checksum: malformed bytes are detected, but a changed digit is left to the store's checksums.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ State = TypeVar("State")
 Payload: TypeAlias = tuple[bytes, bytes]
 """A version and a delta."""
 Update: TypeAlias = tuple[bytes, str, bytes]
-"""A payload opened: the version, the method, and the body of the delta."""
+"""A decoded payload: the version, the method, and the body of the delta."""
 
 _FORMAT = 1
 
@@ -41,7 +41,8 @@ _FORMAT = 1
 class ColumnType(ABC, Generic[State]):
     """The type of a table's column.
 
-    Above is what others call; below, what each type says about its state, a Python object that only it knows.
+    The first half is the interface for callers. The second half, the abstract methods, is what a type implements for its state, a
+    Python object that only the type itself interprets.
     """
 
     __slots__ = ()
@@ -50,29 +51,29 @@ class ColumnType(ABC, Generic[State]):
     methods: ClassVar[tuple[str, ...]]
     """The methods; the first is the default."""
     arrow: ClassVar[pa.DataType] = pa.string()
-    """What a value is in queries and exports: a string, a double, an int64, or a list or a map of such."""
+    """The Arrow type of a value in queries and exports: a string, a double, an int64, or a list or a map of these."""
 
     @property
     def name(self) -> str:
-        """The type's name, as it is declared."""
+        """The name of the type, as it is declared."""
         return type(self).__name__
 
     def payload(self, method: str | None, parameter: Json) -> bytes:
-        """The delta of an update; a parameter that does not fit raises UnfitParameter with the reason."""
-        (found,) = self.payloads(method, (parameter,))
-        if isinstance(found, UnfitParameter):
-            raise found
-        return found
+        """Return the delta of an update. UnfitParameter says why a parameter does not fit."""
+        (delta,) = self.payloads(method, (parameter,))
+        if isinstance(delta, UnfitParameter):
+            raise delta
+        return delta
 
     def payloads(self, method: str | None, parameters: Iterable[Json]) -> list[bytes | UnfitParameter]:
-        """The deltas of many updates of one method; where a parameter does not fit, the reason stands instead."""
+        """Return the deltas of many updates by one method; in place of a parameter that does not fit, the error."""
         named = self.method(method)
         head, delta = self._head(self.methods.index(named) + 1), self.delta
         parameters = parameters if isinstance(parameters, Sequence) else list(parameters)
         bodies = self.deltas(named, parameters)
         if bodies is not None:
             return [head + body for body in bodies]
-        made: list[bytes | UnfitParameter] = []
+        deltas: list[bytes | UnfitParameter] = []
         for parameter in parameters:
             try:
                 body = delta(named, parameter)
@@ -80,22 +81,22 @@ class ColumnType(ABC, Generic[State]):
                     reason = f"a parameter of {len(body):,} bytes is too large"
                     raise UnfitParameter(reason, f"at most {LARGEST:,} fit")
             except UnfitParameter as error:
-                made.append(UnfitParameter(f"{self.name}.{named}: {error.reason}", error.hint))
+                deltas.append(UnfitParameter(f"{self.name}.{named}: {error.reason}", error.hint))
             else:
-                made.append(head + body)
-        return made
+                deltas.append(head + body)
+        return deltas
 
     def column(self, method: str | None, parameters: Sequence[Json]) -> pa.Array | None:
-        """`payloads` as a column, where a type can make one at once and every parameter fits; None otherwise."""
+        """Return `payloads` as a column, if the type supports it for these parameters and all of them fit; else None."""
         named = self.method(method)
         return self.delta_column(self._head(self.methods.index(named) + 1), named, parameters)
 
     def delta_column(self, head: bytes, method: str, parameters: Sequence[Json]) -> pa.Array | None:
-        """The deltas, each behind the head."""
+        """Return the deltas, each with the head in front; None if the type builds them one by one."""
         return None
 
     def method(self, name: str | None) -> str:
-        """The method of that name, or the one that is meant when none is named."""
+        """Return the method of that name, or the default method for None; UnknownName if the type has no such method."""
         if name is None:
             return self.methods[0]
         if name not in self.methods:
@@ -103,19 +104,19 @@ class ColumnType(ABC, Generic[State]):
         return name
 
     def fold(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> bytes:
-        """The snapshot of all that the older one holds and of these payloads, each of which must be new to it."""
+        """Return a snapshot of the older snapshot's payloads and these. None of these may be in the older one."""
         return self._sealed(self._folded(snapshot, payloads))
 
     def merge(self, one: bytes, other: bytes) -> bytes:
-        """The snapshot of all that two hold, when no payload is in both."""
+        """Return a snapshot of the payloads of two snapshots that have no payload in common."""
         return self._sealed(self.joined(self.opened(one), self.opened(other)))
 
     def value(self, snapshot: bytes) -> Json:
-        """What a snapshot says."""
+        """Return the value of a snapshot, as plain JSON."""
         return self.shown(self.opened(snapshot))
 
     def read(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> Json:
-        """The value of a snapshot and later payloads: `value(fold(...))` without writing the bytes between."""
+        """Return the value of a snapshot and later payloads: `value(fold(...))` without encoding the snapshot between."""
         return self.shown(self._folded(snapshot, payloads))
 
     def _folded(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
@@ -141,7 +142,7 @@ class ColumnType(ABC, Generic[State]):
         return head + zlib.crc32(body, self.tag).to_bytes(4, "big") + body
 
     def opened(self, snapshot: bytes) -> State:
-        """The state that a snapshot holds."""
+        """Decode a snapshot after checking its head and checksum; DamagedPayload if they are wrong."""
         if snapshot[:2] != self._head(0):
             raise self._foreign("snapshot", snapshot)
         body = snapshot[6:]
@@ -163,38 +164,38 @@ class ColumnType(ABC, Generic[State]):
 
     @abstractmethod
     def delta(self, method: str, parameter: Json) -> bytes:
-        """The body of a delta."""
+        """Return the body of a delta."""
 
     def deltas(self, method: str, parameters: Sequence[Json]) -> list[bytes] | None:
-        """The bodies of many deltas, where a type can make them faster at once; None leaves it to `delta`."""
+        """Return the bodies of many deltas, if the type has a faster way for these parameters; None to call `delta` for each."""
         return None
 
     @abstractmethod
     def empty(self) -> State:
-        """The state before all payloads."""
+        """Return the state without payloads."""
 
     @abstractmethod
     def absorbed(self, state: State, updates: Sequence[Update]) -> State:
-        """The state after some updates; the given one may be changed. A body that is not well formed is an error."""
+        """Return the state after some updates; may modify the given state. Raises ValueError for a malformed body."""
 
     @abstractmethod
     def joined(self, one: State, other: State) -> State:
-        """The state of both; the given ones may be changed."""
+        """Return the state of the payloads of both; may modify the given states."""
 
     @abstractmethod
     def written(self, state: State) -> bytes:
-        """The bytes of a state: equal ones for states of the same payloads."""
+        """Encode a state. States of the same payloads have the same bytes."""
 
     @abstractmethod
     def restored(self, body: bytes) -> State:
-        """The state that was written."""
+        """Decode a state that `written` encoded."""
 
     @abstractmethod
     def shown(self, state: State) -> Json:
-        """The value of a state, as plain JSON."""
+        """Return the value of a state, as plain JSON."""
 
 
 @lru_cache(maxsize=64)
 def _heads(kind: type[ColumnType[Any]]) -> dict[bytes, str]:
-    """The methods of a type by the first bytes of their deltas."""
+    """Map the first two bytes of a type's deltas to the method."""
     return {kind._head(at + 1): method for at, method in enumerate(kind.methods)}

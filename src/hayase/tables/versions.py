@@ -1,13 +1,13 @@
-"""Versions: which update of a column came before which, as bytes whose order is the order of the versions.
+"""Versions: the total order of a column's updates, encoded as bytes in that order.
 
-A version is (event time in microseconds, event id, number of the update). The same event makes the same version
-however often it comes, so its payload overwrites itself. A tie in time is broken by the id, a tie of both by the
-update, so any two updates of a column have an order, and everybody agrees on it whatever arrived first.
+A version is (event time in microseconds, event id, number of the update). An event that is repeated has the same version, so its
+payload overwrites itself. The id breaks ties of the time, the number of the update breaks ties of both. So any two updates of a
+column are ordered, and the order does not depend on arrival.
 
-The bytes, which a sorted key-value store keeps in order: the time, eight bytes, big-endian, its sign bit turned; the id;
-the update, one byte below 240, else 240 and four bytes. The order of ids is that of their bytes: whole numbers by
-value (1 and eight bytes like the time), then UUIDs in their usual text form (2 and sixteen bytes instead of 36), then all
-other texts by code point (3, the text in UTF-8, a zero).
+The encoding, for a sorted key-value store: the time in eight bytes, big-endian, its sign bit inverted; the id; the number of the
+update, one byte below 240, else 240 and four bytes. Ids are ordered by their bytes: integers by value (1 and eight bytes like
+the time), then UUIDs in their usual text form (2 and sixteen bytes instead of 36), then all other texts by code point (3, the
+text in UTF-8, a zero byte).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 TIME_BYTES = 8
-"""How many bytes of a version are its time: the first."""
+"""How many bytes at the start of a version are its time."""
 _LONGEST_ID = 1024
 _FEW = 240
 _MOST_UPDATES = 2**32
@@ -49,7 +49,7 @@ _DIGITS[list(b"0123456789abcdef")] = range(16)
 
 
 class Version(NamedTuple):
-    """The event's time in microseconds, its id, and which of the updates on the column that it caused."""
+    """The event's time in microseconds, its id, and the number of the update among those of the event on the column."""
 
     time: int
     id: str | int
@@ -57,7 +57,7 @@ class Version(NamedTuple):
 
 
 def to_bytes(time: int, id: str | int, update: int = 0) -> bytes:
-    """The bytes of a version.
+    """Encode a version.
 
     >>> to_bytes(5, "b") > to_bytes(5, "a", 7) > to_bytes(5, "a") > to_bytes(-9, "z")
     True
@@ -66,7 +66,7 @@ def to_bytes(time: int, id: str | int, update: int = 0) -> bytes:
 
 
 def many_to_bytes(times: np.ndarray, ids: pa.Array, update: int = 0) -> list[bytes]:
-    """The bytes of many versions: int64 times, and a column of texts or whole numbers without nulls.
+    """Encode many versions, from int64 times and a column of texts or integers without nulls.
 
     >>> many_to_bytes(np.array([5, -9]), pa.array(["a", "z"])) == [to_bytes(5, "a"), to_bytes(-9, "z")]
     True
@@ -84,14 +84,14 @@ def many_to_bytes(times: np.ndarray, ids: pa.Array, update: int = 0) -> list[byt
 
 
 def since(time: int) -> bytes:
-    """The least bytes of any version at this time or later: `since(t + 1)` stands behind all that is as of t."""
+    """Return the least bytes of a version at this time or later; `since(t + 1)` is greater than all versions up to t."""
     if not -_MIDDLE <= time < _MIDDLE:
         raise UnfitParameter(f"the event time {time} does not fit 64 bits")
     return (time + _MIDDLE).to_bytes(8, "big")
 
 
 def from_bytes(data: bytes) -> Version:
-    """The version that was written.
+    """Decode a version; DamagedPayload if the bytes are none.
 
     >>> from_bytes(to_bytes(-3, "0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f", 300))
     Version(time=-3, id='0b8f7a6e-91c2-4d5e-8f10-2a3b4c5d6e7f', update=300)
@@ -116,7 +116,7 @@ def from_bytes(data: bytes) -> Version:
 
 
 def event_of(data: bytes) -> bytes:
-    """The bytes of a version without its update: the time and the id of the event.
+    """Return the bytes of a version without the number of the update: time and id of the event.
 
     >>> event_of(to_bytes(5, "b", 300)) == event_of(to_bytes(5, "b")) != event_of(to_bytes(5, "c"))
     True
@@ -127,19 +127,19 @@ def event_of(data: bytes) -> bytes:
 
 
 def update_number_bytes(update: int) -> bytes:
-    """The last part of a version: the number of the update."""
+    """Encode the number of an update, the last part of a version."""
     if not 0 <= update < _MOST_UPDATES:
         raise UnfitParameter(f"there is no update number {update}")
     return bytes((update,)) if update < _FEW else b"\xf0" + update.to_bytes(4, "big")
 
 
 def _turned(numbers: np.ndarray) -> np.ndarray:
-    """Numbers, int64, as eight bytes each, whose order is theirs."""
+    """Encode int64 numbers as eight bytes each, in the order of the numbers."""
     return (numbers.astype(np.int64).view(np.uint64) ^ np.uint64(_MIDDLE)).astype(">u8").view(np.uint8).reshape(-1, 8)
 
 
 def _fixed_ids(ids: pa.Array) -> np.ndarray | None:
-    """The ids' bytes, a row each, if all are whole numbers or all are UUIDs."""
+    """Return the bytes of ids, one row each, if all are integers or all are UUIDs; else None."""
     if pa.types.is_integer(ids.type) and ids.type != pa.uint64():
         numbers = _turned(ids.cast(pa.int64()).to_numpy(zero_copy_only=False))
         return np.hstack((np.full((len(ids), 1), _WHOLE[0], np.uint8), numbers))
@@ -154,7 +154,7 @@ def _fixed_ids(ids: pa.Array) -> np.ndarray | None:
 
 
 def id_bytes(id: object) -> bytes:
-    """The bytes of an event's id within a version."""
+    """Encode an event's id as part of a version."""
     if isinstance(id, str):
         if len(id) == 36 and _is_uuid(id):
             return _UUID + bytes.fromhex(id.replace("-", ""))
