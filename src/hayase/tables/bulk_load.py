@@ -1,17 +1,17 @@
-"""Loading: many rows into a table at once, all of them or none.
+"""Bulk load: many rows into a table at once, all or none.
 
-A row of a source names a key, and for some columns the parameter of their first method; null means none. It is an update
-like an event's: its version is (time, number of the load and of the row), its source has a number that no stream has. Without
-a column of times the time is 1970-01-01: any event sets a register anew, and so does a later load.
+A row of a source has a key and, for some columns, the parameter of their first method; null means no update. A row is an update
+like an event's: its version is (time, number of the load and of the row), and its source has a number that no stream has. Without
+a time column the time is 1970-01-01, so that any event, and a later load, overwrites a register.
 
-Rows are encoded lot by lot and sorted. What does not fit into memory lies in sorted runs on disk, which are cut at the same
-keys, so that all rows of a key come together in one range and no two ranges overlap: a store takes such files as they are.
-Rows of a key that has no snapshot yet become one, without being payloads first. Those of other keys are payloads, and so are
-rows of a time as of which the table can still be read. All files of a load are written first and taken in by one atomic step;
-what a load that was killed has left is removed by the next one. Memory is bounded but for the rows of one key.
+Rows are encoded in portions and sorted. Rows that do not fit into memory are spilled to sorted runs on disk. All runs are cut at
+the same keys, so that a range has all rows of its keys and no two ranges overlap, as ingestion into a store requires. Rows of keys
+without a snapshot become snapshots directly. Rows of other keys become payloads, and so do rows with a time as of which the table
+can still be read. All files of a load are written first and ingested in one atomic step; the next load removes the files of one
+that was killed. Memory is bounded except for the rows of a single key.
 
-Rows that do not fit go to the dead letters with their reasons, just before the others are taken in: if a load is killed at
-that very moment and repeated, they are there twice.
+Rows that do not fit become dead letters just before the ingestion of the others: if a load is killed at that moment and repeated,
+they are there twice.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from hayase.tables.versions import many_to_bytes, since
 __all__ = ["LOAD", "SOURCE", "Loaded", "Progress", "load"]
 
 LOAD = "load"
-"""The stage that stands in dead letters of rows that were refused here."""
+"""The stage name in the dead letters of refused rows."""
 SOURCE = 239
-"""The number of loads among the sources of a table: no stream has it."""
+"""The source number of loads, which no stream has."""
 LOADS = FACT + b"loads"
-"""How often a table was loaded, and what its columns were then."""
+"""The fact that says how often a table was loaded, and what its key and columns were then."""
 
 Progress = Callable[[int, int], None]
-"""Told how many rows have been read so far, and how many written."""
+"""Called with the number of rows read so far and the number written."""
 
 _IN_MEMORY, _BYTES_IN_MEMORY = 200_000, 64 << 20
-"""Rows, and bytes of them, that are sorted at once."""
+"""How many rows, and how many bytes of rows, are sorted in memory."""
 _SAMPLED = 4_096
-"""One key out of so many is looked at to say where ranges end."""
+"""One key out of so many is sampled to choose the ends of ranges."""
 _ASKED = 10_000
-"""Keys that are looked up at once."""
+"""How many keys are looked up at once."""
 _ROW_BITS = 40
 _BINARY = pa.large_binary()
 _NO_ROW = RowSnapshot(b"", ())
@@ -72,8 +72,8 @@ _NO_ROW = RowSnapshot(b"", ())
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load came to: its number, the rows that are in the table and those that were refused, and for how many keys
-    a snapshot was made at once; rows of the others will be folded into theirs."""
+    """The result of a load: its number, the numbers of loaded and of refused rows, and for how many keys a snapshot was written
+    directly. The rows of other keys are payloads, to be folded later."""
 
     number: int
     rows: int
@@ -94,43 +94,43 @@ def load(
     progress: Progress = lambda read, written: None,
     clock: Callable[[], int] = now_us,
 ) -> Loaded:
-    """Load rows into a table of a home, whose lock the caller holds.
+    """Load rows into a table of a home. The caller holds the lock of the home.
 
-    `key` says for parts of the key which column they are, if not the one of that name; `time` names a column of event times,
-    as timestamps, ISO texts or microseconds; `form` and `schema` are for files (`load_sources`).
+    `key` maps parts of the key to columns of another name; `time` names a column of event times, as timestamps, ISO texts or
+    microseconds; `form` and `schema` are for files (`load_sources`).
     """
     declaration = table.declaration
-    known = table.look(lambda view: _Known.of(view, declaration))
-    encoder = _Encoder(declaration, known.loads + 1, key or {}, time)
+    before = table.look(lambda view: _Known.of(view, declaration))
+    encoder = _Encoder(declaration, before.loads + 1, key or {}, time)
     wanted = encoder.wanted(ignore_others)
-    place = home / "loads"
-    shutil.rmtree(place, ignore_errors=True)
-    room = place / declaration.name
-    durable.make_directory(room)
+    loads_directory = home / "loads"
+    shutil.rmtree(loads_directory, ignore_errors=True)
+    directory = loads_directory / declaration.name
+    durable.make_directory(directory)
     try:
-        runs, letters = _Runs(room), _Letters(room / "letters.arrow", declaration.name, clock())
+        runs, letters = _Runs(directory), _Letters(directory / "letters.arrow", declaration.name, clock())
         read = 0
         for lot in lots_of(rows, wanted, form=form, schema=schema):
             runs.add(encoder.encoded(lot, read, letters))
             read += lot.count
             progress(read, 0)
-        output = _Output(table, encoder.places, room, known.limit)
-        for some in runs.ranges():
-            output.write(some)
+        output = _Output(table, encoder.places, directory, before.limit)
+        for range_rows in runs.ranges():
+            output.write(range_rows)
             progress(read, output.rows)
         letters.send(home)
         if output.rows:
-            output.write_facts(known)
+            output.write_facts(before)
             table.load(output.files)
-        return Loaded(known.loads + 1 if output.rows else known.loads, output.rows, letters.count, output.snapshots)
+        return Loaded(before.loads + 1 if output.rows else before.loads, output.rows, letters.count, output.snapshots)
     finally:
         with suppress(OSError):  # the next load removes what is left
-            shutil.rmtree(place)
+            shutil.rmtree(loads_directory)
 
 
 class _Known(NamedTuple):
-    """What a table says of itself before a load: how often it was loaded, the time before which rows can be snapshots, and
-    its counts."""
+    """The facts of a table before a load: how often it was loaded, the time before which rows can become snapshots, its
+    counts."""
 
     loads: int
     limit: int
@@ -138,23 +138,23 @@ class _Known(NamedTuple):
 
     @classmethod
     def of(cls, view: View, declaration: TableDeclaration) -> _Known:
-        found = view.get(LOADS)
-        told: dict[str, Any] = orjson.loads(found) if found is not None else {"loads": 0}
-        key, columns = told.get("key", list(declaration.key)), [tuple(each) for each in told.get("columns", ())]
+        stored = view.get(LOADS)
+        facts: dict[str, Any] = orjson.loads(stored) if stored is not None else {"loads": 0}
+        key, columns = facts.get("key", list(declaration.key)), [tuple(column) for column in facts.get("columns", ())]
         if tuple(key) != declaration.key or list(declaration.columns[: len(columns)]) != columns:
             names = ", ".join(name for name, _ in columns)
             raise StageChanged(
                 f'table "{declaration.name}" was loaded with the key ({", ".join(key)}) and the columns {names}; put that '
                 "back, or give the table another name"
             )
-        return cls(told["loads"], max(store_reader.folded_before(view) or 1, 1), store_reader.counts(view))
+        return cls(facts["loads"], max(store_reader.folded_before(view) or 1, 1), store_reader.counts(view))
 
 
 # ---------------------------------------------------------------------------------------------------- encoding
 
 
 class _Encoder:
-    """Turns rows into keys, versions and deltas."""
+    """Encodes rows as keys, versions and deltas."""
 
     def __init__(self, declaration: TableDeclaration, number: int, key: Mapping[str, str], time: str | None):
         for part in key:
@@ -171,7 +171,8 @@ class _Encoder:
         return Wanted(needed, others, self._declaration.name, ignore_others)
 
     def encoded(self, lot: Lot, before: int, letters: _Letters) -> pa.Table:
-        """The rows of a lot that fit: key, time, number, and the deltas of the columns by their places."""
+        """Return the rows of a portion that fit: key, time, number, and a column of deltas for each place. Add the others to
+        the dead letters; `before` is the number of rows read earlier."""
         nothing = pa.nulls(lot.count)
         keys = keys_of([lot.columns.get(name, nothing) for name in self._key])
         reasons: dict[int, list[str]] = {at: [reason] for at, reason in keys.reasons.items()}
@@ -188,14 +189,14 @@ class _Encoder:
                 columns[f"{place}"] = pa.nulls(lot.count, _BINARY)
         for at, reason in lot.unreadable.items():
             reasons[at] = [reason]
-        found = pa.table(columns)
+        rows = pa.table(columns)
         if not reasons:
-            return found
+            return rows
         broken = sorted(reasons)
         letters.add(lot.texts(broken), [lot.where(at) + "; ".join(reasons[at]) for at in broken])
         keep = np.ones(lot.count, bool)
         keep[broken] = False
-        return found.filter(pa.array(keep))
+        return rows.filter(pa.array(keep))
 
     def _numbers(self, before: int, count: int) -> np.ndarray:
         if before + count >= 1 << _ROW_BITS or self._number >= 1 << (62 - _ROW_BITS):
@@ -205,18 +206,18 @@ class _Encoder:
     def _times(self, lot: Lot, reasons: dict[int, list[str]]) -> np.ndarray:
         if self._time is None:
             return np.zeros(lot.count, np.int64)
-        given = lot.columns.get(self._time, pa.nulls(lot.count))
+        values = lot.columns.get(self._time, pa.nulls(lot.count))
         target = pa.field(self._time, pa.timestamp("us", tz="UTC"))
         fitted: Fitted
-        if isinstance(given, list) and {int, NoneType}.issuperset(map(type, given)):
+        if isinstance(values, list) and {int, NoneType}.issuperset(map(type, values)):
             with suppress(OverflowError):
-                given = pa.array(given, pa.int64())
-        if isinstance(given, list):
-            fitted = fit_values(given, target)
-        elif pa.types.is_integer(given.type):
-            fitted = Fitted(pa.chunked_array([given.cast(pa.int64()).cast(target.type)]))
+                values = pa.array(values, pa.int64())
+        if isinstance(values, list):
+            fitted = fit_values(values, target)
+        elif pa.types.is_integer(values.type):
+            fitted = Fitted(pa.chunked_array([values.cast(pa.int64()).cast(target.type)]))
         else:
-            fitted = fit_arrow(pa.chunked_array([given]), target, parse=True)
+            fitted = fit_arrow(pa.chunked_array([values]), target, parse=True)
         for at, reason in fitted.reasons.items():
             reasons.setdefault(at, []).append(reason)
         times = fitted.column.cast(pa.int64())
@@ -227,7 +228,7 @@ class _Encoder:
 
 @dataclass
 class _Letters:
-    """Rows that were refused, on disk until the others are ready."""
+    """The dead letters of refused rows, in a file until the other rows are written."""
 
     path: Path
     table: str
@@ -243,7 +244,7 @@ class _Letters:
         self.count += len(records)
 
     def send(self, home: Path) -> None:
-        """Append them to the dead letters."""
+        """Append them to the stream of dead letters."""
         if self._writer is None:
             return
         self._writer.close()
@@ -259,7 +260,7 @@ class _Letters:
 
 @dataclass
 class _Runs:
-    """Rows that come in any order, and leave in that of their keys, in ranges that fit into memory."""
+    """An external sort: takes rows in any order and returns them in the order of their keys, in ranges that fit into memory."""
 
     room: Path
     _waiting: list[pa.Table] = field(default_factory=list)
@@ -267,7 +268,7 @@ class _Runs:
 
     def add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
-        count, size = sum(each.num_rows for each in self._waiting), sum(each.nbytes for each in self._waiting)
+        count, size = sum(table.num_rows for table in self._waiting), sum(table.nbytes for table in self._waiting)
         if count >= _IN_MEMORY or size >= _BYTES_IN_MEMORY:
             self._spill()
 
@@ -280,12 +281,12 @@ class _Runs:
         self._files.append(path)
 
     def ranges(self) -> Iterator[pa.Table]:
-        """All rows, range by range; no key is in two of them."""
+        """Yield all rows, range by range; a key is in one range only."""
         if not self._files:
-            if sum(each.num_rows for each in self._waiting):
+            if sum(table.num_rows for table in self._waiting):
                 yield _sorted(self._waiting)
             return
-        if sum(each.num_rows for each in self._waiting):
+        if sum(table.num_rows for table in self._waiting):
             self._spill()
         runs = [pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in self._files]
         size = max(1, sum(run.nbytes for run in runs) // max(1, sum(run.num_rows for run in runs)))
@@ -302,7 +303,7 @@ class _Runs:
 
 
 def _sorted(tables: list[pa.Table]) -> pa.Table:
-    """Rows in the order of their keys; those of one key in the order in which they came."""
+    """Sort rows by key; rows of one key stay in the order of arrival."""
     whole = pa.concat_tables(tables).combine_chunks()
     return whole.take(pc.sort_indices(whole.column("key")))
 
@@ -312,7 +313,7 @@ def _samples(run: pa.Table) -> list[bytes]:
 
 
 def _place(run: pa.Table, key: bytes) -> int:
-    """How many rows of a run have a lesser key."""
+    """Return how many rows of a run have a lesser key."""
     column = run.column("key")
     return bisect_left(range(run.num_rows), key, key=lambda at: column[at].as_py())
 
@@ -321,7 +322,7 @@ def _place(run: pa.Table, key: bytes) -> int:
 
 
 class _Output:
-    """Files for the store, of rows that come in the order of their keys."""
+    """Writes files for the store from rows in the order of their keys."""
 
     def __init__(self, table: OwnTable, places: list[int], room: Path, limit: int):
         self._table, self._places, self._room, self._limit = table, places, room, limit
@@ -330,7 +331,7 @@ class _Output:
         self.rows = self.snapshots = self._payloads = 0
 
     def write(self, rows: pa.Table) -> None:
-        """Write the rows of some keys, all there are of these."""
+        """Write a range: all rows of some keys."""
         keys = rows.column("key").combine_chunks()
         changes = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
         first = np.concatenate((np.ones(min(len(keys), 1), bool), changes))
@@ -346,16 +347,16 @@ class _Output:
         self.rows += len(rows)
 
     def _there(self, keys: list[bytes]) -> np.ndarray:
-        """Which keys have a snapshot already."""
+        """Return which keys have a snapshot."""
         span = (ROW + keys[0], store_reader.behind_all(ROW + keys[-1]))
-        found = np.zeros(len(keys), bool)
+        exists = np.zeros(len(keys), bool)
         if self._table.look(lambda view: next(view.scan(*span), None)) is None:
-            return found
+            return exists
         for at in range(0, len(keys), _ASKED):
             asked = [ROW + key for key in keys[at : at + _ASKED]]
-            there = self._table.look(lambda view: view.get_many(asked))  # noqa: B023
-            found[at : at + _ASKED] = [each is not None for each in there]
-        return found
+            snapshots = self._table.look(lambda view: view.get_many(asked))  # noqa: B023
+            exists[at : at + _ASKED] = [snapshot is not None for snapshot in snapshots]
+        return exists
 
     def _write_payloads(
         self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array], mine: pa.Array
@@ -368,30 +369,30 @@ class _Output:
     def _write_rows(
         self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array], fresh: np.ndarray
     ) -> None:
-        """A snapshot for every key."""
+        """Write a snapshot for every key."""
         mine = pa.array(fresh)
         keys, versions, deltas = keys.filter(mine), versions.filter(mine), _filtered(deltas, mine)
         changes = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
         first, last = np.concatenate(([True], changes)), np.concatenate((changes, [True]))
         alone = pa.array(first & last)
         ordered = keys.filter(alone).to_pylist()
-        made = self._single(keys.filter(alone), versions.filter(alone), _filtered(deltas, alone))
+        snapshots = self._single(keys.filter(alone), versions.filter(alone), _filtered(deltas, alone))
         if len(ordered) < len(keys):
             shared = pc.invert(alone)
             folded = self._shared(keys.filter(shared), versions.filter(shared), _filtered(deltas, shared))
-            whole = dict(zip(ordered, made)) | folded
+            whole = dict(zip(ordered, snapshots)) | folded
             ordered = sorted(whole)
-            made = [whole[each] for each in ordered]
-        self._write_file(ROW, ordered, made)
+            snapshots = [whole[key] for key in ordered]
+        self._write_file(ROW, ordered, snapshots)
         self.snapshots += len(ordered)
 
     def _single(self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]) -> list[bytes]:
-        """The snapshots of keys that have one row each."""
+        """Return the snapshots of keys that have one row each."""
         columns = [deltas.get(place) for place in range(len(self._columns.types))]
         return first_snapshots(self._columns, keys, versions, columns) if len(keys) else []
 
     def _shared(self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]) -> dict[bytes, bytes]:
-        """The snapshots of keys that have several rows."""
+        """Return the snapshots of keys that have several rows."""
         values = _packed(keys, versions, deltas).column(1).to_pylist()
         groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for key, version, value in zip(keys.to_pylist(), versions.to_pylist(), values):
@@ -399,12 +400,12 @@ class _Output:
         return {key: self._columns.folded(key, _NO_ROW, sorted(entries)) for key, entries in groups.items()}
 
     def write_facts(self, known: _Known) -> None:
-        """What the table says of itself after the load; part of the same step."""
+        """Write the facts of the table after the load, as part of the same ingestion."""
         counts, declaration = known.counts, self._table.declaration
         counted = store_reader.Counts(counts.rows + self.snapshots, counts.payloads + self._payloads, counts.marker)
         columns = [list(each) for each in declaration.columns]
-        told = {"loads": known.loads + 1, "key": list(declaration.key), "columns": columns}
-        facts = {store_reader.COUNTS: counted.to_bytes(), LOADS: orjson.dumps(told)}
+        loads = {"loads": known.loads + 1, "key": list(declaration.key), "columns": columns}
+        facts = {store_reader.COUNTS: counted.to_bytes(), LOADS: orjson.dumps(loads)}
         if self.snapshots:
             facts[store_reader.FOLDED_BEFORE] = since(self._limit)
         self._write_file(b"", sorted(facts), [facts[each] for each in sorted(facts)])

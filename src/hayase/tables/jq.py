@@ -1,7 +1,7 @@
-"""jq programs over many events: in this process where the shape is known, else by libjq in a process of its own.
+"""Checks jq programs and evaluates them over many events: a known subset in this process, all others by libjq in a child process.
 
-Each event gives one value, or `Several` (none, or more than one), or `Refused` with the reason, which is libjq's own
-where the program fails. An event that fails, takes too long or too much memory is refused alone.
+The result for an event is one value, `Several` (none, or more than one), or `Refused` with the reason, which is libjq's own if the
+program fails. An event that fails, takes too long or takes too much memory is refused by itself.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _UNDEFINED = re.compile(r"(\w+)/0 is not defined")
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event that broke a program, and why."""
+    """The result for an event on which a program failed, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """The results of a program that gave none, or more than one."""
+    """The results of a program that has none, or more than one."""
 
     values: tuple[Any, ...]
 
 
 class Events:
-    """JSON documents, given whole or as columns, seen whole or a part of them.
+    """A batch of JSON documents, given as documents or as columns.
 
-    Documents are what JSON can say: None, bool, int, float, Decimal, str, list, dict; NaN and infinity it cannot.
+    Documents consist of None, bool, int, float, Decimal, str, list and dict; NaN and infinity are not allowed.
     """
 
     def __init__(self, documents: Sequence[Any]):
@@ -59,8 +59,8 @@ class Events:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Sequence[Any] | Callable[[], Sequence[Any]]], length: int) -> Events:
-        """Objects with the same fields; a column may be a function, called when it is first needed. A float that is not
-        finite is null, as in JSON.
+        """Return objects with the same fields. A column may be a function, which is called when the column is first needed. A float
+        that is not finite becomes null.
 
         >>> Events.of_columns({"a": [1, 2], "b": lambda: ["x", None]}, 2).values()
         [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
@@ -86,12 +86,12 @@ class Events:
             if self._given is None:
                 self._columns[name] = Values(self.values()).field(name)
             else:
-                given = self._given[name] if name in self._given else [None] * len(self)
-                self._columns[name] = _finite(given() if callable(given) else given)
+                source = self._given[name] if name in self._given else [None] * len(self)
+                self._columns[name] = _finite(source() if callable(source) else source)
         return self._columns[name]
 
     def take(self, positions: Sequence[int]) -> Taken:
-        """Some of the events."""
+        """Return some of the events."""
         return Taken(self, positions)
 
     def text(self, position: int) -> bytes | Refused:
@@ -102,7 +102,7 @@ class Events:
 
 
 class Taken:
-    """Some of the events."""
+    """A selection of events."""
 
     def __init__(self, events: Events, positions: Sequence[int]):
         self._events, self._positions = events, positions
@@ -137,7 +137,7 @@ def _finite(values: Sequence[Any]) -> Sequence[Any]:
 def _json(document: Any) -> bytes | Refused:
     try:
         return orjson.dumps(document, default=_decimal)
-    except TypeError:  # orjson writes whole numbers of 64 bits; is it that?
+    except TypeError:  # orjson writes integers of 64 bits only: write larger ones as text
         try:
             return orjson.dumps(_written_out(document), default=_decimal)
         except (TypeError, RecursionError) as error:
@@ -154,8 +154,8 @@ def _written_out(value: Any) -> Any:
     if type(value) is int:
         return orjson.Fragment(str(value))
     if type(value) is list:
-        return [_written_out(each) for each in value]
-    return {key: _written_out(each) for key, each in value.items()} if type(value) is dict else value
+        return [_written_out(item) for item in value]
+    return {key: _written_out(item) for key, item in value.items()} if type(value) is dict else value
 
 
 @lru_cache(maxsize=4096)
@@ -164,7 +164,7 @@ def _parsed(program: str) -> Node | None:
 
 
 class Jq:
-    """Checks and runs programs. The process for libjq is started when it is first needed, and ended by `close`."""
+    """Checks and evaluates programs. The child process for libjq starts when it is first needed; `close` ends it."""
 
     def __init__(self, limits: Limits | None = None, known_shapes: bool = True):
         self._process = JqProcess(limits)
@@ -179,16 +179,16 @@ class Jq:
         self.close()
 
     def close(self) -> None:
-        """End the process for libjq; another use starts it again."""
+        """End the process for libjq; the next use starts another."""
         self._process.close()
 
     @property
     def starts(self) -> int:
-        """How many processes were started so far."""
+        """The number of processes started so far."""
         return self._process.starts
 
     def mistakes(self, program: str) -> list[Mistake]:
-        """What is wrong with a program, each with line and column in it."""
+        """Return the mistakes in a program, with line and column."""
         refused = refusals(program)
         if refused or _parsed(program) is not None:
             return refused
@@ -198,7 +198,7 @@ class Jq:
         return [] if answer is None else _mistakes(program, answer)
 
     def evaluate(self, program: str, events: Events | Taken) -> Sequence[Any]:
-        """For each event a value, `Several` or `Refused`; the program must be free of mistakes.
+        """Return for each event a value, `Several` or `Refused`. The program must have no mistakes.
 
         >>> with Jq() as jq:
         ...     jq.evaluate(".items[]", Events([{"items": [7]}, {"items": []}, {"items": 3}]))
@@ -207,14 +207,14 @@ class Jq:
         node = _parsed(program) if self._known_shapes else None
         if node is None:
             return self._by_libjq(program, events, range(len(events)))
-        found = results(node, events)
-        if Unsure not in set(map(type, found)):
-            return found
-        unsure = [at for at, value in enumerate(found) if value is UNSURE]
-        found = list(found)
+        values = results(node, events)
+        if Unsure not in set(map(type, values)):
+            return values
+        unsure = [at for at, value in enumerate(values) if value is UNSURE]
+        values = list(values)
         for at, value in zip(unsure, self._by_libjq(program, events, unsure), strict=True):
-            found[at] = value
-        return found
+            values[at] = value
+        return values
 
     def _by_libjq(self, program: str, events: Events | Taken, positions: Sequence[int]) -> list[Any]:
         if refusals(program):
@@ -231,7 +231,7 @@ class Jq:
 
 
 def _values(lines: Sequence[bytes]) -> list[Any]:
-    """What the lines of `jq_child` say."""
+    """Decode the lines that `jq_child` answers."""
     good = [line[1:].replace(b"\t", b",") for line in lines if line[:1] == b"="]
     try:
         answers = iter(read(b"[[%s]]" % b"],[".join(good)) if good else ())
@@ -259,18 +259,18 @@ def _one_or_several(answer: Any) -> Any:
 
 
 def _mistakes(program: str, answer: str) -> list[Mistake]:
-    """libjq's complaint; its columns count bytes."""
-    found = []
+    """Parse libjq's error message; its columns count bytes."""
+    mistakes = []
     lines = program.split("\n")
     for message, line, column in _COMPILE_ERROR.findall(answer):
         number = min(int(line), len(lines))
         before = lines[number - 1].encode()[: int(column) - 1].decode(errors="ignore")
-        found.append(Mistake(f"jq: {message}", _way_out(message), None, number, len(before) + 1))
-    return found or [Mistake(f"jq: {answer}", None, None, 1, 1)]
+        mistakes.append(Mistake(f"jq: {message}", _way_out(message), None, number, len(before) + 1))
+    return mistakes or [Mistake(f"jq: {answer}", None, None, 1, 1)]
 
 
 def _way_out(message: str) -> str | None:
-    """What to do about libjq's complaint."""
+    """Return a hint for libjq's error message."""
     undefined = _UNDEFINED.search(message)
     if undefined is not None:
         return f'a field is .{undefined[1]}, a text "{undefined[1]}" in quotes of its own'

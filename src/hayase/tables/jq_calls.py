@@ -1,10 +1,9 @@
-"""Which names in a jq program are calls, and which are keys of objects.
+"""Distinguishes calls from object keys among the names in a jq program.
 
-jq's grammar has one place in which a bare name is no call: the key of an object or of an object pattern, `{now: 1}` or
-`{now}`. A key stands behind the `{` of an object or behind a comma between its pairs. A comma inside a value is no such comma:
-it stands in brackets of its own, or between `if` and `end`. So the program is read as a tree of these (`{`, `(`, `[`, texts,
-`if`), and a name counts as a key only if it begins a pair and is followed by `:`, `,` or `}`. Everything else is a call, also
-in a program that libjq would not read.
+In jq's grammar a bare name is a call, except as the key of an object or of an object pattern: `{now: 1}` or `{now}`. A key follows
+the `{` of an object or a comma between its pairs. A comma inside a value is in brackets of its own, or between `if` and `end`. So
+the program is read as a tree of `{`, `(`, `[`, texts and `if`, and a name is a key only if it begins a pair and `:`, `,` or `}`
+follows. Any other name is a call, also in a program that libjq would reject.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _CLOSED = {")": "(", "]": "[", "}": "{"}
 
 @dataclass(slots=True)
 class _Region:
-    """What is open: a bracket, a text, an interpolation or an `if`; in an object, whether a pair begins here."""
+    """An open bracket, text, interpolation or `if`; in an object, whether a pair begins here."""
 
     opened: str
     pair: bool = False
 
 
 def calls(found: Sequence[Token]) -> Iterator[Token]:
-    """The names that are called and the variables that are read, in order; a name that a definition gives is among them.
+    """Yield the calls and the variables that are read, in order. Names that definitions introduce are among them.
 
     >>> from hayase.tables.jq_tokens import tokens
     >>> [token.text for token in calls(tokens("{a: f, b, c: if d then 1, e else {g: $h} end, i: .j}"))]
@@ -56,14 +55,14 @@ def calls(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _bracket(regions: list[_Region], token: Token) -> None:
-    """Open or close what a token opens or closes. An `if` ends with the bracket in which it stands."""
+    """Open or close the region that a token opens or closes. An `if` ends with the bracket that contains it."""
     if token.kind in ("open", "interpolation") or (token.kind == "sign" and token.text in ("(", "[", "{")):
         regions.append(_Region(token.text, token.text == "{"))
         return
     opened = {"close": '"', "interpolated": "\\("}.get(token.kind)
     if token.kind == "sign":
         opened = _CLOSED.get(token.text)
-    if opened is None or all(each.opened != opened for each in regions):
+    if opened is None or all(region.opened != opened for region in regions):
         return
     while regions.pop().opened != opened:
         pass

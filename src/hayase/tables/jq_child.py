@@ -1,17 +1,16 @@
-"""The process in which libjq runs: a program of its own that is started by its path and imports next to nothing.
+"""The child process in which libjq runs. It is started by its path and imports next to nothing.
 
 Arguments: the directory of the `jq` package, seconds of CPU time per event, bytes of memory, most results per event,
 most bytes of results per event, the file descriptor of the progress. It reads frames from stdin (four bytes of length,
 little-endian, then the bytes) and writes frames to stdout:
 
-- `C`, the number of a program, a line break, its text: compiles it; answers `=`, or `!` and what is wrong with it;
-- `E`, the number of a program, a line break, JSON documents, one a line: evaluates it for each. It answers in several
-  frames of at most `GROUP` lines, a line per document: `=` and the results as JSON, a tab between them, or `!` and the
-  reason.
+- `C`, the number of a program, a line break, its text: compiles the program; answers `=`, or `!` and the error;
+- `E`, the number of a program, a line break, JSON documents, one per line: evaluates the program for each. It answers in frames
+  of at most `GROUP` lines, one line per document: `=` and the results as JSON, separated by tabs, or `!` and the reason.
 
-The number of the document under work stands in the progress, four bytes shared with the parent, so that the parent
-knows whose fault it is when this process ends: by SIGPROF when the CPU time of an event is used up, by libjq itself
-when memory is. It also ends when its stdin does, or when its parent is gone.
+The progress is four bytes of memory shared with the parent: the number of the current document. It tells the parent which document
+caused the end of this process: by SIGPROF when the CPU time of an event is used up, by libjq itself when memory is. The process
+also ends at the end of stdin, or when its parent is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Any
 GROUP = 64
 IDLE = 0xFFFFFFFF
 DEEPEST = 100
-"""Arrays and objects within each other in a result."""
+"""How deep arrays and objects in a result may be nested."""
 _FILES = 16
 _LOOK = 5.0
 
@@ -52,7 +51,7 @@ def main(arguments: list[str]) -> None:
 
 
 def serve(jq: Any, seconds: float, most: int, largest: int, progress: Any) -> None:
-    """Answer frames."""
+    """Answer frames until stdin ends or the parent is gone."""
     parent = os.getppid()
     programs: dict[bytes, Any] = {}
     while True:
@@ -85,9 +84,9 @@ def serve(jq: Any, seconds: float, most: int, largest: int, progress: Any) -> No
 
 
 def compiled(jq: Any, program: str) -> tuple[Any, str]:
-    """The program, made to write its results as JSON, which keeps the digits of numbers; and the answer.
+    """Compile a program so that it writes its results as JSON, which keeps the digits of numbers; return it and the answer.
 
-    It is first compiled as it is: only what is whole can be put into parentheses. The line breaks end a comment.
+    It is first compiled as it is, since only a complete program may be put into parentheses. The line breaks end a comment.
     """
     try:
         jq.compile(program)
@@ -97,14 +96,14 @@ def compiled(jq: Any, program: str) -> tuple[Any, str]:
 
 
 def evaluated(program: Any, document: str, most: int, largest: int) -> str:
-    """The line of one document."""
-    found: list[str] = []
+    """Evaluate a program for one document and return the line of the answer."""
+    results: list[str] = []
     size = 0
     try:
         for text in program.input_text(document):
-            found.append(text)
+            results.append(text)
             size += len(text)
-            if len(found) > most:
+            if len(results) > most:
                 return f"!it gives more than {most:,} results"
             if size > largest:
                 return f"!its results are larger than {largest:,} bytes"
@@ -112,11 +111,11 @@ def evaluated(program: Any, document: str, most: int, largest: int) -> str:
                 return f"!a result is nested more than {DEEPEST} deep"
     except ValueError as error:
         return "!" + str(error)[:500].replace("\n", " ")
-    return "=" + "\t".join(found)
+    return "=" + "\t".join(results)
 
 
 def depth(text: str) -> int:
-    """How deep arrays and objects stand within each other in a JSON text."""
+    """Return how deep arrays and objects are nested in a JSON text."""
     deepest = level = 0
     quoted = escaped = False
     for character in text:
@@ -134,7 +133,7 @@ def depth(text: str) -> int:
 
 
 def read_frame(parent: int) -> bytes | None:
-    """The next frame, None when there is nobody left to send one."""
+    """Return the next frame; None at the end of stdin or when the parent is gone."""
     head = read_exactly(4, parent)
     return None if head is None else read_exactly(int.from_bytes(head, "little"), parent)
 
@@ -142,7 +141,7 @@ def read_frame(parent: int) -> bytes | None:
 def read_exactly(size: int, parent: int) -> bytes | None:
     data = bytearray()
     while len(data) < size:
-        # another process may hold the other end of the pipe open, so its end is not all there is to see
+        # another process may hold the other end of the pipe open, so also check that the parent is alive
         while not select.select([0], [], [], _LOOK)[0]:
             if os.getppid() != parent:
                 return None

@@ -1,8 +1,8 @@
-"""Numbers as jq hands them on: exactly, in one form per value.
+"""The canonical form of numbers in jq results: exact, one Python form per value.
 
-libjq keeps the digits of a number that a program only passes on, so an id of 64 bits or a price with many decimals
-survives; what a program computes is a double. Whatever its way, a value gets one form here: an int if it has no
-fraction, else a float if the float's shortest decimal is exactly that value, else a Decimal.
+libjq keeps the digits of a number that a program only passes on, such as an id of 64 bits or a price with many decimals; a
+computed number is a double. The canonical form of a number is an int if it has no fraction, else a float if the float's shortest
+decimal is exactly that value, else a Decimal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SCALARS = (str, int, bool, type(None))
 
 
 class NotPlain(ValueError):
-    """A value that has no such form; its text is the reason."""
+    """A value without a canonical form; the message is the reason."""
 
 
 def read(text: str | bytes) -> Any:
-    """The value of a JSON text, its numbers in their one form.
+    """Decode a JSON text, with numbers in canonical form.
 
     >>> read('[1.0, 1e2, 0.10, 12345678901234567890, 0.12345678901234567890123]')
     [1, 100, 0.1, 12345678901234567890, Decimal('0.12345678901234567890123')]
@@ -34,7 +34,7 @@ def read(text: str | bytes) -> Any:
 
 
 def canonical(value: Any, depth: int = 0) -> Any:
-    """The same value with its numbers in their one form.
+    """Return the same value with its numbers in canonical form.
 
     >>> canonical({"a": [2.0, Decimal("0.50")]})
     {'a': [2, 0.5]}
@@ -51,9 +51,9 @@ def canonical(value: Any, depth: int = 0) -> Any:
     if depth >= DEEPEST:
         raise NotPlain(f"a value nested more than {DEEPEST} deep")
     if kind is list:
-        return [canonical(each, depth + 1) for each in value]
+        return [canonical(item, depth + 1) for item in value]
     if kind is dict:
-        return {key: canonical(each, depth + 1) for key, each in value.items()}
+        return {key: canonical(item, depth + 1) for key, item in value.items()}
     raise NotPlain(f"a {kind.__name__}, which is no JSON")
 
 

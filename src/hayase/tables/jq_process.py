@@ -1,8 +1,7 @@
-"""The parent's side of the process in which libjq runs: starts it, talks to it, and ends it when an event is too much.
+"""The parent's side of the libjq process: starts it, sends programs and events, and replaces it when an event exceeds a limit.
 
-Only the event under work is refused when the process dies; what came before it and what follows is evaluated, by the
-next process. Time is CPU time, so that a busy machine refuses nothing; the process is watched by the wall clock only in
-case it stands still.
+When the process dies, only the current event is refused; the events before and after it are evaluated by the next process. The time
+limit is CPU time, so that a busy machine refuses nothing; wall-clock time only detects a process that hangs.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ __all__ = ["JqProcess", "Limits"]
 _CHILD = Path(__file__).with_name("jq_child.py")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _STANDING_STILL = 600.0
-"""Seconds without an answer after which the process is given up: for one that is stuck, however busy the machine is."""
+"""Seconds without an answer after which the process counts as hanging, even on a busy machine."""
 _MOST_BYTES = 8 << 20
 _MOST_STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one event may cost in one program: CPU seconds, memory of the process, results and their bytes."""
+    """The limits for one event in one program: CPU seconds, bytes of memory of the process, number of results, bytes of results."""
 
     seconds: float = 1.0
     memory: int = 512 << 20
@@ -47,15 +46,15 @@ class Limits:
 
 
 class _Died(Exception):
-    """The process ended, or stands still."""
+    """The process ended, or hangs."""
 
 
 class _Running:
     """One process: its pipes, its progress, and the programs it knows."""
 
     def __init__(self, limits: Limits):
-        found = importlib.util.find_spec("jq")
-        if found is None or found.origin is None:
+        spec = importlib.util.find_spec("jq")
+        if spec is None or spec.origin is None:
             raise EnvironmentUnfit('the Python package "jq" is missing; install it: pip install jq')
         self.owner = os.getpid()
         self.known: set[int] = set()
@@ -63,7 +62,7 @@ class _Running:
             file.write(struct.pack("<I", IDLE))
             file.flush()
             self.progress = mmap.mmap(file.fileno(), 4)
-            arguments = [str(Path(found.origin).parent), limits.seconds, limits.memory, limits.results, limits.size]
+            arguments = [str(Path(spec.origin).parent), limits.seconds, limits.memory, limits.results, limits.size]
             self.process = subprocess.Popen(
                 [sys.executable, "-I", str(_CHILD), *map(str, arguments), str(file.fileno())],
                 stdin=subprocess.PIPE,
@@ -106,13 +105,13 @@ class _Running:
         return bytes(data)
 
     def under_work(self) -> int | None:
-        """The number of the document that was under work."""
+        """Return the number of the current document; None if there is none."""
         number: int = struct.unpack_from("<I", self.progress, 0)[0]
         return None if number == IDLE else number
 
     def end(self) -> int:
-        """End the process and say how it ended, as `subprocess` does."""
-        if self.owner != os.getpid():  # a fork of the owner: the process is not ours
+        """End the process and return its exit code, as `subprocess` has it."""
+        if self.owner != os.getpid():  # a fork of the owner: the process is not its child
             return 0
         self.process.kill()
         code = self.process.wait()
@@ -125,7 +124,7 @@ class _Running:
 
 
 class JqProcess:
-    """libjq in a process of its own, started when it is first needed."""
+    """libjq in a child process, started when it is first needed."""
 
     def __init__(self, limits: Limits | None = None):
         self.limits = limits or Limits()
@@ -142,51 +141,51 @@ class JqProcess:
             _end(self._running)
 
     def compile(self, program: str) -> str | None:
-        """What libjq finds wrong with a program, None if nothing."""
+        """Compile a program; return libjq's error message, None if there is none."""
         with self._lock:
             return self._retried(lambda running: self._compile(running, program))
 
     def evaluate(self, program: str, documents: Sequence[bytes]) -> list[bytes]:
-        """A line for each JSON text, as `jq_child` describes it: `=` and the results, or `!` and the reason."""
+        """Return a line for each JSON text, as `jq_child` describes: `=` and the results, or `!` and the reason."""
         with self._lock:
-            found: list[bytes] = []
-            while len(found) < len(documents):
-                found += self._portion(program, documents, len(found), len(documents))
-            return found
+            lines: list[bytes] = []
+            while len(lines) < len(documents):
+                lines += self._portion(program, documents, len(lines), len(documents))
+            return lines
 
     def _portion(self, program: str, documents: Sequence[bytes], start: int, stop: int) -> list[bytes]:
-        """The lines of as many documents as one frame takes, or of those up to one that is too much."""
+        """Return the lines of as many documents as fit into a frame, or up to the first that exceeds a limit."""
         end, size = start, 0
         while end < stop and (end == start or size + len(documents[end]) < _MOST_BYTES):
             size += len(documents[end]) + 1
             end += 1
-        found: list[bytes] = []
+        lines: list[bytes] = []
         running = self._ready(program)
         try:
             running.send(b"E%d\n" % self._programs[program] + b"\n".join(documents[start:end]))
-            while len(found) < end - start:
-                found += running.receive().split(b"\n")
+            while len(lines) < end - start:
+                lines += running.receive().split(b"\n")
         except _Died:
             guilty = running.under_work()
             code = self._end()
-            if guilty is None or code == -signal.SIGKILL:  # killed from outside, or for standing still: try again
+            if guilty is None or code == -signal.SIGKILL:  # killed from outside, or because it hung: try again
                 self._died_idle(code)
-                return found
-            while len(found) < guilty:  # these were done, but not handed over
-                found += self._portion(program, documents, start + len(found), start + guilty)
-            found.append(f"!it {_reason(code, self.limits)}".encode())
+                return lines
+            while len(lines) < guilty:  # evaluated, but not received
+                lines += self._portion(program, documents, start + len(lines), start + guilty)
+            lines.append(f"!it {_reason(code, self.limits)}".encode())
         self._idle_deaths = 0
-        return found
+        return lines
 
     def _died_idle(self, code: int) -> None:
-        """No event is to blame; but a process that ends so again and again cannot work here."""
+        """Count a death that no event caused; EnvironmentUnfit if it happens again and again."""
         self._idle_deaths += 1
         if self._idle_deaths == _MOST_STARTS:
             self._idle_deaths = 0
             raise EnvironmentUnfit(f"the process for jq ended {_MOST_STARTS} times by itself, the last with {code}")
 
     def _ready(self, program: str) -> _Running:
-        """A process that knows the program."""
+        """Return a process that has compiled the program."""
         running = self._start()
         if self._programs.get(program) not in running.known:
             mistake = self._retried(lambda running: self._compile(running, program))
@@ -204,7 +203,7 @@ class JqProcess:
         return answer[1:]
 
     def _retried(self, ask: Callable[[_Running], str | None]) -> str | None:
-        """An answer about a program; a process that is killed while it compiles is killed by the program."""
+        """Ask about a program until there is an answer. A process that exceeds a limit while compiling blames the program."""
         while True:
             running = self._start()
             try:

@@ -1,10 +1,9 @@
-"""What is refused in a jq program because it reaches outside or gives another answer next time.
+"""Refuses jq programs that have access to the outside or are not deterministic.
 
-A batch that runs again must give the same, on any machine, so a program sees its event and nothing else: no environment, no
-files, no further inputs, no clock, no local time zone, no output but its results. What is refused is found among the calls of
-the program (`hayase.tables.jq_calls`): `.env`, `{env: 1}` and `"env"` are names of fields and texts, `"\\(env)"` is a call. A
-definition may not take the name of one either. All other builtins of jq depend on their input only; a test goes through the
-list that jq itself gives.
+A batch that runs again must have the same results, on any machine. So a program has access to its event only: no environment, no
+files, no further inputs, no clock, no local time zone, no output but its results. The check looks at the calls of the program
+(`hayase.tables.jq_calls`): `.env`, `{env: 1}` and `"env"` are fields and texts, `"\\(env)"` is a call. A definition may not use a
+refused name either. All other builtins of jq depend on their input only; a test checks the list that jq itself returns.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from hayase.tables.jq_tokens import Token, tokens
 __all__ = ["REFUSED", "refusals"]
 
 LONGEST = 10_000
-"""Characters in a program; a rule is a line or two."""
+"""The most characters in a program; a rule has a line or two."""
 DEEPEST = 100
-"""Brackets and texts within each other."""
+"""How deep brackets and texts may be nested."""
 
 REFUSED = {
     "env": "it reads the environment of the process",
@@ -46,12 +45,12 @@ REFUSED = {
     "localtime": "it depends on the time zone of the machine; gmtime does not",
     "strflocaltime": "it depends on the time zone of the machine; strftime does not",
 }
-"""Names of calls and variables that are refused, and why."""
+"""The names of refused calls and variables, with the reasons."""
 _INSTEAD = {"now": "use the time of the event", "localtime": "use gmtime", "strflocaltime": "use strftime"}
 
 
 def refusals(program: str) -> list[Mistake]:
-    """What a rule may not use, each with its line and column in the program.
+    """Return what a rule may not use, with line and column in the program.
 
     >>> refusals('{env: .input, at: now}')[0].message
     'jq\\'s "now" is refused here: it reads the clock, and a batch that runs again must give the same'
@@ -61,12 +60,12 @@ def refusals(program: str) -> list[Mistake]:
     for index, character in enumerate(program):
         if character == "\0" or "\ud800" <= character <= "\udfff":
             return [_at(program, index, f"the character U+{ord(character):04X} cannot stand in jq", "remove it")]
-    found = tokens(program)
-    deep = _too_deep(found)
+    program_tokens = tokens(program)
+    deep = _too_deep(program_tokens)
     if deep is not None:
         return [_at(program, deep.start, f"jq nested more than {DEEPEST} deep", "write it flatter")]
     mistakes = []
-    for token in calls(found):
+    for token in calls(program_tokens):
         if token.text in REFUSED:
             message = f'jq\'s "{token.text}" is refused here: {REFUSED[token.text]}'
             hint = _INSTEAD.get(token.text, "a rule sees its event and nothing else")
@@ -75,7 +74,7 @@ def refusals(program: str) -> list[Mistake]:
 
 
 def _too_deep(found: tuple[Token, ...]) -> Token | None:
-    """The bracket or text that is nested too deep, if there is one."""
+    """Return the first bracket or text that is nested too deep; None if there is none."""
     depth = 0
     for token in found:
         if token.kind in ("open", "interpolation") or (token.kind == "sign" and token.text in ("(", "[", "{")):

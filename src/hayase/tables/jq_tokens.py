@@ -1,4 +1,4 @@
-"""The tokens of a jq program, cut as libjq cuts it."""
+"""The tokenizer of jq programs, which follows libjq's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Token:
     """A piece of a program: its kind, its text and the index at which it begins.
 
     Kinds: name, field (`.a`), binding (`$a`), number, format (`@csv`), sign; and for texts open, plain, escape,
-    interpolation (`\\(`), interpolated (the `)` to it) and close. What libjq would not read either is unknown.
+    interpolation (`\\(`), interpolated (its closing `)`) and close. Characters that libjq rejects too are unknown.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Token:
 
 
 def tokens(program: str) -> tuple[Token, ...]:
-    """The program cut as libjq cuts it, without white space and comments.
+    """Split a program into tokens as libjq does, without white space and comments.
 
     >>> [token.text for token in tokens('.a == "x" # equal')]
     ['.a', '==', '"', 'x', '"']

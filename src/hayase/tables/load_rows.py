@@ -1,4 +1,4 @@
-"""Snapshots of rows that one update each comes to, made for many rows at once: the bytes that `Columns.folded` gives."""
+"""First snapshots of many rows with one update each, built by Arrow: the same bytes as `Columns.folded` returns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _NO_ROW = RowSnapshot(b"", ())
 def first_snapshots(
     columns: Columns, keys: pa.Array, versions: pa.Array, deltas: Sequence[pa.Array | None]
 ) -> list[bytes]:
-    """The snapshots of rows that have one update, with the version (and the number of its source), and for every column a
-    delta or null; of a column that no row has, None. The number of the update is 0."""
+    """Return the snapshots of rows with one update each. `versions` contain the number of the source; `deltas` has for every column
+    the deltas or nulls, or None if no row has the column. The number of the update is 0."""
     events = pc.binary_replace_slice(versions, -1, 2**31, update_number_bytes(0))
     pieces: list[pa.Array] = []
     later = np.zeros(len(keys), bool)
@@ -38,7 +38,7 @@ def first_snapshots(
         if column is None:
             column = pa.nulls(len(keys), _BINARY)
         there = column.is_valid().to_numpy(zero_copy_only=False)
-        empty = pc.if_else(pa.array(later), _EMPTY, _NOTHING)  # those behind the last that there is are left out
+        empty = pc.if_else(pa.array(later), _EMPTY, _NOTHING)  # empty columns at the end are left out
         pieces.append(pc.coalesce(_sized(_snapshots(kind, events, column)), empty))
         later |= there
     bodies = pc.binary_join_element_wise(_sized(versions), *reversed(pieces), _NOTHING)
@@ -49,7 +49,7 @@ def first_snapshots(
 
 
 def _snapshots(kind: ColumnType[Any], events: pa.Array, deltas: pa.Array) -> pa.Array:
-    """The snapshot of a column for every delta, null where there is none."""
+    """Return a column's snapshot for every delta; null for null."""
     if isinstance(kind, (Counter, MinRegister, MaxRegister)):
         bodies = pc.binary_replace_slice(deltas, 0, 2, b"")
     elif isinstance(kind, Register):
@@ -69,13 +69,13 @@ def _snapshots(kind: ColumnType[Any], events: pa.Array, deltas: pa.Array) -> pa.
 
 
 def _checksums(bodies: pa.Array, seeds: Any) -> pa.Array:
-    given = bodies if not bodies.null_count else pc.fill_null(bodies, b"")
-    sums = np.fromiter(map(zlib.crc32, given.to_pylist(), seeds), np.uint32, len(bodies)).astype(">u4")
+    filled = bodies if not bodies.null_count else pc.fill_null(bodies, b"")
+    sums = np.fromiter(map(zlib.crc32, filled.to_pylist(), seeds), np.uint32, len(bodies)).astype(">u4")
     return pa.Array.from_buffers(pa.binary(4), len(bodies), [None, pa.py_buffer(sums.tobytes())]).cast(_BINARY)
 
 
 def _sized(column: pa.Array) -> pa.Array:
-    """Byte strings, each behind its length."""
+    """Return byte strings, each behind its length."""
     lengths = pc.binary_length(column)
     most = pc.max(lengths).as_py() or 0
     return pc.binary_join_element_wise(_lengths(most.bit_length()).take(lengths), column, _NOTHING)
@@ -83,4 +83,4 @@ def _sized(column: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=32)
 def _lengths(bits: int) -> pa.Array:
-    return pa.array([varint(each) for each in range(1 << bits)], _BINARY)
+    return pa.array([varint(length) for length in range(1 << bits)], _BINARY)

@@ -1,10 +1,10 @@
-"""Rows on their way into a table: from files, from Arrow data, from dicts, in lots that fit into memory.
+"""Sources of a bulk load: reads rows from files, Arrow data or dicts in lots (portions) that fit into memory.
 
-Only columns that the table takes are read. A column that it does not take is an error with its name, unless others are to be
-ignored. A line that cannot be read is refused alone, with its number.
+Only columns that the table takes are read. Another column is an error that names it, unless other columns are to be ignored. A
+line that cannot be read is refused by itself, with its number.
 
-CSV has no types: what its columns are is found by looking at them, and can be said instead. NDJSON is read as JSON, value by
-value, so a register may hold now a number and now a text. Parquet is what Arrow says it is.
+The types of CSV columns are inferred, unless a schema declares them. NDJSON is read as JSON, value by value, so a register may
+get a number from one row and a text from another. Parquet has the types of its schema.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
 __all__ = ["JSON_COLUMNS", "Lot", "Rows", "Wanted", "count_of", "lots_of"]
 
 JSON_COLUMNS = "hayase.json"
-"""Under which an exported Parquet file lists the columns of text that hold the JSON of values, not texts."""
+"""The metadata key under which an exported Parquet file lists the string columns that contain JSON, not plain texts."""
 Rows: TypeAlias = (
     "str | Path | pa.Table | pa.RecordBatch | pa.RecordBatchReader | pd.DataFrame | "
     "Iterable[pa.RecordBatch] | Iterable[Mapping[str, Any]]"
 )
-"""What can be loaded: a file, Arrow data, a frame, or dicts."""
+"""What can be loaded: a file, Arrow data, a data frame, or dicts."""
 
 _ROWS = 65_536
 _BLOCK = 8 << 20
 _LONGEST = 256 << 20
-"""A line longer than this is taken as a sign that the file is something else."""
+"""The longest line in bytes; a longer one means that the file has another format."""
 _BOM = b"\xef\xbb\xbf"
 _MANY_DIGITS = re.compile(rb"[0-9.]{17}|[0-9.][eE]")
-"""Where a double may not do for a number."""
+"""Matches lines with numbers that a double may not represent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns of a source that are taken: those that must be there, and those that may be."""
+    """The columns to read from a source: required ones and optional ones."""
 
     needed: tuple[str, ...]
     others: tuple[str, ...]
@@ -68,27 +68,28 @@ class Wanted:
         return (*self.needed, *(name for name in self.others if name not in self.needed))
 
     def check(self, given: Iterable[str], *, whole: bool = True) -> None:
-        """Refuse a source that has a column too many, or, as a whole, misses one."""
-        found = list(given)
-        for name in found:
+        """Raise HayaseError for an unknown or duplicate column and, if `whole`, for a missing one."""
+        names = list(given)
+        for name in names:
             if name not in self.names and not self.ignore_others:
                 hint = nearest(str(name), self.names).removeprefix("; ")
-                more = "leave the column out, or ignore all others (--ignore-others, ignore_others=True)"
-                raise HayaseError(f'table "{self.table}" takes no column {shown(name)}; {hint}; {more}')
-            if found.count(name) > 1 and name in self.names:
+                remedy = "leave the column out, or ignore all others (--ignore-others, ignore_others=True)"
+                raise HayaseError(f'table "{self.table}" takes no column {shown(name)}; {hint}; {remedy}')
+            if names.count(name) > 1 and name in self.names:
                 raise HayaseError(f'column {shown(name)} for table "{self.table}" is there twice; rename one')
         for name in self.needed:
-            if whole and name not in found:
-                hint = nearest(name, found).removeprefix("; ")
-                more = f"name the column that it is (--key {name}=COLUMN), or rename the column"
-                raise HayaseError(f'the rows for table "{self.table}" have no column "{name}"; {hint}; {more}')
+            if whole and name not in names:
+                hint = nearest(name, names).removeprefix("; ")
+                remedy = f"name the column that it is (--key {name}=COLUMN), or rename the column"
+                raise HayaseError(f'the rows for table "{self.table}" have no column "{name}"; {hint}; {remedy}')
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Some rows: columns by name, as Arrow has them or as plain values, and what is kept of rows that are refused.
+    """A portion of rows: columns by name, as Arrow arrays or plain values, and what dead letters need.
 
-    `where` says where a row stands; `unreadable` has the reasons of those that are none, by position.
+    `texts` returns rows as texts, `where` the place of a row in the source; `unreadable` has the reasons of unreadable rows, by
+    position.
     """
 
     columns: Mapping[str, pa.Array | list[Any]]
@@ -99,7 +100,7 @@ class Lot:
 
 
 def count_of(rows: Rows) -> int | None:
-    """How many rows there are, if that is known without reading them."""
+    """Return the number of rows, if it is known without reading them; else None."""
     if isinstance(rows, (str, Path)):
         if Path(rows).suffix.lower() in (".parquet", ".pq") and Path(rows).is_file():
             try:
@@ -111,8 +112,8 @@ def count_of(rows: Rows) -> int | None:
 
 
 def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str | None = None) -> Iterator[Lot]:
-    """The rows of a source, lot by lot. `form` is the format of a file whose name does not say it; `schema` says what columns
-    of CSV are, instead of what they look like."""
+    """Yield the rows of a source in portions. `form` is the format of a file if its name does not show it; `schema` declares the
+    types of CSV columns, which are inferred otherwise."""
     if isinstance(rows, (str, Path)):
         path = Path(rows)
         if not path.is_file():
@@ -133,20 +134,20 @@ def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str 
 
 
 def _given_lots(rows: Iterator[Any], wanted: Wanted) -> Iterator[Lot]:
-    """Batches, or dicts."""
+    """Yield the portions of an iterator of batches or dicts."""
     behind = 0
-    for each in rows:
-        if isinstance(each, pa.RecordBatch):
-            yield from _batch_lots(each, wanted, behind)
-            behind += each.num_rows
+    for item in rows:
+        if isinstance(item, pa.RecordBatch):
+            yield from _batch_lots(item, wanted, behind)
+            behind += item.num_rows
         else:
-            some = [each, *islice(rows, _ROWS - 1)]
-            yield _dict_lot(some, wanted, _row_number(behind), _of_dicts(some), first=not behind)
-            behind += len(some)
+            dicts = [item, *islice(rows, _ROWS - 1)]
+            yield _dict_lot(dicts, wanted, _row_number(behind), _of_dicts(dicts), first=not behind)
+            behind += len(dicts)
 
 
 def _of_dicts(rows: list[Any]) -> Callable[[list[int]], list[str]]:
-    return lambda at: [record_text(rows[each]) for each in at]
+    return lambda at: [record_text(rows[row]) for row in at]
 
 
 def _row_number(before: int) -> Callable[[int], str]:
@@ -167,7 +168,7 @@ def _of_batch(batch: pa.RecordBatch) -> Callable[[list[int]], list[str]]:
 
 
 def _sound(column: pa.Array) -> pa.Array | list[Any]:
-    """A column that is what it says; if it is not, such as texts that are no UTF-8, its values one by one."""
+    """Return a column, or its values one by one if it is invalid, such as texts that are not UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -184,16 +185,17 @@ def _dict_lot(
     *,
     first: bool,
 ) -> Lot:
-    """A lot of objects. A column that none of the first has is missing; among later ones, only these rows miss it."""
+    """Return a portion of objects. A required column that no row of the first portion has is an error; in later portions only the
+    rows without it are refused."""
     strange = dict(unreadable or {})
     if not {dict}.issuperset(map(type, rows)):
         for at, row in enumerate(rows):
             if not isinstance(row, Mapping):
                 strange.setdefault(at, f"a row is an object with columns as fields, not {shown(row)}")
         rows = [row if isinstance(row, Mapping) else {} for row in rows]
-    found = dict.fromkeys(name for names in {tuple(row) for row in rows} for name in names)
-    wanted.check(found, whole=first and len(strange) < len(rows))
-    columns = {name: [row.get(name) for row in rows] for name in wanted.names if name in found}
+    present = dict.fromkeys(name for names in {tuple(row) for row in rows} for name in names)
+    wanted.check(present, whole=first and len(strange) < len(rows))
+    columns = {name: [row.get(name) for row in rows] for name in wanted.names if name in present}
     return Lot(columns, len(rows), texts, where, strange)
 
 
@@ -220,7 +222,7 @@ def _file_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> 
 
 
 def _blocks(path: Path, form: Format) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, in blocks; an empty one is the end."""
+    """Yield the decompressed bytes of a file in blocks; an empty block is the end."""
     with path.open("rb") as raw:
         source: Any = (
             raw if form.compression is None else pa.CompressedInputStream(pa.PythonFile(raw), form.compression)
@@ -257,7 +259,7 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
     unreadable: dict[int, str] = {}
     rows: list[Any] | None = None
     if not any(map(_MANY_DIGITS.search, lines)):
-        with suppress(orjson.JSONDecodeError):  # a blank line, or one that is not JSON
+        with suppress(orjson.JSONDecodeError):  # a blank line, or a line that is not JSON
             rows = list(map(orjson.loads, lines))
     if rows is None:
         kept = [(number, line) for number, line in zip(numbers, lines) if line and not line.isspace()]
@@ -268,21 +270,21 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
             except (ValueError, RecursionError) as error:
                 rows.append({})
                 unreadable[at] = f"not JSON: {error}"
-    found, places = lines, numbers
+    texts, places = lines, numbers
     return _dict_lot(
         rows,
         wanted,
         lambda at: f"line {places[at]}: ",
-        lambda at: [line_text(found[each]) for each in at],
+        lambda at: [line_text(texts[row]) for row in at],
         unreadable,
         first=first == 1,
     )
 
 
 def _from_json(lot: Lot, names: frozenset[str]) -> Lot:
-    """A lot in which some columns are the JSON of values, as an exported table has them, with the values themselves."""
+    """Decode the columns of a portion that contain JSON, as in the export of a table."""
     columns = {
-        name: [_value(column.type, each) for each in python_values(column)]
+        name: [_value(column.type, text) for text in python_values(column)]
         if name in names and isinstance(column, pa.Array)
         else column
         for name, column in lot.columns.items()
@@ -291,13 +293,13 @@ def _from_json(lot: Lot, names: frozenset[str]) -> Lot:
 
 
 def _value(kind: pa.DataType, written: Any) -> Any:
-    """The value whose JSON is written, or of a list or a map the JSON of whose parts."""
+    """Decode JSON text, or the JSON texts in a list or a map."""
     if written is None:
         return None
     if pa.types.is_map(kind):
-        return {key: _value(kind.item_type, each) for key, each in dict(written).items()}
+        return {key: _value(kind.item_type, item) for key, item in dict(written).items()}
     if pa.types.is_list(kind):
-        return [_value(kind.value_type, each) for each in written]
+        return [_value(kind.value_type, item) for item in written]
     return jq_numbers.read(written)
 
 
@@ -317,23 +319,25 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
             carry = block
             continue
         fields = fields or _fields(path, names, schema)
-        found = csv_blocks.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
-        carry = block[found.used :]
-        for start in range(0, found.count, _ROWS):
-            yield _csv_lot(found, start, min(start + _ROWS, found.count), lines + 1, fields, wanted)
-        lines += found.lines
+        split = csv_blocks.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
+        carry = block[split.used :]
+        for start in range(0, split.count, _ROWS):
+            yield _csv_lot(split, start, min(start + _ROWS, split.count), lines + 1, fields, wanted)
+        lines += split.lines
 
 
 def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
-    """What the columns of a file of text are."""
-    told = arrow_schema(schema) if schema is not None else pa.schema([])
-    for name in told.names:
+    """Return the fields of a CSV file: those of the schema, the others inferred."""
+    declared = arrow_schema(schema) if schema is not None else pa.schema([])
+    for name in declared.names:
         if name not in names:
             raise HayaseError(f'"{path}" has no column "{name}", of which the schema speaks{nearest(name, names)}')
-    if set(names) <= set(told.names):
-        return [told.field(name) for name in names]
-    found = schema_of([path])
-    return [told.field(name) if name in told.names else pa.field(name, found.field(name).type) for name in names]
+    if set(names) <= set(declared.names):
+        return [declared.field(name) for name in names]
+    inferred = schema_of([path])
+    return [
+        declared.field(name) if name in declared.names else pa.field(name, inferred.field(name).type) for name in names
+    ]
 
 
 def _csv_lot(
@@ -347,12 +351,12 @@ def _csv_lot(
             columns[target.name] = fitted.column.combine_chunks()
             for at, reason in fitted.reasons.items():
                 reasons.setdefault(at, []).append(reason)
-    unreadable = {at: "; ".join(each) for at, each in reasons.items()}
+    unreadable = {at: "; ".join(row_reasons) for at, row_reasons in reasons.items()}
     unreadable |= {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop}
     return Lot(
         columns,
         stop - start,
-        lambda at: [line_text(each) for each in found.texts([start + each for each in at])],
+        lambda at: [line_text(text) for text in found.texts([start + row for row in at])],
         lambda at: f"line {before + found.line(start + at)}: ",
         unreadable,
     )

@@ -1,7 +1,7 @@
-"""Columns of values as the bytes that tables keep: keys, and the deltas of updates, a whole column at a time.
+"""Column-wise encoding for bulk loads: columns of values as keys and as deltas.
 
-Texts, whole numbers, numbers of few digits and booleans are encoded by Arrow and numpy; whatever else there is, value by value.
-Both give the same bytes (`payloads.value_bytes`). Null stays null; what does not fit is null too, and has a reason.
+Texts, integers, numbers of few digits and booleans are encoded by Arrow and numpy, all others value by value. Both ways give the
+same bytes (`payloads.value_bytes`). Null stays null; a value that does not fit becomes null and has a reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hayase.tables.types import ColumnType
 __all__ = ["Encoded", "Values", "deltas_of", "keys_of", "plain_bytes"]
 
 Values: TypeAlias = pa.Array | list[Any]
-"""A column, as Arrow has it or as plain values."""
+"""A column, as an Arrow array or plain values."""
 
 _BINARY = pa.large_binary()
 _NOTHING = pa.scalar(b"", _BINARY)
@@ -34,29 +34,29 @@ _JSON = {str, int, float, bool, NoneType, Decimal, list, dict}
 _DIGITS, _PAIRS = 18, 9
 _POWERS = 10 ** np.arange(_DIGITS, dtype=np.int64)
 _MOST = 10**15
-"""Two decimals of fewer digits than this has are never the same double."""
+"""No two decimals with fewer digits than this number are the same double."""
 _LEAST, _GREATEST = -15, 18
-_ABOVE = np.array([value_bytes(Decimal(1).scaleb(each - 1))[0] for each in range(_LEAST, _GREATEST + 1)], np.uint8)
-_BELOW = np.array([value_bytes(-Decimal(1).scaleb(each - 1))[0] for each in range(_LEAST, _GREATEST + 1)], np.uint8)
-"""The first byte of a number by its power of ten."""
+_ABOVE = np.array([value_bytes(Decimal(1).scaleb(power - 1))[0] for power in range(_LEAST, _GREATEST + 1)], np.uint8)
+_BELOW = np.array([value_bytes(-Decimal(1).scaleb(power - 1))[0] for power in range(_LEAST, _GREATEST + 1)], np.uint8)
+"""The first byte of a positive and of a negative number, by its power of ten."""
 _ZERO = value_bytes(0)[0]
 
 
 class Encoded(NamedTuple):
-    """Bytes, null where there are none, and the reasons of what did not fit, by position."""
+    """A column of bytes, with nulls, and the reasons of values that did not fit, by position."""
 
     bytes: pa.Array
     reasons: dict[int, str]
 
 
 def keys_of(parts: list[Values]) -> Encoded:
-    """The bytes of keys, from a column for each of their parts. A null in a key does not fit."""
-    found, reasons = [], dict[int, str]()
+    """Encode keys, given a column for each part. A key with a null does not fit."""
+    columns, reasons = [], dict[int, str]()
     for values in parts:
         part = _key_part(values)
-        found.append(part.bytes)
+        columns.append(part.bytes)
         reasons = part.reasons | reasons
-    whole = found[0] if len(found) == 1 else pc.binary_join_element_wise(*found, _NOTHING)
+    whole = columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, _NOTHING)
     for at in np.flatnonzero(whole.is_null().to_numpy(zero_copy_only=False)).tolist():
         reasons.setdefault(at, "the key is null; it must be a text, a number or a boolean")
     lengths = pc.fill_null(pc.binary_length(whole), 0).to_numpy(zero_copy_only=False)
@@ -70,55 +70,61 @@ def _key_part(values: Values) -> Encoded:
     plain = plain_bytes(values)
     if plain is not None:
         return Encoded(plain, {})
-    made: list[bytes | None] = []
+    encoded: list[bytes | None] = []
     reasons: dict[int, str] = {}
     for at, value in enumerate(_documents(values)):
         try:
-            made.append(None if value is None else key_bytes((value,)))
+            encoded.append(None if value is None else key_bytes((value,)))
         except UnfitParameter as error:
-            made.append(None)
+            encoded.append(None)
             reasons[at] = str(error)
-    return Encoded(pa.array(made, _BINARY), reasons)
+    return Encoded(pa.array(encoded, _BINARY), reasons)
 
 
 def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
-    """The deltas of the first method of a column type, with these parameters. For a set an array is all its elements, as
-    it is where the table is read, and so is each value of a map of sets."""
+    """Encode the deltas of a column type's first method with these parameters. For a set, an array means all its elements, as in
+    the value of the column; likewise for each value of a map of sets."""
     if isinstance(kind, (Register, MinRegister, MaxRegister)):
         plain = plain_bytes(values)
         if plain is not None and (pc.max(pc.binary_length(plain)).as_py() or 0) <= LARGEST:
             head = pa.scalar(kind.payload(None, 0)[:2], _BINARY)
             return Encoded(pc.binary_join_element_wise(head, plain, _NOTHING), {})
     documents = _documents(values)
-    given = documents if None not in documents else [each for each in documents if each is not None]
-    deltas = _payloads(kind, given)
+    parameters = documents if None not in documents else [document for document in documents if document is not None]
+    deltas = _payloads(kind, parameters)
     reasons: dict[int, str] = {}
     if UnfitParameter not in set(map(type, deltas)):
         if len(deltas) == len(documents):
             return Encoded(pa.array(deltas, _BINARY), reasons)
         following = iter(deltas)
-        return Encoded(pa.array([None if each is None else next(following) for each in documents], _BINARY), reasons)
-    made: list[bytes | None] = []
+        return Encoded(
+            pa.array([None if document is None else next(following) for document in documents], _BINARY), reasons
+        )
+    encoded: list[bytes | None] = []
     following = iter(deltas)
-    for at, each in enumerate(documents):
-        delta = None if each is None else next(following)
+    for at, document in enumerate(documents):
+        delta = None if document is None else next(following)
         if isinstance(delta, UnfitParameter):
             reasons[at], delta = str(delta), None
-        made.append(delta)
-    return Encoded(pa.array(made, _BINARY), reasons)
+        encoded.append(delta)
+    return Encoded(pa.array(encoded, _BINARY), reasons)
 
 
 def _payloads(kind: ColumnType[Any], given: list[Any]) -> list[bytes | UnfitParameter]:
     if ADD_ALL not in kind.methods:
         return kind.payloads(None, given)
-    return [_payload(kind, each) for each in given]
+    return [_payload(kind, parameter) for parameter in given]
 
 
 def _payload(kind: ColumnType[Any], given: Any) -> bytes | UnfitParameter:
-    """The delta of a value of a set, or of a map of sets."""
+    """Encode the delta of a value for a set or for a map of sets."""
     method: str | None = None
-    if isinstance(kind, MapSet) and isinstance(given, dict) and any(isinstance(each, list) for each in given.values()):
-        given = {key: each if isinstance(each, list) else [each] for key, each in given.items()}
+    if (
+        isinstance(kind, MapSet)
+        and isinstance(given, dict)
+        and any(isinstance(element, list) for element in given.values())
+    ):
+        given = {key: element if isinstance(element, list) else [element] for key, element in given.items()}
         method = ADD_ALL
     elif isinstance(given, list) and not isinstance(kind, MapSet):
         method = ADD_ALL
@@ -126,24 +132,24 @@ def _payload(kind: ColumnType[Any], given: Any) -> bytes | UnfitParameter:
 
 
 def _documents(values: Values) -> list[Any]:
-    """Values as JSON has them: times are ISO texts, maps are objects."""
+    """Convert values to JSON: times to ISO texts, maps to objects."""
     if isinstance(values, list):
         if _JSON.issuperset(map(type, values)):
             return values
         try:
             values = pa.array(values)
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
-            return values  # what they are not is found one by one
+            return values  # each one is refused by itself
     if pa.types.is_map(values.type):
-        return [None if each is None else dict(each) for each in python_values(values)]
+        return [None if pairs is None else dict(pairs) for pairs in python_values(values)]
     return list(events_of(pa.record_batch([values], ["values"])).field("values"))
 
 
-# ---------------------------------------------------------------------------------------------------- at once
+# ---------------------------------------------------------------------------------------------------- whole columns
 
 
 def plain_bytes(values: Values) -> pa.Array | None:
-    """`value_bytes` of all values, if they are of one of the common kinds; else None.
+    """Return `value_bytes` of all values, if they have one of the common types; else None.
 
     >>> plain_bytes([7, None, -120]).to_pylist() == [value_bytes(7), None, value_bytes(-120)]
     True
@@ -182,13 +188,13 @@ def _texts(column: pa.Array) -> pa.Array | None:
     offsets = np.frombuffer(starts, np.int64)[raw.offset : raw.offset + len(raw) + 1] if len(raw) else np.zeros(1, int)
     letters = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
     if len(letters) and letters.min() <= 1:
-        return None  # they are written otherwise
+        return None  # these bytes need escapes
     head, end = pa.scalar(b"\xf1", _BINARY), pa.scalar(b"\0", _BINARY)
     return pc.binary_join_element_wise(head, raw, end, _NOTHING)
 
 
 def _floats(column: pa.Array) -> pa.Array | None:
-    """Doubles whose shortest decimals have at most fifteen digits; NaN and the infinities are null."""
+    """Encode doubles whose shortest decimals have at most fifteen digits, NaN and infinities as null; None for others."""
     floats = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
     finite = np.isfinite(floats)
     floats = np.where(finite, floats, 0.0)
@@ -205,17 +211,17 @@ def _floats(column: pa.Array) -> pa.Array | None:
     digits = np.searchsorted(_POWERS, np.abs(whole), side="right")
     if len(left) or (len(digits) and (digits - scales).min() < _LEAST):
         return None
-    made = _restored(_numbers(whole, scales), column)
-    return made if finite.all() else pc.if_else(pa.array(finite), made, pa.scalar(None, _BINARY))
+    encoded = _restored(_numbers(whole, scales), column)
+    return encoded if finite.all() else pc.if_else(pa.array(finite), encoded, pa.scalar(None, _BINARY))
 
 
 def _restored(made: pa.Array, column: pa.Array) -> pa.Array:
-    """Nulls where the column has them."""
+    """Put nulls where the column has them."""
     return pc.if_else(column.is_valid(), made, pa.scalar(None, _BINARY)) if column.null_count else made
 
 
 def _numbers(whole: np.ndarray, scales: np.ndarray) -> pa.Array:
-    """Whole numbers times ten to the minus scale: two digits a byte, as `payloads` says."""
+    """Encode integers times ten to the minus scale, two digits per byte, as `payloads` describes."""
     size, below = np.abs(whole), whole < 0
     digits = np.searchsorted(_POWERS, size, side="right")
     shifted = size * np.where(digits, 10 ** (_DIGITS - np.maximum(digits, 1)), 0)
