@@ -1,15 +1,15 @@
-"""RocksDB as the store of a table. Nobody else imports `rocksdict`.
+"""The store of a table in RocksDB. This is the only module that imports `rocksdict`.
 
-There is no log of writes: a write is put into memory and flushed to a file before it returns, and an ingested file is there
-already. So each state on disk is one that RocksDB's manifest names, and a reader, which opens what that manifest names, never
-sees a half of what happened together.
+There is no write-ahead log: a write is flushed to a file before it returns, and an ingested file is durable already. So each state
+on disk is one that RocksDB's MANIFEST names, and a reader, which opens what the MANIFEST names, never sees half of an atomic
+change.
 
-A store is opened only after its seal was checked (`hayase.tables.seals`). Readers in other processes open it read-only, which
-fails if any live file is missing or its index is damaged, and sees one fixed state; blocks of data are checked as they are
-read. (A RocksDB secondary is quicker to follow a writer, but falls back in silence to the last state whose files are whole.)
+A store is opened only after its seal was checked (`hayase.tables.seals`). Readers in other processes open it read-only. That fails
+if any live file is missing or its index is damaged, and shows one fixed state; data blocks are checked as they are read. (A RocksDB
+secondary follows a writer faster, but silently falls back to the last state whose files are complete.)
 
-Reads must see one state. The snapshots of `rocksdict` do not do for that: their iterators see what is written later. But
-all changes go through one object here, which counts them: a read during which the count did not move saw one state.
+A read must see one state. Snapshots of `rocksdict` do not guarantee that: their iterators see later writes. But all changes go
+through one object here, which counts them: a read during which the count did not change saw one state.
 """
 
 from __future__ import annotations
@@ -40,16 +40,15 @@ _cache_lock = threading.Lock()
 
 
 def _options() -> rocksdict.Options:
-    """How RocksDB keeps a table, on a machine of few cores that has other work to do.
+    """Return the options of RocksDB, for a machine with few cores that has other work to do.
 
-    LZ4 halves the files for next to nothing; Zstandard would take another fifth off them, but for half as much time
-    again to write a run, and slower reads. Bloom filters (10 bits) spare most files when a key is looked up that has no
-    snapshot, or a mark that is not there. Ingested runs overlap one another, so they land in level 0. Runs are merged with
-    others of about their size ("universal"), eight at once, so that a small batch does not move a large table: over
-    2,000,000 keys a batch of 10,000 took 34 ms of CPU with all its merging, with levels 80, and a scan 0.14 ms instead of
-    0.53. (To merge as soon as a file is full of deletions, as each fold leaves one, would double the work of merging after
-    folds, to read a quarter faster.) Writes are slowed down at 64 files in level 0. The blocks of all tables of a process
-    share one cache. RocksDB's own log is kept small.
+    LZ4 halves the files at almost no cost; Zstandard would save another fifth, but takes half as long again to write a run, and
+    reads are slower. Bloom filters (10 bits) skip most files when a key has no snapshot or an entry no mark. Ingested runs overlap,
+    so they go to level 0. Compaction is "universal": it merges eight runs of similar size, so that a small batch does not rewrite a
+    large table. Over 2,000,000 keys a batch of 10,000 took 34 ms of CPU including compaction, against 80 with levels, and a scan
+    0.14 ms against 0.53. (Compaction as soon as a file is full of deletions, which each fold leaves, would double the work of
+    compaction after folds, for reads that are a quarter faster.) Writes are slowed down at 64 files in level 0. All tables of a
+    process share one block cache. RocksDB's own log is kept small.
     """
     global _cache
     with _cache_lock:
@@ -80,7 +79,7 @@ def _options() -> rocksdict.Options:
 def write_sorted(
     path: Path, head: tuple[bytes, bytes], prefix: bytes, keys: Sequence[bytes], values: Sequence[bytes]
 ) -> None:
-    """Write a file to be ingested: first the head, then the keys, which are in order, each behind the prefix."""
+    """Write a file for ingestion: the head, then the keys, which are in order, each with the prefix in front."""
     with durable.temporary(path.parent, path.name) as (draft, descriptor), _translated(path):
         writer = rocksdict.SstFileWriter(_options())
         writer.open(str(draft))
@@ -93,11 +92,11 @@ def write_sorted(
 
 
 class _Moved(Exception):
-    """The state changed while it was read."""
+    """The state changed during a read."""
 
 
 class _Moves:
-    """Counts the changes of a store: one when it begins, one when it has ended, so it is odd while one is being made."""
+    """Counts the beginnings and ends of changes of a store, so the count is odd during a change."""
 
     __slots__ = ("count",)
 
@@ -106,7 +105,7 @@ class _Moves:
 
 
 class _View:
-    """The present state, as long as nothing moves."""
+    """A view of the present state; it raises `_Moved` once the state has changed."""
 
     __slots__ = ("_at", "_database", "_moves", "_path", "_scans")
 
@@ -116,23 +115,23 @@ class _View:
 
     def get(self, key: bytes) -> bytes | None:
         try:
-            found: bytes | None = self._database.get(key)
+            value: bytes | None = self._database.get(key)
         except Exception as error:
             raise _error(error, self._path) from error
         if self._moves.count != self._at:
             raise _Moved
-        return found
+        return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if len(keys) < 2:
             return [self.get(key) for key in keys]
         try:
-            found: list[bytes | None] = self._database.get(list(keys))  # type: ignore[assignment]
+            values: list[bytes | None] = self._database.get(list(keys))  # type: ignore[assignment]
         except Exception as error:
             raise _error(error, self._path) from error
         if self._moves.count != self._at:
             raise _Moved
-        return found
+        return values
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         if start >= stop:
@@ -140,19 +139,19 @@ class _View:
         bounds = rocksdict.ReadOptions()
         bounds.set_iterate_upper_bound(stop)
         try:
-            found = self._database.iter(bounds)  # what it sees stays as it is now
+            iterator = self._database.iter(bounds)  # it sees the state of its creation
         except Exception as error:
             raise _error(error, self._path) from error
         if self._moves.count != self._at:
             raise _Moved
-        items = _items(found, bounds, start, self._path)
+        items = _items(iterator, bounds, start, self._path)
         self._scans.append(items)
         return items
 
     def end(self) -> None:
-        """Let go of all iterators: RocksDB cannot be closed while one lives."""
-        for each in self._scans:
-            each.close()
+        """Close all iterators: RocksDB cannot be closed while one exists."""
+        for scan in self._scans:
+            scan.close()
 
 
 class _Nothing:
@@ -171,7 +170,7 @@ class _Nothing:
 def _items(
     found: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes, path: Path
 ) -> Generator[tuple[bytes, bytes]]:
-    """What an iterator gives. The bounds must live as long as it does: it only refers to them."""
+    """Yield the items of an iterator. It only refers to the bounds, so they must live as long."""
     try:
         found.seek(start)
         while found.valid():
@@ -209,14 +208,14 @@ class RocksStore:
             raise _error(error, self._path) from error
 
     def _sealed(self, generation: str | None) -> None:
-        """Seal what is on disk now. What was just changed is durable, whether or not there is room for the seal: an older one
-        holds too, and the next covers all."""
+        """Seal the present state on disk. The change before is durable even if the seal cannot be written, such as on a full disk:
+        the older seal remains valid, and the next one covers everything."""
         self._seal = seals.sealed_now(self._path, self._seal, generation)
         with suppress(OSError):
             seals.write_seal(self._path, self._seal)
 
     def read(self, work: Callable[[_View], Result]) -> Result:
-        """The work is done without a lock. If the state moves meanwhile, again, and at last while nobody may write."""
+        """Call `work` without a lock. If the state changes meanwhile, call it again; the last time while writes are locked out."""
         with self._reading:
             while self._paused:
                 self._reading.wait()
@@ -288,7 +287,7 @@ class RocksStore:
             durable.remove(file)
 
     def clear(self) -> None:
-        """The store is thrown away and created anew: no deletion is left behind that a damaged file could undo."""
+        """Delete the store and create it anew, so that no deletions remain that a damaged file could undo."""
         with self._reading:
             self._paused = True
             while self._readers:
@@ -319,14 +318,14 @@ class RocksStore:
         with self._writing:
             assert self._seal is not None
             _close(self._database)
-            del self._database  # which lets go of it, should it not have been closed
-            if self._path.exists():  # what merging did since; it may be sealed later as well
+            del self._database  # releases it, should closing have failed
+            if self._path.exists():  # cover what compaction did since the last seal; optional
                 with suppress(OSError, DamagedState):
                     self._sealed(self._seal.generation)
 
 
 class RocksReader:
-    """A store that another process may be writing. It stands still but for `refresh`."""
+    """A store for reading while another process may write it. Its state is fixed until `refresh`."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -374,10 +373,10 @@ class RocksReader:
             self._shut()
 
     def _open(self) -> None:
-        """Open it if it exists; again if the one who writes it has changed it meanwhile.
+        """Open the store if it exists; try again if the writer has changed it meanwhile.
 
-        RocksDB wants a directory for its own log. Nobody reads that, and whoever is killed cannot tidy up: so the directory
-        is removed as soon as the log is open.
+        RocksDB needs a directory for its own log, which nobody reads. It is removed as soon as the log is open, because a process
+        that is killed could not remove it.
         """
         options = _options()
         options.set_max_log_file_size(0)
@@ -404,16 +403,16 @@ class RocksReader:
 
 
 def _close(database: rocksdict.Rdict) -> None:
-    """Let go of a store. That merging has met a damaged file is told to those who read or write, not to those who close."""
+    """Close a store. Reads and writes report a damaged file that compaction has met; closing ignores it."""
     with suppress(Exception):
         database.close()
 
 
 def _size(path: Path) -> int:
     total = 0
-    for each in path.glob("*"):
+    for file in path.glob("*"):
         try:
-            total += each.stat().st_size
+            total += file.stat().st_size
         except FileNotFoundError:  # a compaction removed it
             continue
     return total
@@ -421,7 +420,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
-    """RocksDB's errors, which are plain exceptions with a text, as errors of Hayase."""
+    """Translate RocksDB's errors, which are plain exceptions with a text, into errors of Hayase."""
     try:
         yield
     except (HayaseError, OSError, MemoryError):
@@ -437,7 +436,7 @@ _REFUSALS = {
     "Input/output error": "the disk does not answer as it should",
     "Cannot allocate memory": "give the process more of it",
 }
-"""What an operating system says that is no damage of a table."""
+"""Messages of the operating system that do not mean damage, with the remedy."""
 
 
 def _error(error: Exception, path: Path) -> Exception:
@@ -450,23 +449,24 @@ def _error(error: Exception, path: Path) -> Exception:
         return HomeInUse(f"another process has {path} open for writing")
     if "No space left" in text:
         return OSError(errno.ENOSPC, text, str(path))
-    for told, remedy in _REFUSALS.items():
-        if told in text:
+    for message, remedy in _REFUSALS.items():
+        if message in text:
             return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}; {remedy}')
     return seals.damaged(path, _blamed(path, text))
 
 
 def _blamed(path: Path, text: str) -> str:
-    """RocksDB's text, which says which file is damaged but for its properties; then each file is tried by itself."""
-    told = text.split("  The file ")[0]
-    if re.search(r"\d+\.sst", told) or "MANIFEST-" in told:
-        return told
+    """Return RocksDB's text, with the names of damaged files. It names them itself unless a file's properties are damaged; then try
+    each file."""
+    message = text.split("  The file ")[0]
+    if re.search(r"\d+\.sst", message) or "MANIFEST-" in message:
+        return message
     culprits = [str(file) for file in sorted(path.glob("*.sst")) if not _is_table(file)]
-    return f"{', '.join(culprits) or path} ({told})"
+    return f"{', '.join(culprits) or path} ({message})"
 
 
 def _is_table(file: Path) -> bool:
-    """Whether RocksDB can open a file of a store by itself. It only takes in those that it was given, and says so last."""
+    """Whether RocksDB can open a single file of a store. It ingests only files made for ingestion, but checks that last."""
     with tempfile.TemporaryDirectory(prefix="hayase-") as room:
         database = rocksdict.Rdict(room, _options())
         try:
@@ -479,7 +479,7 @@ def _is_table(file: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Throw a store away, its seal first: a store without one need not be there."""
+    """Delete a store, its seal first: without a seal, a missing store is no damage."""
     gone = path.with_name(path.name + ".discarded")
     shutil.rmtree(gone, ignore_errors=True)
     seals.remove_seal(path)
@@ -489,7 +489,7 @@ def discard(path: Path) -> None:
 
 
 def verify_files(path: Path) -> list[Finding]:
-    """Read every live file of a store, block by block. One finding is enough: the remedy is the same for all."""
+    """Read every live file of a store, block by block. Stops at the first finding, since the remedy is the same for all."""
     try:
         store = RocksReader(path)
         try:

@@ -1,12 +1,12 @@
-"""Seals: what the writer of a table's store last made durable, in a file beside the store, checked before RocksDB reads it.
+"""Seals: checksums of a table's RocksDB MANIFEST, in a file beside the store, checked before RocksDB opens the store.
 
 RocksDB's MANIFEST is a log of changes to the set of live files. RocksDB takes a damaged end of it for an unfinished write and
-falls back to an earlier state in silence, and it can loop forever over a damaged record in the middle. So nobody opens a
-store before `check` has been through its MANIFEST: up to the seal the bytes must be those that were sealed; behind it, where
-the store's background work may have written since, every whole record must match its checksum.
+silently falls back to an earlier state, and it can loop forever over a damaged record in the middle. So every store is opened
+only after `check` has read its MANIFEST: up to the seal the bytes must be those that were sealed; after it, where background work
+of the store may have written since, every complete record must match its checksum.
 
-The seal of `tables/accounts/` is `tables/accounts.seal`, so it outlives a store that was removed: a table that was never
-begun has neither.
+The seal of `tables/accounts/` is `tables/accounts.seal`, outside the store, so that a removed store is noticed: a table that was
+never begun has neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MASK = 0xA282EAD8
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The name of the MANIFEST, how many bytes of it are sealed, their CRC-32, and the table's generation, if it has one."""
+    """The name of the MANIFEST, how many bytes of it are sealed, their CRC-32, and the table's generation, if any."""
 
     manifest: str
     length: int
@@ -51,7 +51,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which MANIFEST a store has, and how long it is: another place means that the store has changed."""
+    """Identity and length of a store's MANIFEST; they change whenever the store changes."""
 
     manifest: str
     inode: int
@@ -59,7 +59,7 @@ class Place:
 
 
 def damaged(path: Path, what: str) -> DamagedState:
-    """The error of a damaged store: what is wrong, and how the table comes back."""
+    """Return the error of a damaged store: what is wrong, and how to restore the table."""
     name = path.name
     return DamagedState(
         f'table "{name}" is damaged: {what}; restore {path} and {seal_path(path).name} from a copy, or rebuild the table from '
@@ -69,12 +69,12 @@ def damaged(path: Path, what: str) -> DamagedState:
 
 
 def seal_path(path: Path) -> Path:
-    """The file of the seal of a store."""
+    """Return the path of a store's seal."""
     return path.with_name(path.name + ".seal")
 
 
 def read_seal(path: Path) -> Seal | None:
-    """The seal of the store in a directory; None if it has none, as one has that is not begun or was written before seals."""
+    """Read the seal of a store; None if there is none: the store was never begun, or written before seals existed."""
     place = seal_path(path)
     try:
         data = place.read_bytes()
@@ -96,13 +96,13 @@ def write_seal(path: Path, seal: Seal) -> None:
 
 
 def remove_seal(path: Path) -> None:
-    """Remove the seal of a store that is thrown away."""
+    """Remove the seal of a store that is discarded."""
     if seal_path(path).exists():
         durable.remove(seal_path(path))
 
 
 def sealed_now(path: Path, before: Seal | None, generation: str | None) -> Seal:
-    """The seal of a store as it is on disk. What `before` covers of the same MANIFEST is not read again."""
+    """Return a seal of a store's present state on disk. The part that `before` covers of the same MANIFEST is not read again."""
     name = _current(path)
     start, crc = (before.length, before.crc) if before is not None and before.manifest == name else (0, 0)
     with (path / name).open("rb") as file:
@@ -112,9 +112,9 @@ def sealed_now(path: Path, before: Seal | None, generation: str | None) -> Seal:
 
 
 def check(path: Path) -> Place | None:
-    """Check CURRENT, the MANIFEST and the seal of a store; None if there is no store and never was one.
+    """Check CURRENT, the MANIFEST and the seal of a store; return None if there is no store and never was one.
 
-    DamagedState names the file. Somebody may be writing the store: if files change meanwhile, call it again.
+    DamagedState names the damaged file. Another process may be writing the store: if files change meanwhile, call it again.
     """
     seal = read_seal(path)
     if not path.exists() or (not any(path.glob("*.sst")) and not (path / "CURRENT").exists()):
@@ -138,13 +138,13 @@ def check(path: Path) -> Place | None:
 
 
 def place_of(path: Path) -> Place | None:
-    """Which MANIFEST a store has now, without a look into it; None if that cannot be said."""
+    """Return identity and length of a store's MANIFEST without reading it; None if they cannot be determined."""
     try:
         name = (path / "CURRENT").read_bytes()[:-1].decode(errors="replace")
-        told = (path / name).stat()
+        stat = (path / name).stat()
     except (OSError, ValueError):
         return None
-    return Place(name, told.st_ino, told.st_size)
+    return Place(name, stat.st_ino, stat.st_size)
 
 
 def _current(path: Path) -> str:
@@ -160,11 +160,11 @@ def _current(path: Path) -> str:
 
 
 def _check_sealed(path: Path, manifest: Path, data: bytes, seal: Seal) -> int:
-    """Check what is sealed; returns the beginning of the block in which the unsealed part begins, 0 for a newer MANIFEST."""
+    """Check the sealed part; return where the unsealed part begins, 0 for a newer MANIFEST."""
     if seal.manifest != manifest.name:
         if int(manifest.name[9:]) < int(seal.manifest[9:]):
             raise damaged(path, f"{path / 'CURRENT'} names {manifest.name}, which is older than {seal.manifest}")
-        return 0  # the writer began a new one and was stopped before it could seal it
+        return 0  # the writer began a new one and was stopped before it sealed it
     if len(data) < seal.length:
         raise damaged(path, f"{manifest} ends after {len(data)} bytes of {seal.length}")
     if zlib.crc32(memoryview(data)[: seal.length]) != seal.crc:
@@ -173,11 +173,11 @@ def _check_sealed(path: Path, manifest: Path, data: bytes, seal: Seal) -> int:
 
 
 def _check_records(path: Path, manifest: Path, data: bytes, start: int) -> None:
-    """Check every whole record of a MANIFEST from a record's beginning on. A last one without its end is being written."""
+    """Check every complete record of a MANIFEST from `start`, where a record begins. An incomplete last one is being written."""
     at = start
     while at < len(data):
         rest = _BLOCK - at % _BLOCK
-        if rest < _HEADER.size:  # too little for a record: filled with zeros
+        if rest < _HEADER.size:  # too small for a record: filled with zeros
             at += rest
             continue
         if at + _HEADER.size > len(data) or not any(data[at:]):
@@ -197,20 +197,20 @@ def _check_records(path: Path, manifest: Path, data: bytes, start: int) -> None:
 
 
 def _table() -> list[int]:
-    found = []
+    table = []
     for byte in range(256):
         crc = byte
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        found.append(crc)
-    return found
+        table.append(crc)
+    return table
 
 
 _CRC = _table()
 
 
 def _crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli), as RocksDB writes it.
+    """Return the CRC-32C (Castagnoli), as RocksDB uses it.
 
     >>> hex(_crc32c(b"123456789"))
     '0xe3069283'
@@ -222,5 +222,5 @@ def _crc32c(data: bytes) -> int:
 
 
 def _masked(crc: int) -> int:
-    """RocksDB masks the checksums that it stores."""
+    """Mask a checksum as RocksDB does before it stores it."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What a table says about itself and about its keys, in one view of its store."""
+"""Reads the facts, markers, marks, snapshots and payloads of a table from a view of its store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAMPLE = 10_000
 
 
 class Counts(NamedTuple):
-    """How many rows have a snapshot, and how many payloads there were when the batch with this marker was the newest."""
+    """The number of rows with a snapshot, and the number of payloads when the batch with this marker was the newest."""
 
     rows: int = 0
     payloads: int = 0
@@ -39,37 +39,37 @@ class Counts(NamedTuple):
 
 
 def generation(view: View) -> str | None:
-    """What the table was begun as."""
-    found = view.get(GENERATION)
-    return None if found is None else found.decode()
+    """Return the generation of the table; None if it was never begun."""
+    stored = view.get(GENERATION)
+    return None if stored is None else stored.decode()
 
 
 def folded_before(view: View) -> int | None:
-    """The event time before which payloads may be folded."""
-    found = view.get(FOLDED_BEFORE)
-    return None if found is None else int.from_bytes(found, "big") - _MIDDLE
+    """Return the event time before which payloads may be folded; None if none is."""
+    stored = view.get(FOLDED_BEFORE)
+    return None if stored is None else int.from_bytes(stored, "big") - _MIDDLE
 
 
 def counts(view: View) -> Counts:
-    """The counts as they were last written."""
-    found = view.get(COUNTS)
-    return Counts() if found is None else Counts.from_bytes(found)
+    """Return the counts as last written."""
+    stored = view.get(COUNTS)
+    return Counts() if stored is None else Counts.from_bytes(stored)
 
 
 def runs(view: View) -> list[tuple[bytes, bytes, int]]:
-    """The runs of the last batches, oldest first: key in the store, marker of the batch, number of entries."""
-    found = view.scan(MARKER, behind_all(MARKER))
-    return [(key, marker_in_key(key), int.from_bytes(value, "big")) for key, value in found]
+    """Return the runs of the last batches, oldest first: key in the store, marker of the batch, number of entries."""
+    markers = view.scan(MARKER, behind_all(MARKER))
+    return [(key, marker_in_key(key), int.from_bytes(value, "big")) for key, value in markers]
 
 
 def payloads(view: View) -> int:
-    """About how many payloads there are."""
-    known = counts(view)
-    return known.payloads + sum(number for _, marker, number in runs(view) if marker > known.marker)
+    """Return the approximate number of payloads."""
+    counted = counts(view)
+    return counted.payloads + sum(number for _, marker, number in runs(view) if marker > counted.marker)
 
 
 def about_keys(view: View) -> int:
-    """About how many keys there are: those with a snapshot are counted, the others estimated from the first payloads."""
+    """Return the approximate number of keys: those with a snapshot are counted, others estimated from the first payloads."""
     seen = keys = snapshots = 0
     for key, entries in grouped(view, PAYLOAD, behind_all(PAYLOAD)):
         seen, keys = seen + len(entries), keys + 1
@@ -84,28 +84,28 @@ def about_keys(view: View) -> int:
 
 
 def behind_all(prefix: bytes) -> bytes:
-    """Where the range of a prefix ends."""
+    """Return the end of the range of keys with a prefix."""
     end = behind(prefix)
     assert end is not None, "the first byte of a key is a letter"
     return end
 
 
 def mark(key: bytes, version: bytes) -> bytes:
-    """Where it is noted that an entry is in the snapshot of its row."""
+    """Return the store key of the mark that an entry is in the snapshot of its row."""
     return MARK + version + key
 
 
 def uncounted(view: View, key: bytes, newest: bytes, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Of the entries of a key, in order, those that are not in its snapshot, whose newest version is given."""
+    """Return those entries of a key, given in order, that are not in its snapshot; `newest` is the snapshot's newest version."""
     if not entries or entries[0][0] > newest:
         return entries
     late = [version for version, _ in entries if version <= newest]
     marks = view.get_many([mark(key, version) for version in late])
-    return [entry for entry, found in zip(entries, marks) if found is None] + list(entries[len(late) :])
+    return [entry for entry, mark_value in zip(entries, marks) if mark_value is None] + list(entries[len(late) :])
 
 
 def grouped(view: View, start: bytes, stop: bytes) -> Iterator[tuple[bytes, list[Entry]]]:
-    """The payloads in a range of the store, by key."""
+    """Yield the payloads in a range of the store, grouped by key."""
     head, cut = b"", 0
     entries: list[Entry] = []
     for stored, value in view.scan(start, stop):
@@ -121,10 +121,10 @@ def grouped(view: View, start: bytes, stop: bytes) -> Iterator[tuple[bytes, list
 
 
 def keyed(view: View, start: bytes, stop: bytes | None, most: int) -> Iterator[tuple[bytes, bytes | None, list[Entry]]]:
-    """The first keys in a range of key bytes: each with its snapshot and its payloads, in order. They are all of them, or at
-    least so many that `most` have a snapshot.
+    """Yield the first keys in a range of key bytes, each with its snapshot and its payloads, in order: all keys, or at least
+    until `most` of them had a snapshot.
 
-    No payloads are looked for behind these: of keys without any, a fold may have left a great many deletions to pass over.
+    The scan of payloads stops there, because a fold may have left a great many deletions beyond, which would be slow to skip.
     """
     last = behind_all(ROW) if stop is None else ROW + stop
     rows = list(islice(view.scan(ROW + start, last), most))

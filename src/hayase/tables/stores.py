@@ -1,19 +1,19 @@
-"""What a table needs of a sorted key-value store, and the runs that it takes in.
+"""The interface of a table's sorted key-value store, and the sorted runs that it ingests.
 
-A store is small on purpose: reads of one consistent state, atomic writes, and the ingestion of files that were sorted
-elsewhere. All that a table means lies above it (`hayase.tables.table`), so another store needs only these few methods.
-The first byte of a key says what it is:
+The interface is small on purpose: reads of one consistent state, atomic writes, and ingestion of files that were sorted elsewhere.
+The meaning of a table is implemented above it (`hayase.tables.table`), so another store needs only these few methods. The first
+byte of a key is its kind:
 
 | | key | value |
 |---|---|---|
 | `i` | name | a fact about the table: its generation, how far it is folded, counts |
-| `m` | marker of a batch + eight bytes for the run | how many entries the run has |
+| `m` | marker of a batch + eight bytes for the run | the number of entries in the run |
 | `p` | entry | value of the entry (`hayase.tables.entries`) |
-| `s` | version + key | nothing: this entry is in the snapshot. The time comes first, so that old ones go by one range |
+| `s` | version + key | empty. A mark: this entry is in the snapshot. The time is first, so that one range deletes old marks |
 | `z` | key | snapshot of the row |
 
-A run is a file of entries in their order, each once, with the marker of its batch inside: the marker and the entries of
-all runs of a batch become visible at once, or not at all.
+A run is a file of distinct entries in order, together with the marker of its batch: the marker and the entries of all runs of a
+batch become visible at once, or not at all.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ Result = TypeVar("Result")
 
 FACT, MARKER, PAYLOAD, MARK, ROW = b"i", b"m", b"p", b"s", b"z"
 GENERATION = FACT + b"generation"
-"""Under which the generation of a table is kept."""
+"""The key of a table's generation."""
 
 _RUN_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with the store in a directory; the message names the file and says what to do."""
+    """Damage of the store in a directory; the message names the file and says what to do."""
 
     path: Path
     message: str
 
 
 class View(Protocol):
-    """One consistent state of a store, while the work lasts that it was given to."""
+    """One consistent state of a store, valid during the call of the function that it was passed to."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key; None if there is none."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys."""
+        """Return the values of keys."""
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All with start <= key < stop, in order. What deletions left behind after `stop` costs nothing."""
+        """Yield keys and values with start <= key < stop, in order. Deleted keys after `stop` cost nothing."""
 
 
 class Store(Protocol):
-    """A sorted key-value store. Any number of threads may read, write and ingest."""
+    """A sorted key-value store. Any number of threads may read, write and ingest at the same time."""
 
     def read(self, work: Callable[[View], Result]) -> Result:
-        """What the work makes of the present state. It may be done again if that changes meanwhile, so it must change
-        nothing itself, and keep nothing of the view."""
+        """Call `work` with a view of the present state and return its result. It is called again if the state changes meanwhile,
+        so it must have no side effects and must not keep the view."""
 
     def write(
         self,
@@ -77,44 +77,44 @@ class Store(Protocol):
         deletes: Iterable[bytes] = (),
         ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Delete ranges [from, to), then keys, then put: all of it or nothing, durable on return."""
+        """Delete ranges [from, to), then delete keys, then put: atomic, and durable on return."""
 
     def ingest(self, files: Sequence[Path]) -> None:
-        """Take in runs, later ones over earlier ones: all or nothing, durable on return. The files are moved away."""
+        """Ingest runs, later ones over earlier ones: atomic, and durable on return. The files are moved."""
 
     def clear(self) -> None:
-        """Throw everything away."""
+        """Delete everything."""
 
     def refresh(self) -> None:
-        """See what another process wrote meanwhile; nothing to do for the one that writes."""
+        """Make changes by another process visible; no effect in the writing process."""
 
     def size(self) -> int:
-        """About how many bytes it takes on disk."""
+        """Return the approximate size on disk in bytes."""
 
     def close(self) -> None:
-        """Let go of the files, as soon as nobody reads."""
+        """Close the files as soon as no read is in progress."""
 
 
 def open_store(path: Path) -> Store:
-    """The store in a directory, for the one process that writes it; it is created if need be."""
+    """Open the store in a directory for the one process that writes it; create it if it does not exist."""
     from hayase.tables.rocksdb import RocksStore
 
     return RocksStore(path)
 
 
 def open_secondary(path: Path) -> Store:
-    """A store that another process may be writing, for reading; one that does not exist yet is empty. DamagedState names the
-    file of a store that is not as it was written."""
+    """Open a store for reading while another process may write it; a store that does not exist is empty. DamagedState names a
+    damaged file."""
     from hayase.tables.rocksdb import RocksReader
 
     return RocksReader(path)
 
 
 def verify(path: Path) -> list[Finding]:
-    """What is wrong with the store of a table in a directory (`home.table(name)`); an empty list if nothing is.
+    """Verify the store of a table in a directory (`home.table(name)`); return its damages, an empty list if there are none.
 
-    Every live file is read whole, so it takes as long as that. A pipeline may be running on it. A store that is missing though
-    the table was begun is a finding; one that was never begun is none. Each message says what to do.
+    It reads every live file completely. A pipeline may be running. A missing store is a finding if the table was begun. Each
+    message says what to do.
     """
     from hayase.tables.rocksdb import verify_files
 
@@ -122,7 +122,7 @@ def verify(path: Path) -> list[Finding]:
 
 
 def generation_of(path: Path) -> str | None:
-    """The generation of the table whose store is in a directory, without opening that; None if it cannot be said."""
+    """Return the generation of a table from the seal of its store, without opening it; None if it is unknown."""
     from hayase.tables.seals import read_seal
 
     try:
@@ -133,7 +133,7 @@ def generation_of(path: Path) -> str | None:
 
 
 def check_begun(path: Path) -> None:
-    """Raise DamagedState if the store in a directory, which must be there, is not, or cannot be read."""
+    """Raise DamagedState if the store in a directory is missing or damaged."""
     from hayase.tables.seals import check, damaged
 
     if check(path) is None:
@@ -141,16 +141,16 @@ def check_begun(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Throw away the store in a directory. Nobody may have it open for writing."""
+    """Delete the store in a directory. No process may have it open for writing."""
     from hayase.tables.rocksdb import discard
 
     discard(path)
 
 
 def write_run(path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: bytes) -> int:
-    """Sort entries into a run, durably and as a whole; returns how many different ones there are.
+    """Sort entries into a run, written atomically and durably; return the number of distinct entries.
 
-    Markers of a table have the same length each, and their order is that of the batches.
+    All markers of a table have the same length, and their order is that of the batches.
     """
     from hayase.tables.rocksdb import write_sorted
 
@@ -162,21 +162,21 @@ def write_run(path: Path, batches: Iterable[pa.RecordBatch | pa.Table], marker: 
 def run_of(
     name: str, batches: Iterable[pa.RecordBatch | pa.Table], marker: bytes
 ) -> tuple[tuple[bytes, bytes], list[bytes], list[bytes]]:
-    """What a run holds: the key and the value of its marker, the entries in order, which go behind PAYLOAD, their values."""
+    """Return the contents of a run: key and value of its marker, the entries in order without the prefix PAYLOAD, their values."""
     entries, values = _sorted_once(batches)
     run = hashlib.blake2b(name.encode(), digest_size=_RUN_BYTES).digest()
     return (MARKER + marker + run, len(entries).to_bytes(8, "big")), entries, values
 
 
 def marker_in_key(key: bytes) -> bytes:
-    """The marker of the batch, from the key under which a run keeps it."""
+    """Return the marker of a batch from the key under which a run stores it."""
     return key[1:-_RUN_BYTES]
 
 
 def _sorted_once(batches: Iterable[pa.RecordBatch | pa.Table]) -> tuple[list[bytes], list[bytes]]:
-    """Entries in order and their values; of equal entries the last."""
-    tables = [pa.Table.from_batches([each]) if isinstance(each, pa.RecordBatch) else each for each in batches]
-    table = pa.concat_tables([each.cast(ENTRIES) for each in tables]) if tables else ENTRIES.empty_table()
+    """Return the entries in order and their values; of equal entries the last."""
+    tables = [pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch for batch in batches]
+    table = pa.concat_tables([batch.cast(ENTRIES) for batch in tables]) if tables else ENTRIES.empty_table()
     if not len(table):
         return [], []
     entries, values = (table.column(name).combine_chunks() for name in ENTRIES.names)

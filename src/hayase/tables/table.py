@@ -1,8 +1,8 @@
-"""A conflict-free table: rows read from snapshots and the payloads since, batches taken in once, old payloads folded.
+"""A conflict-free table: reads rows from snapshots and later payloads, ingests batches exactly once, folds old payloads.
 
-A row is what all payloads of its key come to, each counted once, whatever the order in which they came. With `as_of` it is
-what those come to whose event time is not later, whenever they arrived. Folding changes no answer, but ends how far back
-a table can be read: `folded_before`.
+A row is the fold of all payloads of its key, each counted once, in any order of arrival. With `as_of` it is the fold of payloads
+up to that event time, whenever they arrived. Folding changes no result, but limits how far back a table can be read:
+`folded_before`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _LAST_TIME = 2**63 - 1
 
 
 class TooOld(HayaseError):
-    """A table was asked for as of a time before which its payloads are folded: what it was then is not known any more."""
+    """A read as of a time before which payloads are folded, so that the earlier state is no longer known."""
 
     def __init__(self, table: str, as_of: int, oldest: int):
         self.table, self.as_of, self.oldest = table, as_of, oldest
-        told = f'table "{table}" cannot be read as of {instant_text(as_of)}'
+        what = f'table "{table}" cannot be read as of {instant_text(as_of)}'
         super().__init__(
-            f"{told}: older updates are folded; the oldest time that can be asked for is {instant_text(oldest)}"
+            f"{what}: older updates are folded; the oldest time that can be asked for is {instant_text(oldest)}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows in the order of their keys, and where the next page begins: None if there are no more."""
+    """Rows in the order of their keys, and where the next page begins; None if there are no more."""
 
     rows: list[tuple[Key, Row]]
     next: bytes | None
@@ -54,7 +54,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """What a table comes to; keys and payloads are estimates."""
+    """Statistics of a table; the numbers of keys and payloads are estimates."""
 
     keys: int
     payloads: int
@@ -72,25 +72,25 @@ class Table:
         self._columns = Columns(declaration)
 
     def get(self, key: Sequence[Json], *, columns: Sequence[str] | None = None, as_of: int | None = None) -> Row | None:
-        """The row of a key; None if the table has no such key, or had none then."""
+        """Return the row of a key; None if the table does not contain it, or did not at `as_of`."""
         return self.get_many([key], columns=columns, as_of=as_of)[0]
 
     def get_many(
         self, keys: Sequence[Sequence[Json]], *, columns: Sequence[str] | None = None, as_of: int | None = None
     ) -> list[Row | None]:
-        """The rows of some keys, all as the table is at one moment."""
+        """Return the rows of some keys, all from one state of the table."""
         return self.get_encoded([self._key(key) for key in keys], columns=columns, as_of=as_of)
 
     def get_encoded(
         self, keys: Sequence[bytes], *, columns: Sequence[str] | None = None, as_of: int | None = None
     ) -> list[Row | None]:
-        """The same for keys whose bytes are known (`entries.key_bytes`)."""
+        """Return the rows of encoded keys (`entries.key_bytes`), all from one state of the table."""
         places, end = self._columns.places(columns), _end(as_of)
 
         def read(view: View) -> list[Row | None]:
             self._check(view, as_of)
             snapshots = view.get_many([ROW + key for key in keys])
-            return [self._row(view, key, found, end, places) for key, found in zip(keys, snapshots)]
+            return [self._row(view, key, snapshot, end, places) for key, snapshot in zip(keys, snapshots)]
 
         return self._store.read(read)
 
@@ -104,8 +104,8 @@ class Table:
         columns: Sequence[str] | None = None,
         as_of: int | None = None,
     ) -> Page:
-        """Rows in the order of their keys: those whose first parts are `prefix`, and the part behind it begins with
-        `text_prefix`; behind the page whose `next` is `after`."""
+        """Return a page of rows in the order of their keys: those whose first parts are `prefix` and whose next part begins with
+        `text_prefix`. `after` is the `next` of the page before."""
         if limit < 1:
             raise UnfitParameter(f"a page of {limit} rows", "ask for at least one")
         start = self._prefix(prefix, text_prefix)
@@ -127,11 +127,11 @@ class Table:
         return Page([(key_from(key), row) for key, row in rows[:limit]], rows[limit - 1][0] if more else None)
 
     def folded_before(self) -> int | None:
-        """The event time up to which payloads are folded: as of t can be answered if t >= folded_before - 1."""
+        """Return the event time before which payloads are folded: the table can be read as of t if t >= folded_before - 1."""
         return self._store.read(store_reader.folded_before)
 
     def info(self) -> TableInfo:
-        """What the table comes to. Keys without a snapshot are estimated from the first payloads."""
+        """Return statistics of the table. Keys without a snapshot are estimated from the first payloads."""
         size = self._store.size()
 
         def read(view: View) -> TableInfo:
@@ -141,11 +141,11 @@ class Table:
         return self._store.read(read)
 
     def refresh(self) -> None:
-        """See what the pipeline's process wrote since; for a table that was opened for reading."""
+        """Make new writes of the pipeline's process visible, in a table that was opened for reading."""
         self._store.refresh()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._store.close()
 
     def _key(self, key: Sequence[Json]) -> bytes:
@@ -175,8 +175,8 @@ class Table:
     ) -> Row | None:
         head = PAYLOAD + key
         cut = len(head)
-        found = view.scan(head, behind_all(head) if end is None else head + end)
-        return self._made(view, key, stored, [(entry[cut:], value) for entry, value in found], places)
+        entries = view.scan(head, behind_all(head) if end is None else head + end)
+        return self._made(view, key, stored, [(entry[cut:], value) for entry, value in entries], places)
 
     def _rows(
         self,
@@ -194,7 +194,7 @@ class Table:
     def _made(
         self, view: View, key: bytes, stored: bytes | None, entries: Sequence[Entry], places: Sequence[int]
     ) -> Row | None:
-        """The row of a snapshot and of entries; None if there are neither."""
+        """Return the row of a snapshot and later entries; None if there are neither."""
         if stored is None and not entries:
             return None
         snapshot = self._columns.opened(key, stored)
@@ -211,34 +211,34 @@ class OwnTable(Table):
         self._closing = threading.Event()
 
     def declare(self, declaration: TableDeclaration) -> None:
-        """Go on with a declaration that may have more columns, behind the others, or other ages."""
+        """Continue with a declaration that may have more columns at the end, another horizon or another `fold_after`."""
         if declaration != self.declaration:
             with self._fold_lock, self._writing:
                 self.declaration, self._columns = declaration, Columns(declaration)
                 self._folding = Folding(self._store, self._columns)
 
     def begin(self, generation: str) -> None:
-        """Empty the table, unless it is of this generation already. What was loaded before it had any stays."""
+        """Empty the table unless it has this generation already. Rows that were loaded before it had any generation stay."""
         with self._fold_lock, self._writing:
-            known = self._store.read(store_reader.generation)
-            if known == generation:
+            present = self._store.read(store_reader.generation)
+            if present == generation:
                 return
             self._folding.restart()
-            if known is not None:
+            if present is not None:
                 self._store.clear()
             self._store.write([(store_reader.GENERATION, generation.encode())])
 
     def ingest(self, files: Sequence[Path], marker: bytes) -> None:
-        """Take in the runs of a batch, once: if it is in, what is left of the files is removed."""
+        """Ingest the runs of a batch exactly once: if the batch is in the table already, remove the remaining files."""
         with self._writing:
-            markers = {each for _, each, _ in self._store.read(store_reader.runs)}
-            known, later = marker in markers, any(each > marker for each in markers)
+            markers = {other for _, other, _ in self._store.read(store_reader.runs)}
+            ingested, later = marker in markers, any(other > marker for other in markers)
             there = [file for file in files if file.exists()]
-            if not known and len(there) == len(files):
+            if not ingested and len(there) == len(files):
                 if files:
                     self._store.ingest(files)
                 return
-            if not known and not later:
+            if not ingested and not later:
                 missing = next(file for file in files if file not in there)
                 name = self.declaration.name
                 raise DamagedState(
@@ -249,41 +249,41 @@ class OwnTable(Table):
                 durable.remove(file)
 
     def look(self, work: Callable[[View], Result]) -> Result:
-        """What some work makes of the store as it is now; it must change nothing, and may be done again."""
+        """Call `work` with a view of the store and return its result; it must have no side effects and may be called again."""
         return self._store.read(work)
 
     def load(self, files: Sequence[Path]) -> None:
-        """Take in files that hold rows and facts too, all at once, while nobody folds."""
+        """Ingest the files of a bulk load, with snapshots and facts, atomically and not during a fold."""
         with self._fold_lock, self._writing:
             self._folding.restart()
             self._store.ingest(files)
 
     def fold(self, before: int, keep_from: int, stop: Callable[[], bool] = lambda: False) -> int:
-        """Fold payloads with an event time < before into snapshots; returns how many have gone.
+        """Fold payloads with an event time < before into snapshots; return how many were folded.
 
-        No event may come again whose time is < keep_from: for the others it is kept in mind that they are counted. Reads
-        and ingestions go on meanwhile. `stop` is asked now and then; the next call goes on from there.
+        Events with a time < keep_from cannot be repeated; for all others marks remain that they are counted. Reads and ingestions
+        continue meanwhile. If `stop` returns True, the fold stops early, and the next call continues from there.
         """
         with self._fold_lock:
             return self._folding.fold(before, keep_from, lambda: stop() or self._closing.is_set())
 
     def close(self) -> None:
-        """Let go of the store; a fold that is under way stops."""
+        """Close the store; a fold in progress stops."""
         self._closing.set()
         with self._fold_lock, self._writing:
             super().close()
 
 
 def open_own(path: Path, declaration: TableDeclaration) -> OwnTable:
-    """The table in a directory, for the process that writes it; it is created if need be."""
+    """Open the table in a directory for the process that writes it; create it if it does not exist."""
     return OwnTable(declaration, open_store(path))
 
 
 def open_reader(path: Path, declaration: TableDeclaration) -> Table:
-    """The table in a directory, for reading in any process, whether or not one writes it. `refresh` shows what is new."""
+    """Open the table in a directory for reading, in any process, while another may write it. `refresh` shows new writes."""
     return Table(declaration, open_secondary(path))
 
 
 def _end(as_of: int | None) -> bytes | None:
-    """Versions below it count, as of a time."""
+    """Return the bytes below which versions count as of a time; None for all."""
     return None if as_of is None or as_of >= _LAST_TIME else since(max(as_of, -_LAST_TIME - 2) + 1)

@@ -1,4 +1,4 @@
-"""Tables declared in Python: columns are given as types, `Counter()`, and kept by the names of these."""
+"""Declaration of tables in Python: columns are given as types, such as `Counter()`, and stored by the names of the types."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hayase.tables import TYPES, ColumnType
 __all__ = ["Column", "declared_table"]
 
 Column: TypeAlias = ColumnType[Any] | type[ColumnType[Any]] | str
-"""A column type: an object of it, the class, or its name."""
+"""A column type: an instance, the class, or its name."""
 
 
 def declared_table(
     name: str, key: str | Sequence[str] | None, columns: Mapping[str, Column], fold_after: int, horizon: int
 ) -> TableDeclaration:
-    """The declaration of a table; a DeclarationError has everything that is wrong with it.
+    """Return the declaration of a table; DeclarationError has all mistakes.
 
     >>> from hayase.tables import Counter
     >>> declared_table("purchases", ["country", "user_id"], {"total": Counter()}, 0, 0).columns
@@ -26,10 +26,10 @@ def declared_table(
     """
     mistakes: list[Mistake] = []
     types: list[tuple[str, str]] = []
-    for column, given in columns.items():
-        kind = _type_name(given)
+    for column, column_type in columns.items():
+        kind = _type_name(column_type)
         if kind not in TYPES:
-            message = f'column "{column}" of table "{name}" has {_shown(given)}, which is no column type'
+            message = f'column "{column}" of table "{name}" has {_shown(column_type)}, which is no column type'
             hint = nearest(kind, TYPES).removeprefix("; ") if kind else "give one like hy.Counter()"
             mistakes.append(Mistake(message, hint))
         types.append((column, kind))
@@ -44,7 +44,7 @@ def declared_table(
 
 
 def _type_name(given: object) -> str:
-    """The name of a type that is given in one of three ways; of anything else, nothing."""
+    """Return the name of a column type; for an object that is none, an empty text."""
     if isinstance(given, str):
         return given
     kind = given if isinstance(given, type) else type(given)

@@ -1,6 +1,6 @@
-"""From declared tables and rules to stages: one for each table, reading all streams that its rules name, and jobs' own.
+"""Plans the stages of tables: one stage per table, which reads the streams that the table's rules and jobs name.
 
-What is wrong is reported all at once, each mistake with its place: in a file of rules, or as a mistake of a table.
+All mistakes are reported at once: those in rules with file, line and column, the others with the name of the table.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hayase.tables.rules_map_side import RulesMapSide, Target
 __all__ = ["PlannedTables", "goes_on", "plan_tables", "read_declared"]
 
 _MEANING = 1
-"""Raised when the same rules come to mean something else, so that older tables no longer fit them."""
+"""Part of fingerprints; incremented when the meaning of rules changes, so that existing tables no longer match."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTables:
-    """The stages, and what is wrong: with the name of the table it concerns, or without one if its place is known."""
+    """The stages and the mistakes: each with the name of its table, or None if it has a place in a file."""
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str | None, Mistake], ...] = ()
@@ -43,9 +43,9 @@ def plan_tables(
     emitted: Mapping[str, Sequence[str]] | None = None,
     expected: Collection[str] = (),
 ) -> PlannedTables:
-    """The stages of all tables that are fed. `streams` are all there are, declared or made by queries and jobs; `emitted` says
-    for tables which of them hold what jobs emit to them. What is `expected` is declared and could not be planned: rules may
-    name it, and there are no stages then."""
+    """Plan the stages of all tables that have an input. `streams` are all streams, declared or written by queries and jobs;
+    `emitted` maps tables to the streams in which jobs emit to them. `expected` are streams of declarations that could not be
+    planned: rules may name them, but then no stages are returned."""
     mistakes: list[tuple[str | None, Mistake]] = []
     for table in declaration.tables:
         for column, kind in table.columns:
@@ -53,45 +53,45 @@ def plan_tables(
                 message = f'column "{column}" of table "{table.name}" has the unknown type "{kind}"'
                 mistakes.append((f"{table.name}.{column}", Mistake(message, nearest(kind, TYPES).removeprefix("; "))))
     files: list[RuleFile] = []
-    for each in declaration.rules:
+    for declared in declaration.rules:
         try:
-            files.append(read_declared(each.name, each.text))
+            files.append(read_declared(declared.name, declared.text))
         except DeclarationError as error:
             mistakes += [(None, mistake) for mistake in error.mistakes]
-    typed = [each for each in declaration.tables if all(kind in TYPES for _, kind in each.columns)]
-    untyped = {each.name for each in declaration.tables if each not in typed}
+    typed = [known for known in declaration.tables if all(kind in TYPES for _, kind in known.columns)]
+    untyped = {unknown.name for unknown in declaration.tables if unknown not in typed}
     sources: list[SourceRules] = []
     for file in files:
-        found = [
+        file_mistakes = [
             *_source_mistakes(file.rules, streams, expected),
-            *(each for each in _table_mistakes(file.rules, typed) if not _speaks_of(each, file.rules, untyped)),
+            *(wrong for wrong in _table_mistakes(file.rules, typed) if not _speaks_of(wrong, file.rules, untyped)),
         ]
-        mistakes += [(None, file.at(mistake)) for mistake in sorted(found, key=lambda each: each.update)]
-        if not found and not mistakes:
+        mistakes += [(None, file.at(mistake)) for mistake in sorted(file_mistakes, key=lambda wrong: wrong.update)]
+        if not file_mistakes and not mistakes:
             sources += _with_methods(file.rules, declaration.tables).sources
-    if mistakes or any(each.source not in streams for each in sources):
+    if mistakes or any(rules.source not in streams for rules in sources):
         return PlannedTables((), tuple(mistakes))
     jobs = emitted or {}
     stages = [_stage(table, sources, streams, jobs.get(table.name, ())) for table in declaration.tables]
-    made = [stage for stage in stages if stage is not None]
-    for stage in made:
+    planned = [stage for stage in stages if stage is not None]
+    for stage in planned:
         if len(stage.inputs) > MOST_SOURCES:
             message = f'{len(stage.inputs)} streams feed table "{stage.name}"'
             mistakes.append((stage.name, Mistake(message, f"at most {MOST_SOURCES} can")))
-    return PlannedTables(tuple(made), tuple(mistakes))
+    return PlannedTables(tuple(planned), tuple(mistakes))
 
 
 def read_declared(name: str, text: str) -> RuleFile:
-    """The rules in a text that stands somewhere, with all mistakes at their places there."""
+    """Read rules from a text; mistakes have the given file name."""
     try:
         with Jq() as jq:
             return replace(rules_in(text, jq), path=Path(name))
     except DeclarationError as error:
-        raise DeclarationError(replace(each, file=name) for each in error.mistakes) from error
+        raise DeclarationError(replace(mistake, file=name) for mistake in error.mistakes) from error
 
 
 def _speaks_of(mistake: RuleMistake, rules: RuleSet, tables: Collection[str]) -> bool:
-    """Whether a mistake is about an update on one of these tables."""
+    """Whether a mistake is in an update of one of these tables."""
     return any(update.number == mistake.update and table in tables for table, update in rules.updates())
 
 
@@ -99,7 +99,7 @@ def _source_mistakes(
     rules: RuleSet, streams: Mapping[str, StreamDeclaration], expected: Collection[str]
 ) -> Iterator[RuleMistake]:
     for source in rules.sources:
-        numbers = [update.number for each in source.branches for table in each.tables for update in table.updates]
+        numbers = [update.number for branch in source.branches for table in branch.tables for update in table.updates]
         if not numbers:
             continue
         if source.source not in streams:
@@ -114,21 +114,21 @@ def _source_mistakes(
 
 
 def _id_of(stream: StreamDeclaration) -> str | None:
-    """The column that identifies a record; of a relation's changes, the row that comes or goes. What a stage writes it writes
-    once, so that the place in the log will do."""
+    """Return the column that identifies a record; for changes of a relation, the id of the row. A stage writes its records exactly
+    once, so for its output the offset suffices."""
     return "row_id" if stream.lifetimes else stream.id or (OFFSET if stream.ordered else None)
 
 
 def _facts(tables: Sequence[TableDeclaration]) -> tuple[dict[str, dict[str, tuple[str, ...]]], dict[str, int]]:
-    methods = {each.name: {column: TYPES[kind].methods for column, kind in each.columns} for each in tables}
-    return methods, {each.name: len(each.key) for each in tables}
+    methods = {table.name: {column: TYPES[kind].methods for column, kind in table.columns} for table in tables}
+    return methods, {table.name: len(table.key) for table in tables}
 
 
 def _table_mistakes(rules: RuleSet, tables: Sequence[TableDeclaration]) -> list[RuleMistake]:
     try:
         resolved(rules, *_facts(tables))
     except DeclarationError as error:
-        return [each for each in error.mistakes if isinstance(each, RuleMistake)]
+        return [mistake for mistake in error.mistakes if isinstance(mistake, RuleMistake)]
     return []
 
 
@@ -143,7 +143,7 @@ def _stage(
     emitted: Sequence[str],
 ) -> Stage | None:
     rules, targets = _of_table(table, sources)
-    names = list(dict.fromkeys(each.source for each in rules.sources))
+    names = list(dict.fromkeys(source.source for source in rules.sources))
     if not names and not emitted:
         return None
     inputs = []
@@ -156,45 +156,45 @@ def _stage(
         inputs.append(Input(name, EmittedMapSide(table, streams[name], number), ENTRIES, numbered=True))
     ids = [(name, streams[name].time, streams[name].time_unit, _id_of(streams[name])) for name in names]
     columns = [(column, _KINDS.get(kind, kind)) for column, kind in table.columns]
-    known = [_MEANING, table.name, table.key, columns, table.horizon, ids, rules.as_json(), list(emitted)]
-    fingerprint = hashlib.blake2b(orjson.dumps(known), digest_size=16).hexdigest()
+    identity = [_MEANING, table.name, table.key, columns, table.horizon, ids, rules.as_json(), list(emitted)]
+    fingerprint = hashlib.blake2b(orjson.dumps(identity), digest_size=16).hexdigest()
     return Stage(table.name, tuple(inputs), table, fingerprint)
 
 
 _KINDS = {"LWWSet": "ORSet", "ORSet": "ORSet.2"}
-"""Names of types in fingerprints, where they are not those of the types: what is LWWSet now was ORSet in earlier releases, and a
-table that was declared so goes on if it is declared LWWSet."""
+"""Names in fingerprints of types whose name has changed: earlier releases called LWWSet ORSet, and a table that was declared so
+continues if it is declared LWWSet."""
 
 
 def _of_table(table: TableDeclaration, sources: Sequence[SourceRules]) -> tuple[RuleSet, tuple[Target, ...]]:
-    """The rules that concern one table, their updates numbered anew, and where each of these writes."""
+    """Return the rules of one table, their updates numbered from 0, and where each update writes."""
     targets: list[Target] = []
     counts: dict[str, int] = {}
     places = {column: place for place, column in enumerate(table.column_names)}
 
     def updates(rules: TableRules) -> TableRules:
         numbered = []
-        for each in rules.updates:
-            within = counts[each.column] = counts.get(each.column, -1) + 1
-            numbered.append(replace(each, number=len(targets)))
-            targets.append(Target(places[each.column], within))
+        for update in rules.updates:
+            within = counts[update.column] = counts.get(update.column, -1) + 1
+            numbered.append(replace(update, number=len(targets)))
+            targets.append(Target(places[update.column], within))
         return replace(rules, updates=tuple(numbered))
 
     def branches(source: SourceRules) -> Iterator[Branch]:
         for branch in source.branches:
-            own = tuple(updates(each) for each in branch.tables if each.table == table.name and each.updates)
+            own = tuple(updates(part) for part in branch.tables if part.table == table.name and part.updates)
             if own:
                 yield replace(branch, tables=own)
 
-    made = [replace(source, branches=tuple(branches(source))) for source in sources]
-    return RuleSet(tuple(each for each in made if each.branches)), tuple(targets)
+    own_sources = [replace(source, branches=tuple(branches(source))) for source in sources]
+    return RuleSet(tuple(filtered for filtered in own_sources if filtered.branches)), tuple(targets)
 
 
 def goes_on(old: Stage, new: Stage) -> bool:
-    """Whether a table can go on under new rules: nothing that it holds would have come out differently.
+    """Whether a table can continue under new rules, because its contents would be the same under them.
 
-    New columns, behind the others, may be fed from the next record on. The horizon may not grow, for what is older than it
-    was is no longer known event by event.
+    New columns at the end may be fed from the next record on. The horizon may not grow, because events older than the previous
+    horizon are no longer known one by one.
     """
     before, after = old.output, new.output
     if not (isinstance(before, TableDeclaration) and isinstance(after, TableDeclaration)):
@@ -203,15 +203,15 @@ def goes_on(old: Stage, new: Stage) -> bool:
     if (
         not same
         or after.horizon > before.horizon
-        or [one.stream for one in old.inputs] != [two.stream for two in new.inputs]
+        or [earlier.stream for earlier in old.inputs] != [later.stream for later in new.inputs]
     ):
         return False
     kept = set(before.column_names)
-    for one, two in zip(old.inputs, new.inputs, strict=True):
-        assert isinstance(one.map_side, RulesMapSide | EmittedMapSide)
-        assert isinstance(two.map_side, RulesMapSide | EmittedMapSide)
-        if one.map_side.id != two.map_side.id or list(one.map_side.updates()) != [
-            each for each in two.map_side.updates() if each[0] in kept
+    for earlier, later in zip(old.inputs, new.inputs, strict=True):
+        assert isinstance(earlier.map_side, RulesMapSide | EmittedMapSide)
+        assert isinstance(later.map_side, RulesMapSide | EmittedMapSide)
+        if earlier.map_side.id != later.map_side.id or list(earlier.map_side.updates()) != [
+            update for update in later.map_side.updates() if update[0] in kept
         ]:
             return False
     return True

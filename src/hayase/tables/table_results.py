@@ -1,6 +1,6 @@
-"""A table as people read it: the row of a key, rows by prefix, all rows, now or as of an event time.
+"""The reading API of a table: the row of a key, rows by key prefix, all rows, now or as of an event time.
 
-It is read beside the pipeline that writes it, whether or not that runs; each read sees all that is committed.
+A table can be read while the pipeline runs or not; each read sees everything that is committed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ __all__ = ["TableResults", "Time"]
 Time = datetime | str | int
 """An event time: a datetime, ISO text, or microseconds."""
 Owning: TypeAlias = "Callable[[Path, TableDeclaration], AbstractContextManager[OwnTable]]"
-"""Gives a table of a home to be written, to one at a time."""
+"""Opens a table of a home for writing, exclusively."""
 _PAGE = 1000
 
 
 class TableResults:
-    """What a table holds. A row is a dict of its columns; where it is not asked for by its key, it has the key, too.
+    """The rows of a table. A row is a dict of its columns; unless it was requested by its key, it contains the key too.
 
-    `as_of` gives the table of that event time: all updates up to then and none later, whenever they arrived. A time
-    before the oldest that is not folded is an error. Parts of keys are texts, numbers or booleans; 1 and "1" are
-    different ones. Any number of threads may read.
+    `as_of` reads the table as of that event time: all updates up to then and none later, whenever they arrived; TooOld if older
+    updates are folded. Parts of keys are texts, numbers or booleans; 1 and "1" are different keys. Any number of threads may read.
     """
 
     def __init__(self, path: Path, declaration: TableDeclaration, owning: Owning | None = None):
@@ -51,13 +50,13 @@ class TableResults:
 
     # -- by key ---------------------------------------------------------------------------------------------------------
     def get(self, *key: Json, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Row | None:
-        """The columns of a key, all or some; None if the table has no such key. All parts of a composite key are given."""
+        """Return all or some columns of a key; None if the table does not contain it. Give all parts of a composite key."""
         return self._now().get(key, columns=_names(columns), as_of=_moment(as_of))
 
     def get_many(
         self, keys: Iterable[Json], *, as_of: Time | None = None, columns: Sequence[str] | None = None
     ) -> list[Row | None]:
-        """The same for many keys, all as the table is at one moment. A composite key is a tuple."""
+        """Return the rows of many keys, all from one state of the table. A composite key is a tuple."""
         whole = [key if isinstance(key, (tuple, list)) else (key,) for key in keys]
         return self._now().get_many(whole, columns=_names(columns), as_of=_moment(as_of))
 
@@ -70,9 +69,9 @@ class TableResults:
         as_of: Time | None = None,
         columns: Sequence[str] | None = None,
     ) -> list[Row]:
-        """The first rows, in the order of their keys, of those whose keys begin with these parts.
+        """Return the first rows whose keys begin with these parts, in the order of their keys.
 
-        `text_prefix` is how the next part begins, a text. Without a limit all such rows are given.
+        `text_prefix` is a prefix of the next part, a text. Without a limit, all such rows are returned.
         """
         rows: list[Row] = []
         for page in self._pages(prefix, text_prefix, limit, as_of, columns):
@@ -82,7 +81,7 @@ class TableResults:
         return rows[:limit]
 
     def rows(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Iterator[Row]:
-        """All rows in the order of their keys, as the table is at the moment of the first."""
+        """Yield all rows in the order of their keys, from the state of the table at the first row."""
         for page in self._pages((), None, None, as_of, columns):
             yield from self._rows(page)
 
@@ -90,7 +89,7 @@ class TableResults:
         return self.rows()
 
     def batches(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows as Arrow batches, in bounded memory; `hayase.tables.lookups` says which type becomes what.
+        """Yield all rows as Arrow batches, in bounded memory; `hayase.tables.lookups` lists the Arrow types.
 
         The parts of the key are strings like a register: a text as it is, anything else as JSON.
         """
@@ -99,11 +98,11 @@ class TableResults:
                 yield self._batch(page, _names(columns))
 
     def table(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows as one Arrow table."""
+        """Return all rows as one Arrow table."""
         import pyarrow as pa
 
-        found = list(self.batches(as_of=as_of, columns=columns))
-        return pa.Table.from_batches(found or [self._batch(None, _names(columns))])
+        batches = list(self.batches(as_of=as_of, columns=columns))
+        return pa.Table.from_batches(batches or [self._batch(None, _names(columns))])
 
     # -- rows in --------------------------------------------------------------------------------------------------------
     def load(
@@ -117,13 +116,12 @@ class TableResults:
         schema: str | None = None,
         progress: Callable[[int, int], None] = lambda read, written: None,
     ) -> Loaded:
-        """Load rows, all or none: a file (CSV, NDJSON, Parquet), Arrow data, a frame, or dicts. The pipeline must not run.
+        """Load rows, all or none: a file (CSV, NDJSON, Parquet), Arrow data, a data frame, or dicts. The pipeline must not run.
 
-        Columns are called like the parts of the key and the columns of the table; `key={"user": "user_id"}` says that a part
-        is called otherwise. A value is the parameter of the column's first method, null means none. Events override
-        loaded registers, unless `time` names a column of event times; whole numbers are microseconds. `schema` says what
-        columns of CSV are ("user_id string"), instead of what they look like. `progress` is told how many rows have been
-        read and written.
+        Columns have the names of the parts of the key and of the table's columns; `key={"user": "user_id"}` maps a part to a column
+        of another name. A value is the parameter of the column's first method; null means no update. Events override loaded
+        registers, unless `time` names a column of event times (integers are microseconds). `schema` declares the types of CSV
+        columns ("user_id string"), which are inferred otherwise. `progress` is called with the numbers of rows read and written.
         """
         from hayase.tables.bulk_load import load
 
@@ -138,11 +136,11 @@ class TableResults:
 
     # -- about it -------------------------------------------------------------------------------------------------------
     def info(self) -> TableInfo:
-        """About how much the table holds, and from which event time on it can be read."""
+        """Return the approximate size of the table, and from which event time on it can be read."""
         return self._now().info()
 
     def close(self) -> None:
-        """Let go of the table's files; the next read opens them again."""
+        """Close the table's files; the next read opens them again."""
         with self._lock:
             if self._reader is not None:
                 self._reader.close()
@@ -165,7 +163,7 @@ class TableResults:
         return open_reader(self.path, self.declaration)
 
     def _now(self) -> Table:
-        """The table with all that is committed. It is opened once, and closed when nobody has these results any more."""
+        """Return the table with all commits. It is opened once, and closed when this object is garbage."""
         with self._lock:
             if self._reader is None:
                 self._reader = self._open()
@@ -182,7 +180,7 @@ class TableResults:
         as_of: Time | None,
         columns: Sequence[str] | None,
     ) -> Iterator[Page]:
-        """Pages from one state of the table, which is opened for them; the last may go beyond the limit."""
+        """Yield pages from one state of the table, which is opened for them; the last may exceed the limit."""
         names, moment = _names(columns), _moment(as_of)
         size = _PAGE if limit is None else max(1, min(limit, _PAGE))
         reader, after = self._open(), None
@@ -210,15 +208,15 @@ class TableResults:
         rows = list(self._rows(page)) if page is not None else []
         kinds = dict(self.declaration.columns)
         chosen = tuple((name, kinds[name]) for name in (kinds if columns is None else dict.fromkeys(columns)))
-        parts = tuple((part, "Register") for part in self.declaration.key)
-        made = [arrow_rows(replace(self.declaration, key=self.declaration.column_names, columns=parts), rows)]
-        made += [arrow_rows(replace(self.declaration, columns=chosen), rows)] if chosen else []
-        fields = [field for each in made for field in each.schema]
-        return pa.record_batch([column for each in made for column in each.columns], schema=pa.schema(fields))
+        key_columns = tuple((part, "Register") for part in self.declaration.key)
+        parts = [arrow_rows(replace(self.declaration, key=self.declaration.column_names, columns=key_columns), rows)]
+        parts += [arrow_rows(replace(self.declaration, columns=chosen), rows)] if chosen else []
+        fields = [field for batch in parts for field in batch.schema]
+        return pa.record_batch([column for batch in parts for column in batch.columns], schema=pa.schema(fields))
 
 
 def _names(columns: Sequence[str] | None) -> Sequence[str] | None:
-    """The names of columns; one may be given alone."""
+    """Return the names of columns as a sequence; a single name may be given as a text."""
     return (columns,) if isinstance(columns, str) else columns
 
 
