@@ -1,4 +1,4 @@
-"""What a simulated pool is put to, and what became of it: arrivals, service times, workers, waits, polls."""
+"""Scenarios and outcomes of the governor simulator: arrivals, service times and workers; waiting times and polls."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from hayase.governor.loads import THRESHOLD, WINDOW
 __all__ = ["Arrivals", "Factors", "Outcome", "Poisson", "Scenario", "Trace", "constant", "exponential"]
 
 Factors = Callable[[np.random.Generator, int], np.ndarray]
-"""Service times of as many records, in multiples of their queue's mean: any distribution with mean 1."""
+"""Draws service times of some records, in multiples of their queue's mean: any distribution with mean 1."""
 
 
 def constant(random: np.random.Generator, count: int) -> np.ndarray:
-    """All records of a queue take the same."""
+    """All records of a queue have the same service time."""
     return np.ones(count)
 
 
 def exponential(random: np.random.Generator, count: int) -> np.ndarray:
-    """Service times without memory: the second M of M/M/c."""
+    """Exponentially distributed service times: the second M of M/M/c."""
     return random.exponential(1.0, count)
 
 
 class Arrivals(Protocol):
-    """Says when records come, and to which queues: in [start, stop), in order of time. Asked for one stretch after the other."""
+    """Returns the times and queues of arrivals in [start, stop), in order of time. Called for consecutive intervals."""
 
     @property
     def queues(self) -> int: ...
@@ -38,7 +38,7 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True)
 class Poisson:
-    """Records that know nothing of each other, at a rate for every queue."""
+    """Independent arrivals, with a rate for every queue."""
 
     rates: np.ndarray
 
@@ -55,7 +55,7 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Trace:
-    """Records that came at these times, in order, to these queues."""
+    """Recorded arrivals: times in order, with their queues."""
 
     times: np.ndarray
     to: np.ndarray
@@ -68,7 +68,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a pool is put to. Before `warmup` nothing counts; a queue longer than `limit` ends the run."""
+    """The input of a simulation. Seconds before `warmup` do not count; a queue longer than `limit` ends the run as failed."""
 
     arrivals: Arrivals
     service: np.ndarray
@@ -79,14 +79,14 @@ class Scenario:
     warmup: float = 0.0
     limit: float = math.inf
     changes: Sequence[tuple[float, int]] = ()
-    """Times, in order, from which on there are so many workers; they take effect at the next sample."""
+    """Changes of the number of workers: (time, number), in order; each takes effect at the next sample."""
     window: float = WINDOW
     threshold: float = THRESHOLD
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of it. Waiting ends where service begins; lengths are sampled every second, without records in service."""
+    """The result of a simulation. Waiting ends when service begins; lengths, sampled every second, exclude records in service."""
 
     seconds: float
     failed: bool
@@ -118,5 +118,5 @@ class Outcome:
 
     @property
     def length(self) -> float:
-        """Mean number of records that wait in a queue."""
+        """Mean number of waiting records per queue."""
         return float(self.lengths.mean()) if len(self.lengths) else 0.0

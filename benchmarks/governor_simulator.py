@@ -1,15 +1,14 @@
-"""The policies in a simulated pool: thousands of queues and workers, any arrivals, any service times, by the event.
+"""A discrete-event simulator of governor policies, with thousands of queues and workers, any arrivals and any service times.
 
-The functions that decide are the ones that run in a lane. A policy that does not see the ends of the logs has its workers
-walk from queue to queue, each by itself, as the filters of paper 3 do; a visit that finds nothing costs `empty_poll`
-seconds of the worker. One that sees them stands at a gate: while somebody is free it looks at all ends at once, which
-takes `empty_poll` seconds too, and hands out what waits; a look that finds nothing counts as an empty poll.
+The policies are those that run in a lane. Under a policy that does not see the ends of the logs, each worker walks from queue to
+queue by itself, like the filters of paper 3; a visit that finds nothing costs the worker `empty_poll` seconds. Under a policy that
+sees them there is one gate: while a worker is free, it polls all ends at once, which takes `empty_poll` seconds too, and hands out
+waiting records; a poll that finds nothing counts as empty.
 
-Loads are not given but measured, by the meter that a lane has, and published by its notices. Equal scenarios and seeds give
-equal outcomes.
+Loads are measured, by the same meter as in a lane, and published by its notices. Equal scenarios and seeds give equal outcomes.
 
-Cost: a heap of workers, about 2 microseconds a poll; arrivals are drawn and sorted a second at a time; looks in an idle
-stretch are counted, not made.
+Cost: a heap of workers, about 2 microseconds per poll; arrivals are drawn and sorted one second at a time; polls in an idle period
+are counted, not simulated.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ __all__ = ["simulate"]
 
 CHUNK = 4096
 TICK = 1.0
-"""Seconds between two samples of lengths and figures for the meter."""
+"""Seconds between two samples of queue lengths and loads."""
 
 
 def simulate(scenario: Scenario, policy: Policy, seed: int = 0) -> Outcome:
-    """Run the scenario under the policy.
+    """Simulate a scenario under a policy.
 
     >>> from hayase.governor import Adaptive
     >>> from benchmarks.governor_scenarios import Poisson
@@ -55,12 +54,12 @@ def simulate(scenario: Scenario, policy: Policy, seed: int = 0) -> Outcome:
 
 
 class _Pool:
-    """Queues, figures and measured loads: what both ways to drive the workers share."""
+    """Queues, counters and measured loads, used by both ways to drive the workers."""
 
     def __init__(self, scenario: Scenario, policy: Policy, seed: int) -> None:
         self.scenario, self.policy = scenario, policy
         count = scenario.arrivals.queues
-        self._coming, serving = (np.random.default_rng((seed, each)) for each in range(2))
+        self._coming, serving = (np.random.default_rng((seed, stream)) for stream in range(2))
         self.factors = _stream(scenario.factors, serving)
         self.means: list[float] = scenario.service.tolist()
         self.queues: list[deque[float]] = [deque() for _ in range(count)]
@@ -74,7 +73,7 @@ class _Pool:
         self.sight = Sight(self._meter.loads, self.workers, np.zeros(count, np.int64), np.zeros(count))
         self.failed = False
         self._stop = 0.0
-        self._taken: list[tuple[float, int]] = []  # records that a worker has, and comes to after the second's end
+        self._taken: list[tuple[float, int]] = []  # records of a worker whose service begins after this second
         self._counts_from_now()
 
     def _counts_from_now(self) -> None:
@@ -86,7 +85,7 @@ class _Pool:
         self._arrived_before = int(self._ends.sum())
 
     def arrive(self, start: float, stop: float) -> None:
-        """Put in what comes up to `stop`; whoever takes a record looks whether its time has come."""
+        """Add the arrivals up to `stop`; a worker takes a record only once its time has come."""
         self._stop = stop
         self.times, self.to = self.scenario.arrivals.between(start, stop, self._coming)
         for time, queue in zip(self.times.tolist(), self.to.tolist(), strict=True):
@@ -94,7 +93,7 @@ class _Pool:
         self._ends = self._ends + np.bincount(self.to, minlength=len(self.queues))
 
     def serve(self, queue: int, now: float) -> float:
-        """Serve the first record of a queue from now on; when it is done."""
+        """Serve the first record of a queue from `now`; return the time of completion."""
         service = self.means[queue] * next(self.factors)
         self.waits.append(now - self.queues[queue].popleft())
         if now >= self._stop:
@@ -105,9 +104,9 @@ class _Pool:
         return now + service
 
     def sample(self, now: float) -> None:
-        """The end of a second: lengths, loads, and workers that come and go."""
+        """At the end of a second, sample lengths and loads and change the number of workers."""
         served = np.array(self.served)
-        self._taken = [each for each in self._taken if each[0] >= now]
+        self._taken = [taken for taken in self._taken if taken[0] >= now]
         lengths = self._ends - served
         np.add.at(lengths, [queue for _, queue in self._taken], 1)
         self._lengths.append(lengths)
@@ -139,7 +138,7 @@ class _Pool:
 
 
 class _Walker:
-    """A worker on its way through a list of queues."""
+    """A worker with its position in a list of queues."""
 
     __slots__ = ("number", "pause", "place", "queues", "records", "turn", "version")
 
@@ -158,7 +157,7 @@ class _Walker:
 
 
 class _Walkers:
-    """Workers that go from queue to queue, each by the lists that the policy gives it."""
+    """Workers that walk from queue to queue, each by its own lists from the policy."""
 
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
@@ -203,7 +202,7 @@ class _Walkers:
         pool.rested += rested
 
     def _hire(self, now: float) -> None:
-        """Let workers that are new begin, one shortly after the other; those that must go do so at their next visit."""
+        """Start new workers, slightly staggered; surplus workers stop at their next visit."""
         pool = self._pool
         if pool.workers == self._hired:
             return
@@ -217,7 +216,7 @@ class _Walkers:
 
 
 class _Gate:
-    """One place that sees the ends of the logs and hands out work to whoever is free."""
+    """One gate that sees the ends of the logs and hands out work to free workers."""
 
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
@@ -239,14 +238,14 @@ class _Gate:
                 self._look(self._look_at, free, stop)
             elif busy and busy[0] < stop:
                 done = heappop(busy)
-                if free <= 0:  # nobody waited for the next look, and what the last one left behind does not wait for it
+                if free <= 0:  # no worker was free: poll at once if the last poll left records behind
                     self._look_at = done if self._seen.any() else max(done, self._look_at)
             else:
                 break
         self._arrived(math.inf)
 
     def _arrived(self, now: float) -> None:
-        """Count what has come since the last look."""
+        """Count the arrivals since the last poll."""
         upto = int(np.searchsorted(self._pool.times, now, side="right"))
         if upto > self._upto:
             self._waiting += np.bincount(self._pool.to[self._upto : upto], minlength=len(self._waiting))
@@ -264,7 +263,7 @@ class _Gate:
             self._waiting[answer.queues] -= answer.records
             self._since[answer.queues] = now
             self._look_at = now + answer.look_again
-        else:  # looks at which there can be nothing yet are only counted
+        else:  # polls before the next arrival are only counted
             times = pool.times
             coming = float(times[self._upto]) if self._upto < len(times) else stop
             looks = max(1, math.ceil((min(coming, stop) - now) / answer.look_again))
@@ -274,7 +273,7 @@ class _Gate:
         self._seen = self._waiting.copy()
 
     def _hand_out(self, answer: Round, free: int, now: float) -> None:
-        """Cut the records into pieces of about equal work, one for each free worker."""
+        """Divide the records into portions of about equal work, one for each free worker."""
         pool = self._pool
         queues = np.repeat(answer.queues, answer.records)
         service = np.maximum(pool.sight.loads.service[queues], SHORTEST_SERVICE)

@@ -1,13 +1,14 @@
-"""The governor: which queues a pool of workers takes from, how much, and when it looks again (paper 3).
+"""The governor: decides how many records of which queues a pool of workers takes next, and when it polls again (paper 3).
 
-| policy | looks at | `u` |
+| policy | input | `u` |
 |---|---|---|
-| round-robin | nothing | |
-| als | loads | rest between visits, none by default; with it this is asc |
-| asc | loads | about a share of 1 - u of the polls are empty; 0.5 by default |
-| informed | loads and the ends of the logs | likewise, of the looks; 0.97 by default |
+| round-robin | none | |
+| als | loads | controls the rest between visits; 0 by default, no rest; above 0 the policy is asc |
+| asc | loads | a share of about 1 - u of the polls is empty; 0.5 by default |
+| informed | loads and the ends of the logs | a share of about 1 - u of the polls is empty; 0.97 by default |
 
-`loads` measures, a policy decides, `Governor` holds the two together for a lane, `simulator` tries them at any size.
+`loads` measures, a policy decides, and `Governor` combines the two for a lane. `benchmarks/governor_simulator.py` simulates the
+policies with any number of queues and workers.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ __all__ = [
 POLICIES: Mapping[str, Callable[..., Policy]] = MappingProxyType(
     {"round-robin": RoundRobin, "als": Adaptive, "asc": partial(Adaptive, u=0.5), "informed": Informed}
 )
-"""By the names under which they are declared."""
+"""The policies, by their declared names."""
 
 
 def policy_named(name: str, **options: Any) -> Policy:
-    """The policy of that name, with options such as `u`, as they stand in a declaration.
+    """Return the policy of that name, with options such as `u` from a declaration.
 
     >>> policy_named("als", u=0.5)
     Adaptive(u=0.5, length=50, longest=1.0, seed=0)
@@ -58,10 +59,10 @@ def policy_named(name: str, **options: Any) -> Policy:
     """
     if name not in POLICIES:
         raise UnknownName("policy", name, POLICIES)
-    known = [each.name for each in fields(cast(Any, POLICIES[name]()))]
+    option_names = [field.name for field in fields(cast(Any, POLICIES[name]()))]
     for option, value in options.items():
-        if option not in known:
-            raise UnknownName("option", option, known, f' of policy "{name}"')
+        if option not in option_names:
+            raise UnknownName("option", option, option_names, f' of policy "{name}"')
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise DeclarationError(f'the option "{option}" of policy "{name}" is {value!r}', "it is a number")
     return POLICIES[name](**options)

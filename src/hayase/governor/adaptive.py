@@ -1,18 +1,17 @@
-"""Adaptive load sharing and adaptive self-control: paper 3, 4.2 and 4.3.
+"""The policies als and asc: adaptive load sharing and adaptive self-control (paper 3, 4.2 and 4.3).
 
-Every worker draws its next queues at random in proportion to their loads, into a list of 50 that it walks round and round
-until the next notice; nobody has to agree with anybody. Where there are more workers than work, they rest between two
-visits, as much as the knob `u` says: 0 not at all, near 1 until the pool is no stronger than the load.
+Every worker draws its next queues at random in proportion to their loads, into a list of 50 that it visits repeatedly until the
+next notice; workers do not coordinate. If there are more workers than work, they rest between two visits, as `u` says: 0 means no
+rest, near 1 the pool rests until its capacity matches the load.
 
-Four things are added to what is printed:
+Four additions to the paper:
 
-- Shares are meant to be of time, but a visit takes as long as a record of its queue: where some are quick and some slow, the
-  quick ones would get less than their load. So a visit takes as many records as the mean service time in the list is
-  enough for; where all are alike that is one.
-- A queue whose load is nothing, or that no list happens to contain, would never be visited: before every walk through its
-  list a worker visits one more queue, all of them in turn.
-- Where loads are steady there are no notices, and lists that chance made unfair would stay: one is walked four times at most.
-- A pool without any load would rest for ever: no rest is longer than `longest`.
+- Shares are shares of time, but a visit takes as long as a record of its queue, so queues with short service times would get less
+  than their load. So a visit takes as many records as fit into the mean service time of the list; one if all are alike.
+- A queue without load, or one that no list happens to contain, would never be visited: before every walk through its list a
+  worker visits one more queue, all queues in turn.
+- With steady loads there are no notices, and lists that are unfair by chance would stay: a list is walked at most four times.
+- A pool without load would rest for ever: no rest is longer than `longest`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from hayase.governor.policy import LIST_LENGTH, SHORTEST_SERVICE, Asker, Round, 
 __all__ = ["Adaptive", "drawn", "rest", "restraint"]
 
 WALKS = 4
-"""Walks through a list, at most, before another is drawn."""
+"""How often a list is walked, at most, before another one is drawn."""
 
 
 def drawn(load: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """The queues that numbers from [0, 1) fall on, where each queue takes a stretch as long as its load.
+    """Map random numbers from [0, 1) to queues, with probabilities in proportion to the loads.
 
     The number times S is r of the paper: queue h is the one with `load[:h].sum() <= r < load[:h + 1].sum()`. Without any
-    load all queues are alike.
+    load all queues are equally likely.
 
     >>> drawn(np.array([1.0, 3.0, 6.0]), np.array([0.05, 0.1, 0.39, 0.4, 0.99]))
     array([0, 1, 1, 2, 2])
@@ -48,7 +47,7 @@ def drawn(load: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 def restraint(workers: float, total: float) -> float:
-    """R = (G - S) / G: the share of the pool that is not needed. Nothing where the load is more than the pool.
+    """Return R = (G - S) / G: the share of the pool that is not needed; 0 if the load exceeds the pool.
 
     >>> round(restraint(28, 3.0), 4)
     0.8929
@@ -57,7 +56,7 @@ def restraint(workers: float, total: float) -> float:
 
 
 def rest(u: float, workers: float, total: float, services: np.ndarray, longest: float) -> float:
-    """Seconds between two visits: u * R / (1 - R) * L_S / |L|, where L_S is the sum of the service times of the visits.
+    """Return the seconds between two visits: u * R / (1 - R) * L_S / |L|, where L_S is the sum of the visits' service times.
 
     >>> round(rest(0.5, 28, 3.0, np.full(50, 0.1), longest=10.0), 4)
     0.4167
@@ -71,16 +70,16 @@ def rest(u: float, workers: float, total: float, services: np.ndarray, longest: 
 
 
 def _records_of_a_visit(service: np.ndarray) -> np.ndarray:
-    """As many as the mean service time is enough for, at least one."""
+    """Return for each visit how many records fit into the mean service time, at least one."""
     return np.maximum(1, (service.mean() / np.maximum(service, SHORTEST_SERVICE) * (1 + 1e-9)).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """ALS, and with `u` above nothing ASC. About a share of 1 - u of its polls are empty, where there are workers enough.
+    """ALS, and with `u` above 0 ASC. If there are enough workers, a share of about 1 - u of its polls is empty.
 
-    Loads needed: rate and service.   Starvation: every queue is visited in as many rounds of a worker as there are queues;
-    a round is 51 visits at most.
+    Loads needed: rate and service.   Starvation: every queue is visited within as many rounds of a worker as there are queues;
+    a round has at most 51 visits.
     """
 
     u: float = 0.0
@@ -95,7 +94,7 @@ class Adaptive:
 
     def round(self, sight: Sight, asker: Asker) -> Round:
         queues, loads = sight.queues, sight.loads
-        # the same list for as long as it stands: what is drawn depends on these numbers, and on nothing else
+        # the draws depend on these numbers only, so a list stays the same until one of them changes
         place = (self.seed, asker.number, loads.version, asker.turn // WALKS)
         draws = np.random.default_rng(place).random(self.length)
         listed = drawn(loads.load, draws)

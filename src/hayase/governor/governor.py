@@ -1,7 +1,7 @@
-"""The governor of a lane: measured loads and a policy, held together for a whole pool.
+"""The governor of a lane: combines measured loads and a policy into one decision for all workers.
 
-Who runs a lane tells it figures as they come (`observe`), and asks before every batch (`decide`): the answer is for all
-workers at once, how many records of each queue the batch may take. It reads no clock and no log; those are arguments.
+The lane passes measurements as they come (`observe`) and calls `decide` before every batch, which returns how many records of each
+queue the batch may take. The governor reads no clock and no log; times and figures are arguments.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, Round, Sight
 __all__ = ["Decision", "Governor"]
 
 RESTS = 0.25
-"""Seconds that the rests of a worker in one decision sum up to, about: nobody is visited meanwhile."""
+"""About how many seconds a worker may rest in total per decision, because no queue is visited meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Records that each queue may give to the next batch, the seconds of work they are, and when to look again if none."""
+    """How many records of each queue the next batch may take, the seconds of work they need, and the seconds until the next poll if
+    there are none."""
 
     records: Mapping[Hashable, int]
     seconds: float
@@ -31,7 +32,7 @@ class Decision:
 
 
 class _Walker:
-    """A worker that goes by its lists, some visits in each decision."""
+    """A worker that walks through its lists, some visits per decision."""
 
     def __init__(self, number: int) -> None:
         self._number, self._turn, self._place = number, 0, 0
@@ -39,13 +40,13 @@ class _Walker:
         self._round: Round | None = None
 
     def forget(self) -> None:
-        """Ask for another list: the queues are others."""
+        """Drop the list, because the queues have changed."""
         self._round = None
 
     def visits(self, policy: Policy, sight: Sight, seconds: float) -> Round:
-        """The next visits, as many as there are seconds for, at least one; the rests between them become one, after it.
+        """Return the next visits, as many as fit into the seconds, at least one; the rests between them are added up at the end.
 
-        A whole list that is done sooner is walked as often as the seconds are enough for.
+        If the whole list takes less time, it is walked as often as fits.
         """
         stale = self._place > 0 and -1 < self._version != sight.loads.version
         if self._round is None or stale or self._place == len(self._round.queues):
@@ -68,7 +69,7 @@ class _Walker:
 
 
 class Governor:
-    """Decides for a lane. Queues may be anything with a name, such as pairs of a stage and a stream."""
+    """Decides for a lane. Queues are identified by any hashable object, such as a pair of stage and stream."""
 
     def __init__(
         self,
@@ -94,25 +95,25 @@ class Governor:
 
     @property
     def loads(self) -> Loads:
-        """The loads as they were published last."""
+        """The loads as last published."""
         return self._meter.loads
 
     def among(self, queues: Sequence[Hashable]) -> None:
-        """Govern other queues from now on; what is known of those that stay is kept."""
+        """Replace the queues; measurements of those that stay are kept."""
         old = dict(zip(self.queues, zip(self._seen.tolist(), self._since.tolist(), strict=True), strict=True))
         self._meter = self._meter.among(queues)
-        for each in self._walkers:
-            each.forget()
-        kept = [old.get(each, (0, 0.0)) for each in self.queues]
+        for walker in self._walkers:
+            walker.forget()
+        kept = [old.get(queue, (0, 0.0)) for queue in self.queues]
         self._seen = np.array([seen for seen, _ in kept], np.int64)
         self._since = np.array([since for _, since in kept])
 
     def observe(self, now: float, ends: np.ndarray, seconds: np.ndarray, records: np.ndarray) -> bool:
-        """Take in totals per queue, as `LoadMeter.observe` does."""
+        """Record totals per queue, as `LoadMeter.observe` does."""
         return self._meter.observe(now, ends, seconds, records)
 
     def decide(self, now: float, workers: int, waiting: np.ndarray) -> Decision:
-        """What the next batch may take, with so many workers and so many records waiting in each queue.
+        """Decide what the next batch may take, given the number of workers and of waiting records in each queue.
 
         >>> from hayase.governor import Informed
         >>> governor = Governor(Informed(), ["slow", "idle"], guess=0.5)
@@ -128,9 +129,7 @@ class Governor:
         self._turn += 1
         self._seen = np.array(waiting, np.int64)
         self._seen[answer.queues] -= np.minimum(answer.records, self._seen[answer.queues])
-        self._latest = math.nextafter(
-            now, math.inf
-        )  # who was served comes after all that wait, however little time went by
+        self._latest = math.nextafter(now, math.inf)  # a served queue comes after all that wait, even at the same time
         self._since[answer.queues] = self._latest
         records = {
             self.queues[queue]: count for queue, count in zip(answer.queues, answer.records.tolist(), strict=True)
@@ -138,14 +137,14 @@ class Governor:
         return Decision(records, answer.seconds(self.loads), answer.look_again)
 
     def _answer(self, sight: Sight) -> Round:
-        """One round for all workers. Where each walks by itself, their visits are laid together."""
+        """Return one round for all workers; if each walks by itself, the sum of their visits."""
         if self._policy.sees_ends:
             return self._policy.round(sight, Asker(0, self._turn, sight.workers))
         while len(self._walkers) < sight.workers:
             self._walkers.append(_Walker(len(self._walkers)))
-        rounds = [each.visits(self._policy, sight, self._seconds) for each in self._walkers[: sight.workers]]
+        rounds = [walker.visits(self._policy, sight, self._seconds) for walker in self._walkers[: sight.workers]]
         records = np.zeros(sight.queues, np.int64)
-        for each in rounds:
-            np.add.at(records, each.queues, each.records)
+        for part in rounds:
+            np.add.at(records, part.queues, part.records)
         queues = np.flatnonzero(records)
-        return Round(queues, records[queues], look_again=sum(each.look_again for each in rounds) / len(rounds))
+        return Round(queues, records[queues], look_again=sum(part.look_again for part in rounds) / len(rounds))

@@ -1,9 +1,8 @@
-"""The informed policy: who sees the ends of the logs need not poll.
+"""The policy informed: it sees the ends of the logs, so it need not poll queues.
 
-It takes what waits, as much as fits into `seconds` of work for every worker: first one record of each queue, those
-first that have waited longest, then in equal shares of seconds, so that a light queue is done whole and what is left goes
-to the heavy ones. Where nothing waits it looks again when about so many records must have come that a share of `u` of
-its looks find some.
+It takes waiting records, as many as fit into `seconds` of work for every worker: first one record of each queue, those that have
+waited longest first, then equal shares of time, so that short queues are emptied and the rest goes to the long ones. If nothing
+waits, it chooses the time until the next poll such that a share of `u` of its polls finds records.
 """
 
 from __future__ import annotations
@@ -21,30 +20,31 @@ from hayase.governor.policy import SHORTEST_SERVICE, Asker, Round, Sight
 __all__ = ["Informed", "expected_records", "fair_records"]
 
 REFINEMENTS = 8
-"""How often what is left over is shared out again, at most."""
+"""How often, at most, remaining time is shared out again."""
 
 
 @lru_cache(maxsize=16)
 def expected_records(u: float) -> float:
-    """How many records must be expected between two looks for a share of u of looks and visits to find something.
+    """Return how many records must be expected between two polls so that a share of u of polls and visits finds something.
 
-    Of n expected, none come with probability exp(-n), else each is a visit: exp(-n) / (exp(-n) + n) = 1 - u, which is
+    If n are expected, none come with probability exp(-n), else each is a visit: exp(-n) / (exp(-n) + n) = 1 - u, which is
     n * exp(n) = u / (1 - u).
 
     >>> [round(expected_records(u), 2) for u in (0.0, 0.5, 0.95)]
     [0.0, 0.57, 2.17]
     """
-    wanted = u / (1 - u)
-    count = math.log1p(wanted)
+    ratio = u / (1 - u)
+    count = math.log1p(ratio)
     for _ in range(20):
-        count -= (count - wanted * math.exp(-count)) / (1 + count)
+        count -= (count - ratio * math.exp(-count)) / (1 + count)
     return count
 
 
 def fair_records(waiting: np.ndarray, service: np.ndarray, seconds: float) -> np.ndarray:
-    """How many of the waiting records fit into some seconds of work: equal seconds for each queue, none more than it has.
+    """Return how many waiting records of each queue fit into some seconds of work, with equal seconds for each queue that has
+    enough records.
 
-    What rounding leaves over goes to the queues in order, a record each; what is too little for a record of one queue is
+    The remainder from rounding goes to the queues in order, one record each; time that is too short for a record of one queue is
     shared by the others.
 
     >>> fair_records(np.array([2, 100, 100]), np.array([1.0, 1.0, 2.0]), 22.0)
@@ -64,25 +64,25 @@ def fair_records(waiting: np.ndarray, service: np.ndarray, seconds: float) -> np
 
 
 def _level_records(waiting: np.ndarray, service: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
-    """Records below a common level of seconds, then one more each in order, and the seconds that are left."""
+    """Return the records below a common level of seconds, plus one each in order while it fits, and the remaining seconds."""
     ordered = np.sort(waiting * service)
     count = len(ordered)
-    upto = np.cumsum(ordered) + ordered * np.arange(count - 1, -1, -1)  # the sum of shares, if none is more than this
+    upto = np.cumsum(ordered) + ordered * np.arange(count - 1, -1, -1)  # the sum of shares if none exceeds this one
     done = int(np.searchsorted(upto, seconds, side="right"))
     if done == count:
         return waiting, seconds - float(ordered.sum())
     level = (seconds - ordered[:done].sum()) / (count - done)
     records = np.minimum(waiting, np.floor(level / service * (1 + 1e-12)).astype(np.int64))
     left = seconds - float((records * service).sum())
-    more = np.flatnonzero(records < waiting)
-    costs = np.cumsum(service[more])
+    unfinished = np.flatnonzero(records < waiting)
+    costs = np.cumsum(service[unfinished])
     fitting = int(np.searchsorted(costs, left, side="right"))
-    records[more[:fitting]] += 1
+    records[unfinished[:fitting]] += 1
     return records, left - (float(costs[fitting - 1]) if fitting else 0.0)
 
 
 def _first_records(service: np.ndarray, seconds: float, least: int) -> tuple[np.ndarray, float]:
-    """Which queues, of those in order, give a record that fits, the first `least` in any case; and the seconds left."""
+    """Return the queues, in order, one record of which fits, the first `least` in any case; and the remaining seconds."""
     order = np.arange(len(service))
     chosen, rest = order[:least], order[least:]
     left = seconds - float(service[chosen].sum())
@@ -98,18 +98,18 @@ def _first_records(service: np.ndarray, seconds: float, least: int) -> tuple[np.
 
 @dataclass(frozen=True, slots=True)
 class Informed:
-    """Takes what is there, and looks seldom where there is nothing.
+    """Takes waiting records, and polls rarely if there are none.
 
-    Loads needed: service, to know how much fits; rate, to know when to look.   Starvation: a round serves at least as many
-    queues as it has workers, so every queue that has records is served in ceil(queues / workers) rounds.
+    Loads needed: service, to know how much fits; rate, to know when to poll.   Starvation: a round serves at least as many
+    queues as it has workers, so every queue that has records is served within ceil(queues / workers) rounds.
     """
 
     u: float = 0.97
     seconds: float = 1.0
-    """Seconds of work for every worker in a round: the time in which no other decision can be taken."""
+    """Seconds of work for every worker in a round, during which no other decision can be taken."""
     shortest: float = 0.004
     longest: float = 0.25
-    """Bounds of the time between two looks: the longest is what a first record waits after a silence."""
+    """Bounds of the seconds between two polls; a first record after a silence waits at most the longest."""
     sees_ends: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -134,5 +134,5 @@ class Informed:
 
     def _look_again(self, sight: Sight) -> float:
         rate = float(sight.loads.rate.sum())
-        wanted = expected_records(self.u) / rate if rate > 0 else self.longest
-        return min(max(wanted, self.shortest), self.longest)
+        seconds = expected_records(self.u) / rate if rate > 0 else self.longest
+        return min(max(seconds, self.shortest), self.longest)

@@ -1,12 +1,11 @@
-"""Loads: how fast each queue fills, and how long one of its records takes (paper 3, 4.1).
+"""The measurement of loads: arrival rate and mean service time of each queue (paper 3, 4.1).
 
-The load of a queue is `rate * service`, the seconds of work that come to it in a second; S is the sum over all queues. Both
-factors are measured over a sliding window, from totals that only grow: the ends of the logs, and the seconds and records
-that the tasks report. Those who decide see *published* loads. A queue's is published again when it differs from what it
-was by more than a threshold; that is the paper's notice, and `version` counts them.
+The load of a queue is `rate * service`, the seconds of work that arrive per second; S is the sum over all queues. Both factors are
+measured over a sliding window, from totals that only grow: the ends of the logs, and the seconds and records that tasks report.
+Policies see *published* loads. A load is published again when it differs from the published one by more than a threshold; that is
+the paper's notice, and `version` counts them.
 
-Samples are kept at least a sixteenth of the window apart, so that the cost and the space do not depend on how often
-somebody looks.
+Samples are at least a sixteenth of the window apart, so that time and space do not depend on the frequency of calls.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from hayase.core.errors import HayaseError
 __all__ = ["GUESS", "THRESHOLD", "WINDOW", "LoadMeter", "Loads"]
 
 WINDOW = 30.0
-"""Seconds over which rates and service times are taken."""
+"""Seconds over which rates and service times are measured."""
 THRESHOLD = 0.2
-"""A load that differs by more than this share of what was published is published again."""
+"""A load that differs by more than this share from the published one is published again."""
 LEAST = 0.01
-"""Loads below this, a hundredth of a worker, are not worth a notice of their own; the threshold is a share of it at least."""
+"""The threshold is a share of at least this load, a hundredth of a worker, so that changes of tiny loads make no notice."""
 GUESS = 0.1
-"""Seconds that a record is taken to need while none was seen: rather too long, so that the first ones tell."""
+"""The assumed service time in seconds before any record was processed: rather too long, since the first ones correct it."""
 PANES = 16
 
 
@@ -52,7 +51,7 @@ class Loads:
 
     @property
     def total(self) -> float:
-        """S: how many workers it takes at least."""
+        """S: the least number of workers that can process the load."""
         return float(self.load.sum())
 
 
@@ -64,7 +63,7 @@ class _Sample(NamedTuple):
 
 
 class LoadMeter:
-    """Measures the loads of some queues. Time is an argument; equal figures give equal loads."""
+    """Measures the loads of queues. Time is an argument, so equal measurements give equal loads."""
 
     def __init__(
         self,
@@ -80,12 +79,12 @@ class LoadMeter:
         self._samples: deque[_Sample] = deque()
         self._known = np.zeros(count, np.bool_)
         self.measured = Loads(np.zeros(count), np.full(count, guess))
-        """What is measured now; the published loads follow it."""
+        """The loads as measured now; the published loads follow them."""
         self.loads = self.measured
-        """What was published last."""
+        """The loads as last published."""
 
     def observe(self, now: float, ends: np.ndarray, seconds: np.ndarray, records: np.ndarray) -> bool:
-        """Take in totals per queue: records that ever came, seconds of work and records done. True if that made a notice.
+        """Record totals per queue: records arrived, seconds of work, records processed. Return whether loads were published.
 
         >>> meter = LoadMeter(["a"], window=16.0)
         >>> meter.observe(0.0, np.array([0]), np.array([0.0]), np.array([0]))
@@ -95,8 +94,8 @@ class LoadMeter:
         >>> meter.loads.rate, meter.loads.service
         (array([3.]), array([5.]))
         """
-        sample = _Sample(now, *(np.array(each, np.float64) for each in (ends, seconds, records)))
-        if any(each.shape != self._known.shape for each in sample[1:]):
+        sample = _Sample(now, *(np.array(totals, np.float64) for totals in (ends, seconds, records)))
+        if any(totals.shape != self._known.shape for totals in sample[1:]):
             raise HayaseError(f"there are {len(self.queues)} queues; the figures are of {len(sample.ends)}")
         if not self._samples:
             self._samples.append(sample)
@@ -113,10 +112,10 @@ class LoadMeter:
         return self._publish()
 
     def among(self, queues: Sequence[Hashable]) -> LoadMeter:
-        """A meter of other queues, which knows what this one knows of those it has too; the window begins anew."""
+        """Return a meter of other queues that keeps the measurements of common ones; its window begins anew."""
         other = LoadMeter(queues, window=self._window, threshold=self._threshold, guess=self._guess)
-        places = {each: place for place, each in enumerate(self.queues)}
-        old = np.array([places.get(each, -1) for each in other.queues], np.int64)
+        places = {queue: place for place, queue in enumerate(self.queues)}
+        old = np.array([places.get(queue, -1) for queue in other.queues], np.int64)
         new = np.flatnonzero(old >= 0)
         other._known[new] = self._known[old[new]]
         rate, service = other.measured.rate, other.measured.service
@@ -125,7 +124,7 @@ class LoadMeter:
         return other
 
     def _estimate(self, sample: _Sample, due: bool) -> Loads:
-        """Rates when enough time has gone by; service times of all that was done, or what was known before."""
+        """Return new rates if enough time has passed, and service times: of the records processed, or as known before."""
         first = self._samples[0]
         rate = np.maximum(sample.ends - first.ends, 0) / (sample.at - first.at) if due else self.measured.rate
         done = sample.records - first.records
@@ -137,7 +136,7 @@ class LoadMeter:
     def _publish(self) -> bool:
         before, now = self.loads, self.measured
         changed = np.abs(now.load - before.load) > self._threshold * np.maximum(before.load, LEAST)
-        # a queue to which nothing comes has no load, but what its records take must be known when some do
+        # a queue without arrivals has no load, but its service time must be known when records arrive
         changed |= np.abs(now.service - before.service) > self._threshold * before.service
         if not changed.any():
             return False

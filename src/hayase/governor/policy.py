@@ -1,12 +1,11 @@
-"""What a policy is: a pure function from what can be seen to what is done next.
+"""The interface of policies: a policy is a pure function from the visible state of the queues to the next round of visits.
 
-A policy is asked by a worker that is free (`Asker`), looks at a `Sight` and answers with a `Round`: which queues to visit
-in which order, how many records to take from each at most, how long to rest between two visits, and when to look
-again. It keeps nothing: the number of the round comes with the question, so equal questions get equal answers, and the
-gate of a lane and the simulator ask the same functions.
+A free worker (`Asker`) passes a `Sight` to a policy and gets a `Round`: which queues to visit in which order, how many records to
+take from each at most, how long to rest between two visits, and when to poll again. A policy has no state: the number of the round
+is an argument, so equal arguments give equal rounds, and the lane and the simulator use the same functions.
 
 To add one: a module beside `round_robin` with a frozen dataclass that has `sees_ends`, `round` and `bound`, a line in
-`hayase.governor.POLICIES`, and its test. The laws in `tests/laws/test_governor_laws.py` then hold for it too.
+`hayase.governor.POLICIES`, and its test. The laws in `tests/laws/test_governor_laws.py` then check it too.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from hayase.governor.loads import Loads
 __all__ = ["LIST_LENGTH", "SHORTEST_SERVICE", "Asker", "Policy", "Round", "Sight", "first_place", "waiting_since"]
 
 LIST_LENGTH = 50
-"""Queues that a worker goes through before it asks again (paper 3, 5.1)."""
+"""How many queues a worker visits per round (paper 3, 5.1)."""
 SHORTEST_SERVICE = 1e-9
-"""Seconds that a record takes at least, so that nothing is divided by nothing."""
+"""The least service time in seconds, to avoid divisions by zero."""
 GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What can be seen: the published loads, G, and, from the ends of the logs, how many records wait in each queue.
+    """The input of a policy: the published loads, the number of workers (G), and the number of waiting records of each queue.
 
-    `since` says when a queue was served last or, if that is later, when it was first seen with records again.
+    `since` is the time when a queue was served last or, if later, when it was first seen with records again.
     """
 
     loads: Loads
@@ -46,7 +45,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: the worker's number, how many rounds it has had, and for how many workers the answer is."""
+    """The worker that asks: its number, how many rounds it has had, and for how many workers the round is."""
 
     number: int = 0
     turn: int = 0
@@ -55,10 +54,10 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What to do next. A queue may occur more than once; `pause` seconds lie between two visits.
+    """The next visits. A queue may occur more than once; a worker rests `pause` seconds between two visits.
 
-    Where there is nothing to do, `look_again` seconds go by before the next question. A round that `heeds_notices` is
-    dropped for another when loads are published; its first visit is made in any case.
+    If there is nothing to do, the worker asks again after `look_again` seconds. A round that `heeds_notices` is replaced when loads
+    are published; its first visit is made in any case.
     """
 
     queues: np.ndarray
@@ -68,15 +67,15 @@ class Round:
     heeds_notices: bool = False
 
     def seconds(self, loads: Loads) -> float:
-        """How many seconds of work that is, if all the records are there."""
+        """Return the seconds of work, if all the records are there."""
         return float((self.records * loads.service[self.queues]).sum())
 
 
 class Policy(Protocol):
-    """Decides where workers go; there is at least one worker, and at least one queue.
+    """Decides which queues workers visit; there is at least one worker and at least one queue.
 
-    `sees_ends` says whether it looks at what waits: if so, it names only queues with records, each once, and no more
-    records than there are.
+    With `sees_ends` it uses the number of waiting records: it returns only queues with records, each once, and no more records than
+    there are.
     """
 
     sees_ends: ClassVar[bool]
@@ -84,12 +83,12 @@ class Policy(Protocol):
     def round(self, sight: Sight, asker: Asker) -> Round: ...
 
     def bound(self, queues: int, slots: int) -> int:
-        """Rounds of an asker, one after the other, in which every queue that has records is visited, whatever the loads."""
+        """Return the number of rounds of one worker within which every queue with records is visited, whatever the loads."""
         ...
 
 
 def first_place(number: int, queues: int) -> int:
-    """Where a worker begins to go round: far from the others, and always the same.
+    """Return the queue at which a worker starts: fixed for the worker, and far from those of other workers.
 
     >>> [first_place(number, 100) for number in range(4)]
     [0, 61, 23, 85]
@@ -98,7 +97,7 @@ def first_place(number: int, queues: int) -> int:
 
 
 def waiting_since(since: np.ndarray, before: np.ndarray, waiting: np.ndarray, now: float) -> np.ndarray:
-    """`Sight.since` after another look: queues that were empty and have records wait from now on.
+    """Return `Sight.since` after another poll: queues that were empty and now have records wait from now on.
 
     >>> waiting_since(np.array([1.0, 1.0]), np.array([0, 3]), np.array([2, 4]), 9.0)
     array([9., 1.])

@@ -1,4 +1,4 @@
-"""Round-robin: all queues in turn, a record each. What paper 3 sets out from, and compares with."""
+"""The policy round-robin: all queues in turn, one record each. The baseline of paper 3."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["RoundRobin"]
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin:
-    """Queue after queue, whether there is something in it or not.
+    """Visits all queues in turn, whether they have records or not.
 
-    Loads needed: none.   Starvation: every queue is visited in ceil(queues / 50) rounds of any worker.
-    Workers needed, where `rates` are 1 but one is hot: S + (queues - 1) * (hot - 1) * seconds of an empty poll.
+    Loads needed: none.   Starvation: every queue is visited within ceil(queues / 50) rounds of any worker.
+    Workers needed, if all rates are 1 except a hot one: S + (queues - 1) * (hot - 1) * seconds of an empty poll.
     """
 
     sees_ends: ClassVar[bool] = False

@@ -1,6 +1,7 @@
-"""Jobs: continuous MapReduce over groups of tuples. A buffer group is a stream, a stored group is a table.
+"""Jobs: continuous MapReduce over groups of tuples (paper 5). A group is a stream that is consumed, or a table.
 
-A step's function emits tuples, plain (key, value) or typed by a schema; `to` sends one to a group by its name.
+The function of a step emits tuples: plain (key, value) pairs, or dicts typed by a schema. `to` sends a tuple to a group by its
+name.
 """
 
 from hayase.jobs.emitted_tuples import Emitted, to

@@ -1,4 +1,4 @@
-"""Calls of a function that gives tuples, one after the other, and all that they gave, in columns."""
+"""Calls a step's function once per record or group, and converts the tuples that it returns into columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Calls"]
 
 
 class Calls:
-    """Calls of a function that gives tuples, one after the other."""
+    """The calls of a step's function in one batch, with their tuples and failures."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -37,26 +37,26 @@ class Calls:
         for argument in arguments:
             begun = len(items)
             try:
-                given = function(*argument)
-                kind = type(given)
+                result = function(*argument)
+                kind = type(result)
                 if kind is GeneratorType or kind is list:
-                    items.extend(given)
+                    items.extend(result)
                 elif kind is tuple or kind is dict or kind is Emitted:
-                    items.append(given)
-                elif given is not None:
-                    items.extend(_iterated(given))
+                    items.append(result)
+                elif result is not None:
+                    items.extend(_iterated(result))
             except (Exception, SystemExit) as error:
                 del items[begun:]
                 self._again(function, argument, error)
             ended(len(items))
 
     def _again(self, function: Callable[..., Any], argument: tuple[Any, ...], error: BaseException) -> None:
-        """The attempts that are left; if none succeeds, the last error counts."""
+        """Make the remaining attempts; if none succeeds, note the last error as the failure of the call."""
         for _ in range(1, self.step.attempts):
             begun = len(self.items)
             try:
-                given = function(*argument)
-                self.items.extend(() if given is None else _iterated(given))
+                result = function(*argument)
+                self.items.extend(() if result is None else _iterated(result))
             except (Exception, SystemExit) as latest:
                 del self.items[begun:]
                 error = latest
@@ -69,7 +69,7 @@ class Calls:
             self.failed[len(self.ends)] = failure(self.step.source, self.step.attempts, error, explained)
 
     def emission(self) -> Emission:
-        """All that the calls gave, as columns."""
+        """Return the tuples of all calls as columns, without those of calls that failed."""
         ends = np.array([0, *self.ends], np.int64)
         call = np.repeat(np.arange(len(ends) - 1), ends[1:] - ends[:-1])
         target = self._targets(call)
@@ -88,21 +88,23 @@ class Calls:
         return call[kept], target[kept]
 
     def _targets(self, call: np.ndarray) -> np.ndarray:
-        """The target of each item, which is then a tuple or a dict alone."""
+        """Return the target of each item, and replace items that name a group by their tuple or dict."""
         targets = self.step.targets
         target = np.zeros(len(self.items), np.int64)
         if Emitted in set(map(type, self.items)):
-            numbers = {each.name: at for at, each in enumerate(targets)}
+            numbers = {candidate.name: at for at, candidate in enumerate(targets)}
             for at, item in enumerate(self.items):
                 if type(item) is Emitted:
                     self.items[at] = item.given
                     number = numbers.get(item.group) if isinstance(item.group, str) else None
                     if number is None:
-                        known = [each.name for each in targets if each.name]
+                        names = [candidate.name for candidate in targets if candidate.name]
                         reason = f"it emits to the group {shown(item.group)}, and does not say also= that it does"
-                        self._fail(int(call[at]), reason + nearest(str(item.group), known))
+                        self._fail(int(call[at]), reason + nearest(str(item.group), names))
                     target[at] = number or 0
-        for at in np.flatnonzero(np.isin(target, [at for at, each in enumerate(targets) if each.table])).tolist():
+        for at in np.flatnonzero(
+            np.isin(target, [at for at, candidate in enumerate(targets) if candidate.table])
+        ).tolist():
             unfit = unfit_for_table(self.items[at], targets[target[at]].table)
             if unfit:
                 self._fail(int(call[at]), unfit)
@@ -112,16 +114,16 @@ class Calls:
         self.failed.setdefault(call, f"{self.step.source.attribute}: {reason}")
 
     def _columns(self) -> tuple[list[pa.Array], dict[int, str]]:
-        """The columns of all items, or what is wrong with some of them."""
+        """Return the columns of all items, or the reasons of those that do not fit, by position."""
         items, shape, kinds = self.items, self.step.shape, set(map(type, self.items))
         if shape.plain:
             if not (kinds <= {tuple} and set(map(len, items)) <= {2}):
                 wrong = {at: no_tuple(item) for at, item in enumerate(items) if not is_pair(item)}
                 if wrong:
                     return [], wrong
-            keys, wrong = key_column([each[0] for each in items])
-            values, more = value_column([each[1] for each in items])
-            return [keys, values], {**more, **wrong}
+            keys, wrong = key_column([pair[0] for pair in items])
+            values, value_reasons = value_column([pair[1] for pair in items])
+            return [keys, values], {**value_reasons, **wrong}
         if not kinds <= {dict}:
             expected = f"give a dict of the columns {', '.join(shape.schema.names)}, a list of such, or None"
             no_dicts = [at for at, item in enumerate(items) if not isinstance(item, Mapping)]
@@ -131,7 +133,7 @@ class Calls:
 
 
 def _iterated(given: Any) -> Iterable[Any]:
-    """What a function gave that is no list: an iterator of tuples, or nonsense."""
+    """Return the tuples of a result that is no list; Unfit if it is neither a tuple nor an iterable of tuples."""
     if isinstance(given, tuple | dict):
         return [given]
     if inspect.iscoroutine(given):

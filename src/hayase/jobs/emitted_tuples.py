@@ -1,4 +1,4 @@
-"""Tuples as functions give them: with or without the group that they are for; and what some calls gave, in columns."""
+"""Tuples that functions emit, with or without the name of their group, and the emissions of many calls as columns."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Emission", "Emitted", "Target", "is_pair", "kind_of", "no_tuple", "t
 
 
 class Emitted(NamedTuple):
-    """A tuple for a group that is named: a key and a value, or a dict alone."""
+    """A tuple for a named group: a key and a value, or a dict."""
 
     group: str
     given: Any
 
 
 def to(group: str, *given: Any) -> Emitted:
-    """A tuple for the group of that name: a key and a value, or a dict where tuples are typed. For a table the value is
-    {column: parameter}, by the columns' default methods.
+    """Return a tuple for the group of that name: a key and a value, or a dict if the tuples are typed. For a table the value is
+    {column: parameter}; the columns' default methods are used.
 
     >>> to("alerts", "10.0.0.1", 7).given
     ('10.0.0.1', 7)
@@ -35,7 +35,7 @@ def to(group: str, *given: Any) -> Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where tuples of a step may go: a group, by its name, or the table of that name. `back` if that begins a new round."""
+    """Where tuples of a step may go: a group, by its name, or the table of that name. With `back` they begin a new round."""
 
     name: str
     table: TableDeclaration | None = None
@@ -44,8 +44,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What some calls gave: columns of the step's shape, for each row the call it is of and the number of its target, and
-    for calls that failed the reason."""
+    """The tuples of some calls: columns of the step's shape, for each row the number of its call and of its target; and the
+    reasons of calls that failed."""
 
     columns: list[pa.Array]
     call: np.ndarray
@@ -53,35 +53,35 @@ class Emission:
     failed: dict[int, str] = field(default_factory=dict)
 
     def without_failed(self) -> Emission:
-        """Of calls that failed nothing stands."""
+        """Return the emission without the tuples of calls that failed."""
         if not self.failed:
             return self
         kept = np.flatnonzero(~np.isin(self.call, list(self.failed)))
         if len(kept) == len(self.call):
             return self
-        columns = [each.take(pa.array(kept)) for each in self.columns]
+        columns = [column.take(pa.array(kept)) for column in self.columns]
         return Emission(columns, self.call[kept], self.target[kept], self.failed)
 
 
 def is_pair(item: Any) -> bool:
-    """Whether something is a plain tuple, a key and a value."""
+    """Whether an object is a plain tuple: a key and a value."""
     return isinstance(item, tuple) and len(item) == 2
 
 
 def no_tuple(item: Any) -> str:
-    """Why something is no plain tuple."""
+    """Return why an object is no plain tuple."""
     if isinstance(item, tuple):
         return f"it gave a tuple of {len(item)} parts, {shown(item)}; give (key, value)"
     return f"it gave {kind_of(item)}; give a tuple (key, value), a list of such, or None"
 
 
 def kind_of(value: Any) -> str:
-    """A value as a message shows it, with its type."""
+    """Return a value with its type for a message."""
     return f"{shown(value)} (a {type(value).__name__})"
 
 
 def unfit_for_table(item: Any, table: TableDeclaration | None) -> str | None:
-    """Why a tuple does not update a table."""
+    """Return why a tuple is no update of a table; None if it is one."""
     assert table is not None
     if not is_pair(item):
         return no_tuple(item)
@@ -94,7 +94,7 @@ def unfit_for_table(item: Any, table: TableDeclaration | None) -> str | None:
         )
     if not isinstance(value, dict):
         return f'it gave {kind_of(value)} for table "{table.name}"; give {{column: parameter}}'
-    strange = [each for each in value if each not in table.column_names]
-    if strange:
-        return f'table "{table.name}" has no column {shown(strange[0])}{nearest(str(strange[0]), table.column_names)}'
+    unknown = [name for name in value if name not in table.column_names]
+    if unknown:
+        return f'table "{table.name}" has no column {shown(unknown[0])}{nearest(str(unknown[0]), table.column_names)}'
     return None

@@ -1,4 +1,4 @@
-"""Jobs declared in Python: the object behind `p.job(...)`, whose decorators and methods collect steps.
+"""Declaration of jobs in Python: the object that `p.job(...)` returns. Its decorators and methods add steps.
 
 job = p.job("traffic", reads="logs", every="2 seconds")
 
@@ -30,11 +30,11 @@ _Names = str | Sequence[str]
 
 
 class Job:
-    """A job while it is declared. `changed` is told the declaration after every step; a decorated function stays as it is.
-    `directory` is where modules lie whose functions are given by name.
+    """A job during its declaration. `changed` is called with the declaration after every step; a decorated function is returned
+    unchanged. `directory` contains the modules of functions that are given by name.
 
-    Every step takes `reads` (a stream, a group, or several), `writes` (the group of its tuples, if they do not go to the next
-    step), `also` (groups that it names itself by `hy.to`), and `attempts`.
+    Every step takes `reads` (a stream, a group, or several), `writes` (the group of its tuples, unless they go to the next
+    step), `also` (further groups to which it emits with `hy.to`), and `attempts`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Job:
 
     @property
     def declaration(self) -> JobDeclaration:
-        """The job as it is declared so far."""
+        """The declaration with the steps so far."""
         return JobDeclaration(self._name, self._reads, self._every, self._steps, self._rounds)
 
     def _add(self, step: StepDeclaration) -> None:
@@ -67,7 +67,7 @@ class Job:
             raise
 
     def _step(self, kind: str, function: _Function | str | None, options: dict[str, Any]) -> Any:
-        """Add the step of a function or of its name; without one, a decorator that will."""
+        """Add a step with a function or its name; without one, return a decorator that adds it."""
         if isinstance(function, str):
             self._add(StepDeclaration(kind, function, self._directory, **options))
             return None
@@ -91,8 +91,8 @@ class Job:
         also: _Names = (),
         attempts: int = 1,
     ) -> Any:
-        """A step that takes a record (a dict) and gives tuples. With a `schema` these are dicts of its columns, grouped by
-        `key`; with `batches` it takes and gives Arrow batches."""
+        """Add a step that takes a record (a dict) and returns tuples. With a `schema`, tuples are dicts of its columns, grouped by
+        `key`; with `batches`, it takes and returns Arrow batches."""
         options = {"schema": schema, "key": names(key), "batches": batches, **_flow(reads, writes, also, attempts)}
         return self._step("map", function, options)
 
@@ -113,9 +113,9 @@ class Job:
         aggregates: Mapping[str, str] | None = None,
         **more_aggregates: str,
     ) -> Any:
-        """A step that takes a key and its values and gives tuples; or an aggregate, "count", or several by their names,
-        `hits="count(*)", bytes="sum(size)"` (in `aggregates` if a name means something else here). With a `window` and its
-        interval `every`, it slides over event time. `order="time"`: values come in the order of their times."""
+        """Add a step that takes a key and its values and returns tuples; or an aggregate, "count", or several named ones,
+        `hits="count(*)", bytes="sum(size)"` (in `aggregates` if a name is also a parameter of this method). With a `window` and its
+        interval `every`, it slides over event time. With `order="time"`, values are in the order of their times."""
         named = tuple({**(aggregates or {}), **more_aggregates}.items())
         options = {
             "schema": schema, "key": names(key), "batches": batches, "order": order,
@@ -144,8 +144,8 @@ class Job:
         also: _Names = (),
         attempts: int = 1,
     ) -> Any:
-        """A step that takes a key, its new values and the stored row of the table (a dict, None if there is none), and gives
-        tuples: for keys that came (`side="left"`), for all that are stored ("right"), or for "both"."""
+        """Add a step that takes a key, its new values and the stored row of the table (a dict, None if there is none) and returns
+        tuples: for keys with new values (`side="left"`), for all stored keys ("right"), or for "both"."""
         options = {
             "table": table, "side": side, "schema": schema, "key": names(key), "batches": batches, "order": order,
             **_flow(reads, writes, also, attempts),

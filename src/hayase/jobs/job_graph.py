@@ -1,7 +1,7 @@
-"""How the steps of a job hang together: which run in one stage, what each stage reads, and where its tuples go.
+"""The graph of a job's steps: which steps run in one stage, what each stage reads, and where its tuples go.
 
-Maps run in the stage of the reduce or merge behind them, as long as nobody else wants their tuples. Only names are looked
-at here.
+Maps run in the stage of the reduce or merge after them, unless their tuples also go elsewhere. This module works with names only;
+shapes are checked in `tuple_shapes`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hayase.core.errors import Mistake, nearest
 __all__ = ["NEXT", "Flowing", "Run", "flowing"]
 
 NEXT = ""
-"""The target of tuples that go to the next step."""
+"""The name of the target of tuples that go to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Steps that run in one stage, by their numbers. `reads` are streams and groups, or the run before it if that is None.
-    `targets` are groups, the first being that of tuples that name none; `back` are those of them that begin a new round."""
+    """Steps that run in one stage, by their numbers. `reads` are streams and groups; None means the run before. `targets` are
+    groups, the first for tuples without a named group; `back` are the targets that begin a new round."""
 
     number: int
     steps: tuple[int, ...]
@@ -32,24 +32,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Flowing:
-    """The runs of a job, the names that are groups between them, and the streams that others see, with who writes them."""
+    """The runs of a job, the groups between them, and the public streams with the runs that write them."""
 
     runs: tuple[Run, ...]
     groups: frozenset[str]
     public: dict[str, tuple[Run, ...]]
 
     def writers(self, group: str) -> list[Run]:
-        """The runs that write to a group."""
+        """Return the runs that write to a group."""
         return [run for run in self.runs if group in run.targets]
 
     @property
     def loops(self) -> bool:
-        """Whether any tuple can go round."""
+        """Whether the job has a loop."""
         return any(run.back for run in self.runs)
 
 
 def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[str]) -> tuple[Flowing, list[Mistake]]:
-    """The flow of a job's tuples, and what is wrong about the names in it."""
+    """Return the graph of a job, and the mistakes in its names."""
     steps = job.steps
     read = {name for step in steps for name in step.reads}
     written = {name for step in steps for name in (step.writes, *step.also) if name is not None}
@@ -73,7 +73,7 @@ def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[st
 
 
 def _fused(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
-    """The first and last step of each run."""
+    """Yield the first and last step of each run."""
     first = 0
     for at, step in enumerate(steps):
         alone = step.writes is not None or step.also
@@ -84,7 +84,7 @@ def _fused(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
 
 
 def _default(job: JobDeclaration, at: int) -> str:
-    """Where a step's tuples go that name no group."""
+    """Return the target of a step's tuples without a named group."""
     step = job.steps[at]
     if step.writes is not None:
         return step.writes

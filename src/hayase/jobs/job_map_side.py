@@ -1,6 +1,6 @@
-"""The map side of a job's stage: what it reads of a stream, its maps one after the other, and what becomes of the tuples.
+"""The map side of a job's stage: reads records or tuples of a stream, applies the maps in order, and passes on the tuples.
 
-A record is refused as a whole: if any step fails on it, or on one of its tuples, nothing of it goes on.
+A record is refused as a whole: if any step fails on it or on one of its tuples, none of its tuples is passed on.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from hayase.streams import event_times
 __all__ = ["ROUNDS", "Combining", "Ending", "Flow", "JobMapSide", "Latest", "MapStep", "Passing", "Reading", "Writing"]
 
 ROUNDS = "__round"
-"""Column of what travels to a kernel, in a loop: how often the tuple has gone round."""
+"""The column, in rows for the kernel of a loop, that counts the tuple's rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a step reads of a stream: records, or the tuples of a job, of all groups or of some."""
+    """What a step reads from a stream: records, or the tuples of a job, of all groups or some."""
 
     stream: StreamDeclaration
     shape: Shape | None = None
@@ -39,7 +39,7 @@ class Reading:
     counts: bool = False
 
     def flow(self, batch: pa.RecordBatch) -> Flow:
-        """The records or tuples of a batch."""
+        """Select the records or tuples of a batch."""
         origin = np.arange(batch.num_rows)
         if self.groups is not None:
             mine = pc.is_in(batch.column(GROUP), pa.array(self.groups, pa.string()))
@@ -53,8 +53,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Tuples on their way: their columns, times and targets, and the rows of the batch that they came from. `shape` is
-    None while they are records."""
+    """Tuples between two steps: their columns, times and targets, and the rows of the batch from which they came. `shape` is None
+    while they are records."""
 
     rows: pa.RecordBatch
     shape: Shape | None
@@ -68,13 +68,13 @@ class Flow:
         return len(self.time)
 
     def seen(self) -> pa.RecordBatch:
-        """The rows as a map sees them: those of tuples with their time."""
+        """Return the rows as a map sees them; tuples have their time as a column."""
         if self.shape is None or TIME_COLUMN in self.rows.schema.names:
             return self.rows
         return self.rows.append_column(TIME_COLUMN, pa.array(self.time).cast(pa.timestamp("us", tz="UTC")))
 
     def through(self, emission: Emission, shape: Shape) -> Flow:
-        """What a step made of it."""
+        """Replace the tuples by those that a step emitted."""
         call = emission.call
         refused = dict(self.refused)
         for at, reason in emission.failed.items():
@@ -84,19 +84,19 @@ class Flow:
         return Flow(rows, shape, self.time[call], self.origin[call], rounds, emission.target, refused)
 
     def without(self, lost: np.ndarray, reasons: list[str]) -> Flow:
-        """Without some tuples, and the records that they came from."""
+        """Refuse the records of some tuples; `clean` drops their other tuples."""
         refused = {int(self.origin[at]): reason for at, reason in zip(lost, reasons)} | dict(self.refused)
         return Flow(self.rows, self.shape, self.time, self.origin, self.round, self.target, refused)
 
     def clean(self) -> Flow:
-        """Without what came from records that were refused."""
+        """Drop the tuples of refused records."""
         if not self.refused:
             return self
         kept = np.flatnonzero(~np.isin(self.origin, list(self.refused)))
         return self if len(kept) == len(self) else self.take(kept)
 
     def take(self, kept: np.ndarray) -> Flow:
-        """Some of it."""
+        """Select tuples by position."""
         rounds = None if self.round is None else self.round[kept]
         target = None if self.target is None else self.target[kept]
         rows = self.rows.take(pa.array(kept))
@@ -104,12 +104,12 @@ class Flow:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(each.name, each.type) for each in schema])
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 @dataclass(frozen=True, slots=True)
 class MapStep:
-    """A map: its function, on records or on whole batches."""
+    """A map step: a function on records or on Arrow batches."""
 
     step: Step
     batches: bool = False
@@ -125,19 +125,19 @@ class MapStep:
 
 
 class Ending(Protocol):
-    """What becomes of the tuples at the end of a map side."""
+    """The last part of a map side: converts tuples into the rows that it returns."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that it gives."""
+        """The schema of the rows."""
 
     def __call__(self, flow: Flow) -> tuple[pa.RecordBatch, Flow]:
-        """Those columns, and the flow, as long as they are, with what was refused here."""
+        """Return the rows, and the flow of the same length, with refusals added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """Tuples go to a kernel as they are; those that aggregates do not take are refused."""
+    """Passes tuples to a kernel as they are; refuses values that the aggregates do not take."""
 
     shape: Shape
     counts: bool = False
@@ -145,7 +145,7 @@ class Passing:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [pa.field(each.name, each.type) for each in self.shape.schema]
+        fields = [pa.field(field.name, field.type) for field in self.shape.schema]
         return pa.schema([*fields, pa.field(ROUNDS, pa.int32())] if self.counts else fields)
 
     def __call__(self, flow: Flow) -> tuple[pa.RecordBatch, Flow]:
@@ -158,7 +158,7 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """Tuples with one key go to the kernel as one row of partial aggregates; it stands for the latest of them."""
+    """Combines tuples of one key into one row of partial aggregates, with the time of the latest tuple."""
 
     aggregates: Aggregates
     counts: bool = False
@@ -173,13 +173,13 @@ class Combining:
         rounds = [_rounds(flow)] if self.counts else []
         groups = grouped([*(flow.rows.column(name) for name in self.aggregates.shape.key), *rounds], len(flow))
         rows = self.aggregates.combined(flow.rows, groups)
-        columns = [*rows.columns, *(each.take(pa.array(groups.firsts)) for each in rounds)]
+        columns = [*rows.columns, *(column.take(pa.array(groups.firsts)) for column in rounds)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), flow.take(groups.latest(flow.time))
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Tuples are what the stage writes."""
+    """Writes tuples to the output of a stage without a kernel."""
 
     outlet: Outlet
 
@@ -205,7 +205,7 @@ def _fit(flow: Flow, aggregates: Aggregates | None) -> Flow:
 
 @dataclass(frozen=True, slots=True)
 class JobMapSide:
-    """`core.stages.MapSide`: a reading, maps, an ending."""
+    """A `core.stages.MapSide`: a reading, maps, and an ending."""
 
     reading: Reading
     maps: tuple[MapStep, ...]
@@ -214,8 +214,8 @@ class JobMapSide:
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
         """Map a batch."""
         flow = self.reading.flow(batch)
-        for each in self.maps:
-            flow = each(flow)
+        for step in self.maps:
+            flow = step(flow)
         rows, flow = self.ending(flow)
         refused = sorted(flow.refused)
         return Mapped(rows, flow.origin, Refusals(np.array(refused, np.int64), [flow.refused[at] for at in refused]))
@@ -223,12 +223,12 @@ class JobMapSide:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Of a batch its latest record alone, without columns: every bucket is told that something came, and when."""
+    """A map side that returns the latest record of a batch, without columns: every bucket learns of new input and its time."""
 
     reading: Reading
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Find it."""
+        """Return the latest record of a batch."""
         flow = self.reading.flow(batch)
         rows = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
         return Mapped(rows, flow.origin[[int(np.argmax(flow.time))]] if len(flow) else np.empty(0, np.int64))

@@ -1,6 +1,6 @@
-"""What a stage writes: tuples with their time and, where there are several, the group that each is for.
+"""The output of a job's stage: tuples with their time and, if there are several groups, the name of their group.
 
-In a loop a tuple carries how often it has gone round. One that has done so often enough leaves for the job's stream.
+In a loop a tuple has the number of its rounds; after the last round it goes to the job's stream.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """The tuples of a shape for some targets. With `groups` there is a column that names them; with `rounds` one that
-    counts, and `exit` is the target of those that leave the loop, if any do."""
+    """The output of tuples of one shape for some targets. With `groups`, a column names the target; with `counts`, a column has the
+    number of rounds, at most `rounds`; `exit` is the target of tuples that leave the loop."""
 
     shape: Shape
     targets: tuple[Target, ...]
@@ -36,38 +36,38 @@ class Outlet:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the stream."""
+        """The schema of the stream."""
         fields = [pa.field(GROUP, pa.string())] if self.groups else []
-        fields += [pa.field(each.name, each.type) for each in self.shape.schema]
+        fields += [pa.field(field.name, field.type) for field in self.shape.schema]
         fields += [pa.field(ROUND, pa.int32())] if self.counts else []
         return pa.schema([*fields, pa.field(TIME_COLUMN, _TIME)])
 
     def stream(self, name: str, slack: int = 0, ordered: bool = True) -> StreamDeclaration:
-        """The stream that holds them."""
+        """Return the declaration of the stream."""
         return StreamDeclaration(name, ddl(self.schema), TIME_COLUMN, slack=slack, max_ahead=None, ordered=ordered)
 
     def rows(
         self, columns: Sequence[pa.Array], target: np.ndarray, time: np.ndarray, round: np.ndarray | None = None
     ) -> pa.RecordBatch:
-        """Tuples as they are written; `round` is that of what they were made from."""
+        """Return the rows of the stream for some tuples; `round` is the round of their input."""
         rounds = np.zeros(len(time), np.int32) if round is None else round.astype(np.int32, copy=True)
         if self.counts:
-            back = np.array([each.back for each in self.targets], np.bool_)[target]
+            back = np.array([destination.back for destination in self.targets], np.bool_)[target]
             rounds[back] += 1
             if self.rounds is not None and self.exit is not None:
                 target = np.where(back & (rounds > self.rounds), self.exit, target)
-        made = list(columns)
+        arrays = list(columns)
         if self.groups:
-            names = pa.array([each.name for each in self.targets], pa.string())
-            made.insert(0, names.take(pa.array(target)))
+            names = pa.array([destination.name for destination in self.targets], pa.string())
+            arrays.insert(0, names.take(pa.array(target)))
         if self.counts:
-            made.append(pa.array(rounds))
-        return pa.RecordBatch.from_arrays([*made, pa.array(time, pa.int64()).cast(_TIME)], schema=self.schema)
+            arrays.append(pa.array(rounds))
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(time, pa.int64()).cast(_TIME)], schema=self.schema)
 
     def in_time_order(
         self, columns: Sequence[pa.Array], target: np.ndarray, time: np.ndarray, round: np.ndarray | None = None
     ) -> pa.RecordBatch:
-        """The same, older tuples first."""
+        """Return `rows`, ordered by time."""
         rows = self.rows(columns, target, time, round)
         if bool(np.all(time[1:] >= time[:-1])):
             return rows

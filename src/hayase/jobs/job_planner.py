@@ -1,8 +1,8 @@
-"""From declared jobs to stages: maps run in the map side of the reduce or merge behind them, groups are streams between.
+"""Plans the stages of jobs: maps run in the map side of the reduce or merge after them, groups are streams between stages.
 
-A stage writes one stream. If its tuples are for several groups, a first column `group` names them: the next step's are
-"", a table's have the name of the table, and their key and value are the key and {column: parameter}. Streams that
-others see are collected from these. All that is wrong is told at once.
+A stage writes one stream. If its tuples are for several groups, its first column `group` names the group of each: "" for the next
+step, the name of a table for its updates, whose value is {column: parameter}. Public streams are collected from these. All mistakes
+are reported at once.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from hayase.jobs.window_kernels import AggregateWindowKernel, ReduceWindowKernel
 __all__ = ["PlannedJobs", "plan_jobs", "read_by", "written_by"]
 
 _MEANING = 1
-"""Raised when the same job comes to mean something else, so that older state and results no longer fit it."""
+"""Part of fingerprints; incremented when the meaning of jobs changes, so that existing state and results no longer match."""
 
 
 class PlannedJobs(NamedTuple):
-    """The stages, each behind those whose output it reads but for loops; what is wrong, with the name of the job; and for
-    tables the streams that hold what is emitted to them."""
+    """The stages, each after those whose output it reads, except in loops; the mistakes with the name of their job; and for each
+    table the streams that contain its updates."""
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str, Mistake], ...] = ()
@@ -59,62 +59,62 @@ def plan_jobs(
     stored: Mapping[str, Stored],
     expected: Collection[str] = (),
 ) -> PlannedJobs:
-    """The stages of all jobs that can be planned; `streams` are all others there are, `stored` the tables.
+    """Plan the stages of all jobs. `streams` are all other streams, `stored` the tables.
 
-    `expected` are streams that others will write and whose columns are not known yet: a job that reads one is passed over.
+    `expected` are streams that other stages will write and whose columns are not known yet; a job that reads one is skipped.
     """
     tables = {each.name: each for each in declaration.tables}
     aggregates = {each.name: each for each in declaration.aggregates}
-    known = {name: Reading(each) for name, each in streams.items()}
+    readings = {name: Reading(other) for name, other in streams.items()}
     stages: list[Stage] = []
     mistakes: list[tuple[str, Mistake]] = []
     emitted: dict[str, tuple[str, ...]] = {}
     broken = {name for name in expected if name not in streams}
     for job in _in_order(declaration.jobs):
-        if (read_by(job) - written_by(job)) & (broken - known.keys()):  # what it reads is not known
+        if (read_by(job) - written_by(job)) & (broken - readings.keys()):  # it reads an unknown stream
             broken |= written_by(job)
             continue
-        shaping = Shaping(job, known, tables, stored, aggregates)
+        shaping = Shaping(job, readings, tables, stored, aggregates)
         shaping.check()
         staging = _Staging(shaping)
         try:
-            made = staging.stages() if not shaping.mistakes else []
+            job_stages = staging.stages() if not shaping.mistakes else []
         except DeclarationError as error:
             shaping.mistakes += error.mistakes
         if shaping.mistakes:
             mistakes += [(job.name, each) for each in shaping.mistakes]
             broken |= written_by(job)
             continue
-        stages += made
-        known = known | staging.public
+        stages += job_stages
+        readings = readings | staging.public
         for table, stream in staging.emitted():
             emitted[table] = (*emitted.get(table, ()), stream)
     return PlannedJobs(tuple(stages), tuple(mistakes), emitted)
 
 
 def _in_order(jobs: tuple[JobDeclaration, ...]) -> list[JobDeclaration]:
-    """Jobs behind those whose streams they read, as far as there is such an order."""
-    left, found = list(jobs), list[JobDeclaration]()
+    """Return the jobs in such an order that each follows those whose streams it reads, as far as possible."""
+    left, ordered = list(jobs), list[JobDeclaration]()
     while left:
-        names = {name for each in left for name in written_by(each)}
-        free = [each for each in left if not (read_by(each) & (names - written_by(each)))]
-        found += free or left
-        left = [each for each in left if each not in found]
-    return found
+        names = {name for job in left for name in written_by(job)}
+        free = [job for job in left if not (read_by(job) & (names - written_by(job)))]
+        ordered += free or left
+        left = [job for job in left if job not in ordered]
+    return ordered
 
 
 def read_by(job: JobDeclaration) -> set[str]:
-    """The streams that a job reads, also those between its own steps."""
+    """Return the streams that a job reads, including those between its own steps."""
     return {*job.reads, *(name for step in job.steps for name in step.reads)}
 
 
 def written_by(job: JobDeclaration) -> set[str]:
-    """The streams that a job writes, also those between its own steps; tables to which it emits are among them."""
+    """Return the streams and tables that a job writes, including streams between its own steps."""
     return {job.name, *(name for step in job.steps for name in (step.writes, *step.also) if name is not None)}
 
 
 class _Staging:
-    """One job on its way to stages, once its shapes are known."""
+    """Builds the stages of one job whose shapes are known."""
 
     def __init__(self, shaping: Shaping) -> None:
         self.shaping, self.job, self.flow, self.drafts = shaping, shaping.job, shaping.flow, shaping.drafts
@@ -123,26 +123,26 @@ class _Staging:
         self.public: dict[str, Reading] = {}
 
     def stages(self) -> list[Stage]:
-        """The stages of the job."""
+        """Return the stages of the job."""
         for draft in self.drafts:
             self._lay_out(draft)
-        made = [self._stage(draft) for draft in self.drafts]
+        run_stages = [self._stage(draft) for draft in self.drafts]
         collected = [self._collected(name, runs) for name, runs in self.flow.public.items()]
-        return [*made, *(each for each in collected if each is not None)]
+        return [*run_stages, *(stage for stage in collected if stage is not None)]
 
     def emitted(self) -> Iterator[tuple[str, str]]:
-        """Tables, with the streams that hold what is emitted to them."""
+        """Yield the tables that the job updates, with the streams that contain the updates."""
         for draft in self.drafts:
             yield from ((name, draft.name) for name in draft.run.targets if name in self.tables)
 
     def _lay_out(self, draft: Draft) -> None:
-        """What a run writes, as a stream."""
+        """Define the output stream of a run."""
         run = draft.run
         targets = tuple(
             Target(name, self.tables.get(name) if name not in self.flow.groups else None, name in run.back)
             for name in run.targets
         )
-        updates = any(each.table is not None for each in targets)
+        updates = any(target.table is not None for target in targets)
         inner = draft.name.startswith("_")
         shape = PLAIN if updates else draft.given
         exit = run.targets.index(self.job.name) if self.counts and run.back else None
@@ -157,7 +157,7 @@ class _Staging:
         draft.stream = draft.outlet.stream(draft.name, *self._disorder(draft))
 
     def _disorder(self, draft: Draft) -> tuple[int, bool]:
-        """The slack of what a run writes, and whether it says itself how far it is. Maps alone keep the order of the log."""
+        """Return the slack of a run's output, and whether the run sets its clock. Maps alone keep the order of their input."""
         read = draft.run.reads or ()
         if draft.last.kind == "map" and len(read) == 1 and read[0] in self.known:
             stream = self.known[read[0]].stream
@@ -165,23 +165,23 @@ class _Staging:
         return 0, True
 
     def _readings(self, draft: Draft) -> list[Reading]:
-        """What a run reads, each stream once."""
-        found: dict[str, Reading] = {}
+        """Return what a run reads, each stream once."""
+        readings: dict[str, Reading] = {}
         for name in (NEXT,) if draft.run.reads is None else draft.run.reads:
             if name == NEXT:
                 writers = [self.drafts[draft.run.number - 2]]
             elif name in self.flow.groups:
                 writers = [self.drafts[run.number - 1] for run in self.flow.writers(name)]
             else:
-                found[name] = self.known[name]
+                readings[name] = self.known[name]
                 continue
-            for each in writers:
-                before = found.get(each.name)
-                found[each.name] = self._reading(each, (*(before.groups or () if before else ()), name))
-        return list(found.values())
+            for writer in writers:
+                before = readings.get(writer.name)
+                readings[writer.name] = self._reading(writer, (*(before.groups or () if before else ()), name))
+        return list(readings.values())
 
     def _reading(self, writer: Draft, groups: tuple[str, ...]) -> Reading:
-        """What a run has written for some groups."""
+        """Return the reading of what a run writes for some groups."""
         assert writer.stream is not None
         outlet = writer.outlet
         return Reading(writer.stream, outlet.shape, groups if outlet.groups else None, outlet.counts)
@@ -197,13 +197,16 @@ class _Staging:
         key = draft.taken.key if draft.taken is not None else ()
         readings = self._readings(draft)
         inputs = [
-            Input(each.stream.name, JobMapSide(each, tuple(maps), ending), ending.schema, key) for each in readings
+            Input(reading.stream.name, JobMapSide(reading, tuple(maps), ending), ending.schema, key)
+            for reading in readings
         ]
         if draft.last.side != "left":
-            inputs += [Input(each.stream.name, Latest(each), pa.schema([]), broadcast=True) for each in readings]
+            inputs += [
+                Input(reading.stream.name, Latest(reading), pa.schema([]), broadcast=True) for reading in readings
+            ]
         meets = (draft.last.table,) if draft.last.table is not None else ()
         every: int | None = None
-        if draft.last.window is None:  # what reads its own job's tuples need not wait: they came at a firing
+        if draft.last.window is None:  # tuples of the same job were emitted at a firing, so they need not wait for one
             own = [name == NEXT or name in self.flow.groups for name in draft.run.reads or (NEXT,)]
             every = 0 if all(own) else self.job.every
         return Stage(
@@ -222,7 +225,7 @@ class _Staging:
         return Step(FunctionSource(step.function, step.directory), shape, targets, step.attempts)
 
     def _ending(self, draft: Draft) -> tuple[Ending, Callable[[int, int], Kernel] | None]:
-        """What becomes of the tuples behind the maps, and the kernel that takes them."""
+        """Return the ending of a run's map side, and its kernel, if any."""
         step, outlet, taken, counts = draft.last, draft.outlet, draft.taken, self.counts
         if step.kind == "map":
             return Writing(outlet), None
@@ -253,7 +256,7 @@ class _Staging:
         return passing, partial(ReduceKernel, reducing)
 
     def _collected(self, name: str, runs: tuple[Run, ...]) -> Stage | None:
-        """A stream that others see, put together from those that hold its tuples."""
+        """Return the stage that collects a public stream; None if one run writes it directly."""
         drafts = [self.drafts[run.number - 1] for run in runs]
         shape = drafts[0].outlet.shape
         if len(drafts) == 1 and drafts[0].name == name:
@@ -268,8 +271,8 @@ class _Staging:
         inputs = tuple(
             Input(each.stream.name, JobMapSide(each, (), Writing(outlet)), outlet.schema) for each in readings
         )
-        known = [_MEANING, "collected", name, [_stream_facts(each) for each in readings], stream.schema]
-        return Stage(name, inputs, stream, _digest(known))
+        identity = [_MEANING, "collected", name, [_stream_facts(each) for each in readings], stream.schema]
+        return Stage(name, inputs, stream, _digest(identity))
 
     def _fingerprint(self, draft: Draft, readings: list[Reading]) -> str:
         steps = []
@@ -280,12 +283,12 @@ class _Staging:
             window = [step.window, step.every]
             steps.append([step.kind, text, step.batches, step.schema, window, step.order, step.attempts, met])
         assert draft.stream is not None
-        known = [
+        identity = [
             _MEANING, draft.name, [_stream_facts(each) for each in readings], steps,
             draft.aggregates.text() if draft.aggregates is not None else "", draft.taken.key if draft.taken else [],
             draft.stream.schema, [[each.name, each.back] for each in draft.outlet.targets], self.job.rounds,
         ]  # fmt: skip
-        return _digest(known)
+        return _digest(identity)
 
 
 def _stream_facts(reading: Reading) -> list[object]:

@@ -1,4 +1,4 @@
-"""Rows by key, without an object for any of them: an exact index numbers the keys, a counting sort puts rows together."""
+"""Grouping of rows by key without a Python object per row: an exact index numbers the keys, a counting sort orders the rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Groups", "grouped"]
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups are numbered as their keys first came. `order` has the rows group by group; group i begins at `starts[i]`
-    of it and ends where the next begins, and `ends[i]` is there. `firsts[i]` is its first row."""
+    """Groups of rows, numbered in the order of the first occurrence of their keys. `order` has the rows group by group: group i is
+    `order[starts[i]:ends[i]]`. `firsts[i]` is its first row in the input."""
 
     order: np.ndarray
     starts: np.ndarray
@@ -28,20 +28,20 @@ class Groups:
 
     @classmethod
     def singles(cls, count: int) -> Groups:
-        """Each row a group of its own."""
+        """Return groups of one row each."""
         rows = np.arange(count)
         return cls(rows, rows, rows + 1, rows)
 
     def greatest(self, numbers: np.ndarray) -> np.ndarray:
-        """The greatest of each group's rows."""
+        """Return the greatest number of each group."""
         return np.maximum.reduceat(numbers[self.order], self.starts) if len(self) else np.empty(0, numbers.dtype)
 
     def rows(self, group: int) -> np.ndarray:
-        """The rows of a group."""
+        """Return the rows of a group."""
         return self.order[self.starts[group] : self.ends[group]]
 
     def latest(self, time: np.ndarray) -> np.ndarray:
-        """A row of each group that is as late as any of it."""
+        """Return for each group the first row with its greatest time."""
         if not len(self):
             return np.empty(0, np.int64)
         number = np.repeat(np.arange(len(self)), self.ends - self.starts)
@@ -50,7 +50,7 @@ class Groups:
 
 
 def grouped(columns: Sequence[pa.Array], count: int, time: np.ndarray | None = None) -> Groups:
-    """Rows with equal keys together, in the order in which they came or, with their times, in the order of these.
+    """Group rows by key. Rows of a group are in the order of the input or, if times are given, in the order of their times.
 
     >>> grouped([pa.array(["b", "a", "b"])], 3).order.tolist()
     [0, 2, 1]

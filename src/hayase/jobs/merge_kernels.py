@@ -1,5 +1,7 @@
-"""Merges (the paper's MergeReducer): by key, the tuples that came beside the stored row. Only keys that occur are read, unless
-the stored side is asked for as a whole."""
+"""The kernel of merges (MergeReducer of paper 5): calls the function for each key with its new tuples and its stored row.
+
+Only the rows of keys with new tuples are read, unless the merge also covers all stored keys.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ from hayase.streams.record_text import record_text
 __all__ = ["MergeKernel", "Merging"]
 
 _AT_ONCE = 10_000
-"""Stored keys that are looked at in one go."""
+"""How many stored keys are processed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """What a merge is: a reduce with the stored row of each key. `side`: the keys that came ("left"), those that are stored
-    ("right"), or "both". Then there are inputs behind the first `sources` that tell when something came."""
+    """The specification of a merge: a reduce with the stored row of each key. `side` selects keys with new tuples ("left"), stored
+    keys ("right"), or "both". Unless it is "left", the inputs after the first `sources` tell when new input came."""
 
     reducing: Reducing
     stored: Stored
@@ -45,26 +47,34 @@ class MergeKernel(Stateless):
         self._merging, self._bucket, self._buckets = merging, bucket, buckets
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """Merge all that came with what is stored."""
+        """Merge the new tuples of a firing with the stored rows."""
         merging, reducing = self._merging, self._merging.reducing
         came, ticks = inputs[: merging.sources], inputs[merging.sources :]
         firing = Firing.of(came)
         groups = firing.groups(reducing.shape, reducing.by_time)
         keys = reducing.keys(firing.rows, groups)
-        stored = [None if row is None else dict(row) for row in merging.stored.find([_parts(each) for each in keys])]
+        stored = [None if row is None else dict(row) for row in merging.stored.find([_parts(key) for key in keys])]
         met = np.arange(len(groups))
         if merging.side == "right":
             met = np.array([at for at, row in enumerate(stored) if row is not None], np.int64)
-        some = Groups(groups.order, groups.starts[met], groups.ends[met], groups.firsts[met])
+        met_groups = Groups(groups.order, groups.starts[met], groups.ends[met], groups.firsts[met])
         chosen = met.tolist()
-        emission = reducing.emission(firing.rows, some, [keys[at] for at in chosen], [[stored[at] for at in chosen]])
+        emission = reducing.emission(
+            firing.rows, met_groups, [keys[at] for at in chosen], [[stored[at] for at in chosen]]
+        )
         call = met[emission.call]
         parts = [_Part(emission, groups.greatest(firing.time)[call], _of(firing.round, groups, call))]
         spoiled: list[Spoiled] = []
-        last = max((int(values(each.column(TIME), np.int64).max()) for each in ticks if each.num_rows), default=None)
+        last = max((int(values(batch.column(TIME), np.int64).max()) for batch in ticks if batch.num_rows), default=None)
         if last is not None:
-            for more, lost in self._others(keys):
-                parts.append(_Part(more, np.full(len(more.call), last), np.zeros(len(more.call), np.int32)))
+            for others, lost in self._others(keys):
+                parts.append(
+                    _Part(
+                        others,
+                        np.full(len(others.call), last),
+                        np.zeros(len(others.call), np.int32),
+                    )
+                )
                 spoiled += [lost] if lost.rows.num_rows else []
         failed = {int(met[at]): reason for at, reason in emission.failed.items()}
         refused = refusals_of(failed, groups, firing.ends)
@@ -72,36 +82,36 @@ class MergeKernel(Stateless):
 
     def _written(self, parts: Sequence[_Part]) -> pa.RecordBatch:
         columns = [
-            pa.chunked_array([part.emission.columns[at] for part in parts], each.type).combine_chunks()
-            for at, each in enumerate(self._merging.reducing.step.shape.schema)
+            pa.chunked_array([part.emission.columns[at] for part in parts], column.type).combine_chunks()
+            for at, column in enumerate(self._merging.reducing.step.shape.schema)
         ]
         target = np.concatenate([part.emission.target for part in parts])
         time, rounds = np.concatenate([part.time for part in parts]), np.concatenate([part.round for part in parts])
         return self._merging.reducing.outlet.in_time_order(columns, target, time, rounds)
 
     def _others(self, came: Sequence[Any]) -> Iterator[tuple[Emission, Spoiled]]:
-        """What the function gives for stored keys of this bucket that did not come, and those that it failed on."""
+        """Call the function for stored keys of this bucket without new tuples; yield the emissions and the failed keys."""
         reducing, shape = self._merging.reducing, self._merging.reducing.shape
-        known = {_text(_parts(each)) for each in came}
+        came_texts = {_text(_parts(came_key)) for came_key in came}
         nothing: Any = []
         if reducing.batches:
             nothing = pa.RecordBatch.from_pylist([], pa.schema([shape.schema.field(name) for name in shape.rest]))
         stored = self._merging.stored.all()
         while chunk := list(islice(stored, _AT_ONCE)):
-            mine = [(_key(parts), row) for parts, row in self._of_bucket(chunk) if _text(parts) not in known]
+            mine = [(_key(parts), row) for parts, row in self._of_bucket(chunk) if _text(parts) not in came_texts]
             calls = ((key, nothing if reducing.batches else [], dict(row)) for key, row in mine)
             emission = reducing.step.on_groups(calls) if reducing.batches else reducing.step.each(calls)
             lost = [mine[at] for at in emission.failed]
-            told = [
+            columns = [
                 key_column([key for key, _ in lost])[0],
                 pa.array([record_text(row) for _, row in lost], pa.string()),
             ]
-            rows = pa.RecordBatch.from_arrays(told, names=["key", "stored"])
+            rows = pa.RecordBatch.from_arrays(columns, names=["key", "stored"])
             yield emission, Spoiled(rows, list(emission.failed.values()))
 
     def _of_bucket(self, chunk: Sequence[tuple[StoredKey, StoredRow]]) -> Iterator[tuple[StoredKey, StoredRow]]:
-        """Of stored keys those that belong to this bucket: by the hash of the columns that a tuple with it would have, or of
-        its text, if no tuple can have it."""
+        """Select the stored keys of this bucket, by the hash of a tuple's key columns or, if no tuple can have the key, of the
+        key's text."""
         shape = self._merging.reducing.shape
         if shape.plain:
             chosen = buckets_of([key_column([_key(parts) for parts, _ in chunk])[0]], self._buckets)
@@ -112,12 +122,12 @@ class MergeKernel(Stateless):
             if fit:
                 columns = [pa.array([chunk[at][0][part] for at in fit], kind) for part, kind in enumerate(kinds)]
                 chosen[fit] = buckets_of(columns, self._buckets)
-        return (each for each, bucket in zip(chunk, chosen.tolist()) if bucket == self._bucket)
+        return (stored for stored, bucket in zip(chunk, chosen.tolist()) if bucket == self._bucket)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Tuples that are to be written, with their times and rounds."""
+    """Tuples to write, with their times and rounds."""
 
     emission: Emission
     time: np.ndarray
@@ -133,7 +143,7 @@ def _parts(key: Any) -> StoredKey:
 
 
 def _key(parts: StoredKey) -> Any:
-    """A stored key as functions see it."""
+    """Return a stored key as functions see it."""
     return parts[0] if len(parts) == 1 else parts
 
 

@@ -1,6 +1,6 @@
-"""Aggregates of the algebra over plain values: JSON texts in, JSON text out.
+"""Aggregates over the values of plain tuples, which are JSON texts: each built-in aggregate, wrapped to decode and encode JSON.
 
-`hayase.jobs.plain_aggregates:sum` names the sum of such values. A sum of integers is an integer; one float makes it a float.
+`hayase.jobs.plain_aggregates:sum` names the sum of such values. A sum of integers is an integer; with any float it is a float.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES: dict[str, set[type]] = {_NUMBERS: {int, float, type(None)}, _BOOLEANS: {
 
 
 def of_texts(aggregate: Aggregate) -> Aggregate:
-    """An aggregate of values as one of their JSON texts.
+    """Wrap an aggregate so that it takes and returns JSON texts.
 
     >>> of_texts(AGGREGATES["sum"]).of(["1", "2", "null"])
     '3'
@@ -41,7 +41,7 @@ def of_texts(aggregate: Aggregate) -> Aggregate:
 
 
 def __getattr__(name: str) -> Aggregate:
-    """The built-in aggregate of that name, of texts."""
+    """Return the built-in aggregate of that name, wrapped for JSON texts."""
     if name not in AGGREGATES:
         raise AttributeError(name)
     return _built_in(name)
@@ -74,20 +74,20 @@ def _takes(aggregate: Aggregate, kind: pa.DataType) -> bool:
 
 
 def _takes_all(aggregate: Aggregate) -> bool:
-    """Whether its result has the same type whatever it is of, as a number of different values has."""
+    """Whether the result has the same type for all arguments, such as a count of distinct values."""
     kinds = (pa.string(), pa.float64(), pa.bool_())
-    return all(_takes(aggregate, each) for each in kinds) and len({aggregate.result([each]) for each in kinds}) == 1
+    return all(_takes(aggregate, kind) for kind in kinds) and len({aggregate.result([kind]) for kind in kinds}) == 1
 
 
 def taken(aggregate: Aggregate) -> str:
-    """What values an aggregate takes: "anything", "numbers" or "booleans"."""
+    """Return what values an aggregate takes: "anything", "numbers" or "booleans"."""
     if _takes(aggregate, pa.list_(pa.string())) or _takes_all(aggregate):
         return _ANYTHING
     return _NUMBERS if _takes(aggregate, pa.float64()) else _BOOLEANS
 
 
 def unfit_values(texts: pa.Array, kind: str) -> tuple[np.ndarray, list[str]]:
-    """The rows whose values are not what an aggregate takes, and why."""
+    """Return the rows whose values an aggregate does not take, with the reasons."""
     if kind == _ANYTHING:
         return np.empty(0, np.int64), []
     values = loads_all(texts)

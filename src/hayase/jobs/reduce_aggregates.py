@@ -1,6 +1,6 @@
-"""Reduces that are aggregates of the algebra: combined on the map side, folded and lowered on the reduce side.
+"""Reduces by aggregates: partials are combined on the map side, then folded and lowered to results on the reduce side.
 
-What travels is a row per key and chunk: the key and the partial aggregates.
+The map side sends one row per key and batch: the key and the partial aggregates.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _CALL = re.compile(r"\s*([^\W\d][\w.]*(?::[^\W\d]\w*)?)\s*(?:\((.*)\))?\s*", re.
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """An aggregate of columns. `name` is that of its column, `text` what somebody wrote, `function` by which name others
-    find it."""
+    """An aggregate of columns: `name` of the result column, `text` as declared, `function` the name under which it can be
+    loaded."""
 
     name: str
     text: str
@@ -43,8 +43,8 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class Aggregates:
-    """Aggregates over tuples of a shape. Those of plain tuples are of their values, and give one value: that of the only
-    aggregate, if it has no name, or a dict."""
+    """Aggregates over tuples of a shape. For plain tuples they aggregate the values, and the result is one value: with `single`
+    that of the only aggregate, else a dict."""
 
     shape: Shape
     calls: tuple[AggregateCall, ...]
@@ -63,7 +63,7 @@ class Aggregates:
 
     @cached_property
     def partials(self) -> pa.Schema:
-        """The columns of combined rows: the key, then the words of each partial."""
+        """The schema of combined rows: the key, then the words of each partial."""
         fields = [self.shape.schema.field(name) for name in self.shape.key]
         for at, lifting in enumerate(self.liftings):
             fields += [pa.field(f"__{at}_{word}", kind) for word, kind in enumerate(lifting.stored_types)]
@@ -71,7 +71,7 @@ class Aggregates:
 
     @cached_property
     def result(self) -> Shape:
-        """The shape of what they give."""
+        """The shape of the results."""
         if self.shape.plain:
             return PLAIN
         fields = [pa.field(name, self.shape.schema.field(name).type) for name in self.shape.key]
@@ -79,7 +79,7 @@ class Aggregates:
         return Shape(pa.schema(fields), self.shape.key)
 
     def unfit(self, rows: pa.RecordBatch) -> tuple[np.ndarray, list[str]]:
-        """Plain tuples whose values the aggregates do not take, and why."""
+        """Return the plain tuples whose values the aggregates do not take, with the reasons."""
         kinds = {taken(call.aggregate) for call in self.calls if call.columns} if self.shape.plain else set()
         found = [unfit_values(rows.column(VALUE), kind) for kind in sorted(kinds)]
         at = np.concatenate([np.empty(0, np.int64), *(each for each, _ in found)])
@@ -88,7 +88,7 @@ class Aggregates:
         return at, [reasons[each] for each in first]
 
     def combined(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
-        """A row per group: the key, and the partials of its rows."""
+        """Return one row per group: the key and the partials of its rows."""
         columns = [rows.column(name).take(pa.array(groups.firsts)) for name in self.shape.key]
         for call, lifting in zip(self.calls, self.liftings):
             lifted = lifting.lift([rows.column(name) for name in call.columns], rows=rows.num_rows)
@@ -96,7 +96,7 @@ class Aggregates:
         return pa.RecordBatch.from_arrays(columns, schema=self.partials)
 
     def lowered(self, rows: pa.RecordBatch, groups: Groups) -> tuple[list[pa.Array], dict[int, str]]:
-        """For groups of combined rows the columns of the result, and the groups of which there is none, with the reason."""
+        """Fold groups of combined rows; return the columns of the results, and the groups without a result, with the reasons."""
         results: list[pa.Array] = []
         lost: dict[int, str] = {}
         at = len(self.shape.key)
@@ -111,10 +111,10 @@ class Aggregates:
         return [*keys, *self.told(results)], lost
 
     def told(self, results: Sequence[pa.Array]) -> list[pa.Array]:
-        """Results as columns of the shape that is given: of plain tuples they are one text."""
+        """Convert results to columns of the result shape: for plain tuples one JSON text."""
         if not self.shape.plain:
             return list(results)
-        texts = [pc.coalesce(each.cast(pa.string()), "null") for each in results]
+        texts = [pc.coalesce(result.cast(pa.string()), "null") for result in results]
         if self.single:
             return texts
         parts: list[pa.Array | str] = []
@@ -124,14 +124,14 @@ class Aggregates:
         return [pc.binary_join_element_wise(*parts, "}", "")]
 
     def text(self) -> str:
-        """What they compute, for a fingerprint."""
-        return "; ".join(f"{each.name} {each.function} {each.constant} {','.join(each.columns)}" for each in self.calls)
+        """Return a description of the aggregates for a fingerprint."""
+        return "; ".join(f"{call.name} {call.function} {call.constant} {','.join(call.columns)}" for call in self.calls)
 
 
 def aggregates_of(
     step: StepDeclaration, shape: Shape, declared: Mapping[str, AggregateDeclaration]
 ) -> tuple[Aggregates | None, list[Mistake]]:
-    """The aggregates of a step over tuples of a shape, or what is wrong with them."""
+    """Return the aggregates of a step over tuples of a shape, or None and the mistakes."""
     calls: list[AggregateCall] = []
     mistakes: list[Mistake] = []
     for name, text in step.aggregates:
@@ -144,7 +144,7 @@ def aggregates_of(
         mistakes.append(Mistake(f'two columns of the result are called "{name}"', "name one of them differently"))
     if mistakes:
         return None, mistakes
-    made = Aggregates(shape, tuple(calls), single=len(calls) == 1 and not step.aggregates[0][0])
+    aggregates = Aggregates(shape, tuple(calls), single=len(calls) == 1 and not step.aggregates[0][0])
     for call in calls:
         try:
             call.aggregate.result(
@@ -152,11 +152,11 @@ def aggregates_of(
             )
         except DeclarationError as error:
             mistakes += [Mistake(f"{call.text}: {each.message}", each.hint) for each in error.mistakes]
-    return (None, mistakes) if mistakes else (made, [])
+    return (None, mistakes) if mistakes else (aggregates, [])
 
 
 def _any(call: AggregateCall) -> list[pa.DataType]:
-    """Types that stand for plain values."""
+    """Return an argument type that represents plain values."""
     if not call.columns:
         return []
     return [pa.bool_() if taken(call.aggregate) == "booleans" else pa.float64()]
@@ -172,7 +172,7 @@ def _call(name: str, text: str, shape: Shape, declared: Mapping[str, AggregateDe
     else:
         aggregate = Aggregate.from_name(function)
         function = function if ":" in function else aggregate.name
-    arguments = [] if inside is None else [each.strip() for each in inside.split(",")]
+    arguments = [] if inside is None else [argument.strip() for argument in inside.split(",")]
     constant = None
     if aggregate.constant is not None:
         constant = aggregate.constant if len(arguments) < 2 else _number(arguments.pop())
@@ -180,7 +180,7 @@ def _call(name: str, text: str, shape: Shape, declared: Mapping[str, AggregateDe
     if inside is None:
         columns = _bare(aggregate, shape)
     else:
-        columns = () if arguments in (["*"], [""]) else tuple(_known(each, shape) for each in arguments)
+        columns = () if arguments in (["*"], [""]) else tuple(_known(argument, shape) for argument in arguments)
     if not columns and not aggregate.star:
         raise DeclarationError(f"{aggregate.name} needs a column", "name it in brackets")
     return AggregateCall(name or aggregate.name, text.strip(), function, aggregate, columns, constant)
@@ -194,7 +194,7 @@ def _number(text: str) -> float:
 
 
 def _bare(aggregate: Aggregate, shape: Shape) -> tuple[str, ...]:
-    """The columns of an aggregate that is named without any."""
+    """Return the columns of an aggregate that was declared without any."""
     if aggregate.star:
         return ()
     if len(shape.rest) == aggregate.arity == 1:

@@ -1,7 +1,7 @@
-"""Reduces: a firing's tuples of one bucket in, by key, and what the function makes of each group out.
+"""The kernels of reduces: group the tuples of a firing by key and emit what the function or the aggregates return per group.
 
-They keep nothing between firings. A group that the function fails on is refused with all its tuples; the first of them
-carries the traceback.
+They have no state between firings. If the function fails on a group, all its tuples are refused; the reason of the first one
+contains the traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["AggregateKernel", "Firing", "ReduceKernel", "Reducing", "aggregate_o
 
 @dataclass(frozen=True, slots=True)
 class Reducing:
-    """What a reduce is: its function, the tuples that it takes, in which order, and where its own go."""
+    """The specification of a reduce: its function, the shape and order of its input, and its output."""
 
     step: Step
     shape: Shape
@@ -37,26 +37,26 @@ class Reducing:
     by_time: bool = False
 
     def keys(self, rows: pa.RecordBatch, groups: Groups) -> list[Any]:
-        """The keys of groups, as the function sees them."""
+        """Return the keys of groups as the function sees them."""
         names = list(self.shape.key)
         return self.shape.keys(rows.select(names).take(pa.array(groups.firsts)))
 
     def emission(
         self, rows: pa.RecordBatch, groups: Groups, keys: Sequence[Any], more: Sequence[Sequence[Any]] = ()
     ) -> Emission:
-        """What the function gives for each group; `more` are further arguments, one of each for a group."""
+        """Call the function for each group; `more` are further arguments, one value per group each."""
         ordered = rows.select(list(self.shape.rest)).take(pa.array(groups.order))
         bounds = zip(groups.starts.tolist(), groups.ends.tolist())
         if self.batches:
             slices = (ordered.slice(start, stop - start) for start, stop in bounds)
             return self.step.on_groups(zip(keys, slices, *more))
-        found = self.shape.values(ordered)
-        return self.step.each(zip(keys, (found[start:stop] for start, stop in bounds), *more))
+        group_values = self.shape.values(ordered)
+        return self.step.each(zip(keys, (group_values[start:stop] for start, stop in bounds), *more))
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """All that came, input after input, and where each input's rows end."""
+    """The rows of all inputs, one input after the other, and where each input ends."""
 
     rows: pa.RecordBatch
     time: np.ndarray
@@ -68,17 +68,18 @@ class Firing:
         whole = inputs[0] if len(inputs) == 1 else pa.concat_batches(list(inputs))
         counts = ROUNDS in whole.schema.names
         rounds = whole.column(ROUNDS).to_numpy(zero_copy_only=False) if counts else None
-        ends = np.cumsum([each.num_rows for each in inputs])
+        ends = np.cumsum([batch.num_rows for batch in inputs])
         return cls(whole, values(whole.column(TIME), np.int64), rounds, ends)
 
     def groups(self, shape: Shape, by_time: bool) -> Groups:
-        """The tuples by key. In a loop those of different rounds do not meet: when they come does not matter then."""
+        """Group the tuples by key. In a loop, tuples of different rounds are in different groups, so that the time of their arrival
+        does not matter."""
         keys = [self.rows.column(name) for name in (*shape.key, *([] if self.round is None else [ROUNDS]))]
         return grouped(keys, self.rows.num_rows, self.time if by_time else None)
 
 
 def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> list[Refusals]:
-    """The tuples of groups that failed, as rows of the inputs; the first of a group has the whole reason."""
+    """Return the refusals of the tuples of failed groups, per input; the first tuple of a group has the full reason."""
     if not failed:
         return []
     reasons: dict[int, str] = {}
@@ -87,10 +88,10 @@ def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> lis
         short = f"of the same key as another: {reason.partition(chr(10))[0]}"
         reasons |= dict.fromkeys(rows, short)
         reasons[rows[0]] = reason
-    found = np.array(sorted(reasons), np.int64)
+    rows_refused = np.array(sorted(reasons), np.int64)
     refusals = []
     for start, stop in zip(np.concatenate(([0], ends[:-1])), ends):
-        mine = found[(found >= start) & (found < stop)]
+        mine = rows_refused[(rows_refused >= start) & (rows_refused < stop)]
         refusals.append(Refusals(mine - start, [reasons[row] for row in mine.tolist()]))
     return refusals
 
@@ -102,7 +103,7 @@ class ReduceKernel(Stateless):
         self._reducing = reducing
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """Reduce all that came."""
+        """Reduce the tuples of a firing."""
         reducing, firing = self._reducing, Firing.of(inputs)
         groups = firing.groups(reducing.shape, reducing.by_time)
         emission = reducing.emission(firing.rows, groups, reducing.keys(firing.rows, groups))
@@ -113,7 +114,7 @@ class ReduceKernel(Stateless):
 
 
 class AggregateKernel(Stateless):
-    """The kernel of a reduce by aggregates: its inputs are combined already, at least in part, unless it goes by time."""
+    """The kernel of a reduce by aggregates. Its inputs are combined rows, or tuples if the aggregates need the order of time."""
 
     def __init__(
         self, aggregates: Aggregates, outlet: Outlet, by_time: bool = False, bucket: int = 0, buckets: int = 1
@@ -121,7 +122,7 @@ class AggregateKernel(Stateless):
         self._aggregates, self._outlet, self._by_time = aggregates, outlet, by_time
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """Fold the partials of each key and say what they come to."""
+        """Fold the partials of each key and emit the results."""
         firing = Firing.of(inputs)
         groups = firing.groups(self._aggregates.shape, self._by_time)
         if self._by_time:
@@ -142,7 +143,7 @@ def aggregate_outcome(
     time: np.ndarray,
     rounds: np.ndarray | None,
 ) -> Outcome:
-    """Results of aggregates as they are written; those that were lost, or that a table does not take, are spoiled."""
+    """Return the outcome of aggregate results; results that are lost or that a table does not take are spoiled."""
     rows = pa.RecordBatch.from_arrays(list(columns), schema=aggregates.result.schema)
     spoiled = []
     table = outlet.targets[0].table
@@ -153,17 +154,17 @@ def aggregate_outcome(
         gone = np.array(sorted(lost), np.int64)
         spoiled.append(Spoiled(rows.take(pa.array(gone)), [lost[at] for at in gone.tolist()]))
         kept = np.delete(np.arange(len(time)), gone)
-        columns = [each.take(pa.array(kept)) for each in columns]
+        columns = [column.take(pa.array(kept)) for column in columns]
         time, rounds = time[kept], None if rounds is None else rounds[kept]
     written = outlet.in_time_order(columns, np.zeros(len(time), np.int64), time, rounds)
     return Outcome(written, (), (), spoiled)
 
 
 def _for_table(rows: pa.RecordBatch, shape: Shape, outlet: Outlet) -> tuple[list[pa.Array], dict[int, str]]:
-    """Results as updates of a table: plain tuples whose value is {column: parameter}."""
+    """Convert results to updates of a table: plain tuples whose value is {column: parameter}."""
     table = outlet.targets[0].table
     keys, updates = shape.keys(rows), shape.values(rows)
     unfit = {at: unfit_for_table(pair, table) for at, pair in enumerate(zip(keys, updates))}
     key_texts, no_keys = key_column(keys)
     value_texts, no_values = value_column(updates)
-    return [key_texts, value_texts], {**no_values, **no_keys, **{at: each for at, each in unfit.items() if each}}
+    return [key_texts, value_texts], {**no_values, **no_keys, **{at: reason for at, reason in unfit.items() if reason}}

@@ -1,8 +1,7 @@
-"""Calling the functions of steps: on records, on keys with their values, on Arrow batches; and what they give, in columns.
+"""Calls the functions of steps on records, on keys with their values, or on Arrow batches, and returns their tuples as columns.
 
-A function gives tuples: one, a list of them, None for none, or it yields them. All or nothing: of a call that raises, or
-that gives something else, nothing stands, and what is wrong is told with the function, the file and line, and the
-traceback. Other calls do not notice.
+A function returns a tuple, a list of tuples or None, or it yields tuples. Calls are atomic: if one raises or returns anything else,
+none of its tuples is kept, and the reason has the function, file, line and traceback. Other calls are not affected.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from hayase.streams.typed_columns import fit_arrow
 __all__ = ["ROW", "Step"]
 
 ROW = "__row"
-"""A column in what a function of batches gives: of which row of the batch that it took each is."""
+"""A column in the result of a function on batches: the row of the input batch to which each row belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A function with what it gives: tuples of a shape, for one of its targets; the first unless it names another."""
+    """The function of a step, the shape of its tuples, and its targets, the first of which is the default."""
 
     source: FunctionSource
     shape: Shape
@@ -38,13 +37,13 @@ class Step:
     attempts: int = 1
 
     def each(self, arguments: Iterable[tuple[Any, ...]]) -> Emission:
-        """Call it for each of some arguments."""
+        """Call the function once for each tuple of arguments."""
         calls = Calls(self)
         calls.make(arguments)
         return calls.emission()
 
     def on_batch(self, batch: pa.RecordBatch) -> Emission:
-        """Call a map of batches. If it raises, the batch is halved until the rows at fault are alone."""
+        """Call a map on a batch. If it raises, halve the batch until the failing rows are isolated."""
         parts: list[_Part] = []
         failed: dict[int, str] = {}
         todo = [(0, batch.num_rows)] if batch.num_rows else []
@@ -61,7 +60,7 @@ class Step:
         return self._joined(parts, failed)
 
     def on_groups(self, groups: Iterable[tuple[Any, ...]]) -> Emission:
-        """Call a reduce or merge of batches for each key."""
+        """Call a reduce or merge on batches once for each key."""
         parts: list[_Part] = []
         failed: dict[int, str] = {}
         for number, arguments in enumerate(groups):
@@ -72,34 +71,34 @@ class Step:
         return self._joined(parts, failed)
 
     def _part(self, batch: pa.RecordBatch, start: int) -> _Part:
-        """What the function makes of a batch; rows that do not fit are told, with the row that they came from."""
-        given = _as_batch(self, self._called(batch))
-        if given is None:
+        """Call the function on a batch; result rows that do not fit are reported by their input row."""
+        result = _as_batch(self, self._called(batch))
+        if result is None:
             return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
-        if ROW in given.schema.names:
-            row = _rows_named(self, given.column(ROW), batch.num_rows)
-            given = given.drop_columns([ROW])
-        elif given.num_rows == batch.num_rows:
+        if ROW in result.schema.names:
+            row = _rows_named(self, result.column(ROW), batch.num_rows)
+            result = result.drop_columns([ROW])
+        elif result.num_rows == batch.num_rows:
             row = np.arange(batch.num_rows)
         else:
             raise _Refused(
-                self, f"it took {batch.num_rows} rows and gave {given.num_rows}; give a row for each, or a column "
+                self, f"it took {batch.num_rows} rows and gave {result.num_rows}; give a row for each, or a column "
                 f'"{ROW}" that says of which row each is'
             )  # fmt: skip
-        columns, reasons = _fitted(self, given)
+        columns, reasons = _fitted(self, result)
         return _Part(columns, row + start, {int(row[at]) + start: reason for at, reason in reasons.items()})
 
     def _group(self, arguments: tuple[Any, ...], number: int) -> _Part:
-        given = _as_batch(self, self._called(*arguments))
-        if given is None:
+        result = _as_batch(self, self._called(*arguments))
+        if result is None:
             return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
-        columns, reasons = _fitted(self, given)
+        columns, reasons = _fitted(self, result)
         if reasons:
             raise _Refused(self, next(iter(reasons.values())))
-        return _Part(columns, np.full(given.num_rows, number), {})
+        return _Part(columns, np.full(result.num_rows, number), {})
 
     def _called(self, *arguments: Any) -> Any:
-        """What the function gives, in as many attempts as it has."""
+        """Call the function, with its number of attempts."""
         function = self.source.load()
         for attempt in range(1, self.attempts + 1):
             try:
@@ -116,15 +115,15 @@ class Step:
             }
         call = np.concatenate([np.empty(0, np.int64), *(part.row for part in parts)])
         columns = [
-            pa.chunked_array([part.columns[at] for part in parts], each.type).combine_chunks()
-            for at, each in enumerate(self.shape.schema)
+            pa.chunked_array([part.columns[at] for part in parts], field.type).combine_chunks()
+            for at, field in enumerate(self.shape.schema)
         ]
         emission = Emission(columns, call, np.zeros(len(call), np.int64), dict(sorted(failed.items())))
         return emission.without_failed()
 
 
 class _Part(NamedTuple):
-    """What a call on a batch gave: columns, the row that each came from, and rows whose tuples do not fit."""
+    """The result of a call on a batch: columns, the input row of each result row, and the input rows whose results do not fit."""
 
     columns: list[pa.Array]
     row: np.ndarray
@@ -132,7 +131,7 @@ class _Part(NamedTuple):
 
 
 class _Refused(Exception):
-    """A call that failed: with an error, or with what is wrong about what it gave."""
+    """A call that raised an error, or returned a wrong result."""
 
     def __init__(self, step: Step, wrong: str | None, error: BaseException | None = None) -> None:
         self._step, self._wrong, self._error = step, wrong, error
@@ -144,19 +143,19 @@ class _Refused(Exception):
 
 
 def _no_columns(schema: pa.Schema) -> list[pa.Array]:
-    return [pa.array([], each.type) for each in schema]
+    return [pa.array([], field.type) for field in schema]
 
 
 def _gathered(given: Any) -> Any:
-    """A generator's batches; an error in it is the function's."""
+    """Exhaust a generator, so that an error in it counts as the function's."""
     return list(given) if isinstance(given, GeneratorType) else given
 
 
 def _as_batch(step: Step, given: Any) -> pa.RecordBatch | None:
-    """One batch of what a function of batches gave."""
+    """Convert the result of a function on batches to one batch; None if there is none."""
     if isinstance(given, list | tuple):
-        batches = [each for each in (_as_batch(step, part) for part in given) if each is not None]
-        if len({tuple(each.schema.names) for each in batches}) > 1:
+        batches = [batch for batch in (_as_batch(step, part) for part in given) if batch is not None]
+        if len({tuple(batch.schema.names) for batch in batches}) > 1:
             raise _Refused(step, "it gave batches of different columns; give the same ones always")
         return pa.concat_batches(batches) if batches else None
     if given is None or isinstance(given, pa.RecordBatch):
@@ -181,16 +180,16 @@ def _fitted(step: Step, given: pa.RecordBatch) -> tuple[list[pa.Array], dict[int
     missing = [name for name in schema.names if name not in names]
     strange = [name for name in names if name not in schema.names]
     if missing or strange or len(set(names)) < len(names):
-        wrong = [f'it gave no column "{each}"' for each in missing]
-        wrong += [f'it gave a column "{each}", which the schema does not have' for each in strange]
+        wrong = [f'it gave no column "{absent}"' for absent in missing]
+        wrong += [f'it gave a column "{extra}", which the schema does not have' for extra in strange]
         raise _Refused(step, "; ".join(wrong) or "it gave two columns of one name")
     columns, reasons = [], dict[int, str]()
-    for each in schema:
-        fitted = fit_arrow(pa.chunked_array([given.column(each.name)]), each)
+    for field in schema:
+        fitted = fit_arrow(pa.chunked_array([given.column(field.name)]), field)
         column = fitted.column.combine_chunks()
-        if not each.nullable and column.null_count:
+        if not field.nullable and column.null_count:
             null = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()
-            reasons = dict.fromkeys(null, f'column "{each.name}" is null, and must not be') | reasons
+            reasons = dict.fromkeys(null, f'column "{field.name}" is null, and must not be') | reasons
         reasons = fitted.reasons | reasons
         columns.append(column)
     return columns, reasons

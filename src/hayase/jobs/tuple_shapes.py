@@ -1,4 +1,4 @@
-"""What the steps of a job take and give: the shapes of tuples, their keys, and whether all that fits together."""
+"""Determines and checks the shapes of a job's tuples: the columns and keys that each step takes and returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Draft", "Shaping"]
 
 @dataclass(slots=True)
 class Draft:
-    """A run on its way to a stage: the name of its stream, and once they are known its shapes and its outlet."""
+    """A run that becomes a stage: the name of its stream and, once they are known, its shapes and its outlet."""
 
     run: Run
     name: str
@@ -49,7 +49,7 @@ class Draft:
 
 
 class Shaping:
-    """One job on its way: what its runs take and give, and all that is wrong with it."""
+    """The shapes of one job's runs, and all mistakes in the job."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Shaping:
         self.drafts = [Draft(run, self._name(run), [job.steps[at] for at in run.steps]) for run in flow.runs]
 
     def _name(self, run: Run) -> str:
-        """A stage writes the stream that others see itself if nobody else does, and if it writes nothing else."""
+        """Return the name of a run's stream: that of a public stream, if the run alone writes it and writes nothing else."""
         alone = len(run.targets) == 1 and self.flow.public.get(run.targets[0]) == (run,)
         return run.targets[0] if alone else f"_{self.job.name}_{run.number}"
 
     def wrong(self, step: StepDeclaration, message: str, hint: str | None = None) -> None:
-        at = next(at for at, each in enumerate(self.job.steps) if each is step)
+        at = next(at for at, other in enumerate(self.job.steps) if other is step)
         self.mistakes.append(Mistake(f"step {at + 1} ({step.title}): {message}", hint))
 
     def check(self) -> None:
-        """Find out the shapes of all runs, and gather what is wrong."""
+        """Determine the shapes of all runs and collect the mistakes."""
         self._load()
         if self.mistakes:
             return
@@ -89,14 +89,14 @@ class Shaping:
             self._check_public()
 
     def _load(self) -> None:
-        """See to it that all functions are there."""
+        """Check that all functions can be loaded and all tables exist."""
         for step in self.job.steps:
             if step.function is not None:
                 try:
                     FunctionSource(step.function, step.directory).load()
                 except DeclarationError as error:
-                    for each in error.mistakes:
-                        self.wrong(step, each.message, each.hint)
+                    for mistake in error.mistakes:
+                        self.wrong(step, mistake.message, mistake.hint)
             if step.kind == "merge" and step.table not in self.stored:
                 hint = nearest(step.table or "", self.stored).removeprefix("; ")
                 self.wrong(step, f'unknown table "{step.table}"', hint or "declare it with p.table")
@@ -104,10 +104,10 @@ class Shaping:
     # ------------------------------------------------------------------------------------------ shapes
 
     def _shape(self, draft: Draft) -> Shape:
-        """The shape of what a run gives; on the way there, that of what its reduce or merge takes."""
+        """Determine what the reduce or merge of a run takes, and return the shape of what the run emits."""
         if draft.done:
             return draft.given
-        draft.done = True  # a loop comes back here while it is not known yet
+        draft.done = True  # a loop comes back here before the shape is known
         shape: Shape | None = None
         for step in draft.steps[: -1 if draft.last.kind != "map" else None]:
             shape = self.map_shape(step)
@@ -123,8 +123,8 @@ class Shaping:
         draft.taken = self._keyed(step, shape) if shape is not None else None
         if draft.taken is not None and step.aggregates:
             draft.aggregates, wrong = aggregates_of(step, draft.taken, self.declared)
-            for each in wrong:
-                self.wrong(step, each.message, each.hint)
+            for mistake in wrong:
+                self.wrong(step, mistake.message, mistake.hint)
             if draft.aggregates is not None:
                 draft.given = draft.aggregates.result
         elif draft.taken is not None and not draft.given.plain:
@@ -134,7 +134,7 @@ class Shaping:
         return draft.given
 
     def map_shape(self, step: StepDeclaration) -> Shape:
-        """The shape of what a map gives."""
+        """Return the shape of what a map emits."""
         if step.schema is None:
             if step.key:
                 self.wrong(step, "plain tuples are grouped by their keys", "leave key out, or give a schema")
@@ -146,7 +146,7 @@ class Shaping:
         return shape
 
     def _read_shape(self, draft: Draft) -> Shape | None:
-        """The shape that a reduce or merge reads without a map before it."""
+        """Return the shape that a reduce or merge reads if there is no map before it; None after a mistake."""
         step = draft.steps[0]
         shapes = []
         for reading in self._sources(draft):
@@ -166,7 +166,7 @@ class Shaping:
         return shapes[0]
 
     def _keyed(self, step: StepDeclaration, shape: Shape) -> Shape | None:
-        """What a reduce or merge takes, by the key that it, or what it reads, names."""
+        """Return the shape that a reduce or merge takes, with its key: its own or that of its input; None after a mistake."""
         if shape.plain:
             if step.key:
                 self.wrong(step, "plain tuples are grouped by their keys", "leave key out, or type what it reads")
@@ -190,7 +190,7 @@ class Shaping:
         return replace(shape, key=key)
 
     def _sources(self, draft: Draft) -> Iterator[Reading | Draft]:
-        """What a run reads: streams, or other runs."""
+        """Yield what a run reads: streams, or other runs."""
         if draft.run.reads is None:
             yield self.drafts[draft.run.number - 2]
             return
@@ -251,7 +251,7 @@ class Shaping:
     def _check_public(self) -> None:
         for name, runs in self.flow.public.items():
             shapes = [self.drafts[run.number - 1].given for run in runs]
-            if any(not each.schema.equals(shapes[0].schema) or each.plain != shapes[0].plain for each in shapes):
+            if any(not shape.schema.equals(shapes[0].schema) or shape.plain != shapes[0].plain for shape in shapes):
                 self.mistakes.append(
                     Mistake(
                         f'tuples of different shapes go to the stream "{name}"', "let some go elsewhere with writes="

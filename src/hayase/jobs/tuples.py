@@ -1,7 +1,7 @@
-"""Tuples as columns: plain ones, a key and a value as JSON text, and typed ones, the columns of a schema.
+"""Tuples as columns: plain tuples have a key and a value as JSON text, typed tuples the columns of a schema.
 
-The text of a key is canonical: equal keys have equal texts. A whole float is the integer it equals, a tuple and a list are
-one. What cannot be a key or a value is told by position, with what was expected, and nothing else suffers from it.
+The text of a key is canonical: equal keys have equal texts. A float without fraction equals the integer, a tuple equals the list.
+An object that cannot be a key or a value is reported by position, with what was expected; the others are not affected.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ __all__ = [
 
 KEY, VALUE = "key", "value"
 MOST_KEY = 1024
-"""Bytes that the text of a key may have."""
+"""The greatest size of a key's text, in bytes."""
 MOST_VALUE = 16 * 2**20
-"""Bytes that the text of a value may have."""
+"""The greatest size of a value's text, in bytes."""
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _ESCAPED = r'["\\\x00-\x1f]'
 _ATOMS = (str, bool, int, float, type(None))
 
 Reasons = dict[int, str]
-"""What is wrong, by position."""
+"""Why values do not fit, by position."""
 
 
 class Unfit(Exception):
-    """A value that cannot be what it should be; the text says what was expected."""
+    """A value of the wrong kind; the message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the tuples of a group are: their columns, and those of them by which they are grouped."""
+    """The shape of tuples: their columns, and the columns of the key by which they are grouped."""
 
     schema: pa.Schema
     key: tuple[str, ...]
@@ -53,74 +53,74 @@ class Shape:
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """The columns that are not of the key."""
+        """The columns that are not in the key."""
         return tuple(name for name in self.schema.names if name not in self.key)
 
     def keys(self, rows: pa.RecordBatch) -> list[Any]:
-        """The keys of rows as functions see them: one value, or a tuple of several."""
+        """Return the keys of rows as functions see them: one value, or a tuple of several."""
         if self.plain:
-            return [as_key(each) for each in loads_all(rows.column(KEY))]
+            return [as_key(key) for key in loads_all(rows.column(KEY))]
         columns = [_values(rows.column(name)) for name in self.key]
         return columns[0] if len(columns) == 1 else list(zip(*columns))
 
     def values(self, rows: pa.RecordBatch) -> list[Any]:
-        """The values of rows: plain ones, or dicts of the columns that are not of the key."""
+        """Return the values of rows: plain values, or dicts of the columns that are not in the key."""
         return loads_all(rows.column(VALUE)) if self.plain else dicts(rows.select(list(self.rest)))
 
     def records(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
-        """Rows as a map sees them; those of plain tuples have a key and a value."""
+        """Return rows as a map sees them, as dicts; plain tuples have a key and a value."""
         if not self.plain:
             return dicts(rows)
         others = [name for name in rows.schema.names if name not in (KEY, VALUE)]
         columns = [self.keys(rows), self.values(rows), *(_values(rows.column(name)) for name in others)]
         names = [KEY, VALUE, *others]
-        return [dict(zip(names, each)) for each in zip(*columns)]
+        return [dict(zip(names, row)) for row in zip(*columns)]
 
 
 PLAIN = Shape(pa.schema([(KEY, pa.string()), (VALUE, pa.string())]), (KEY,), plain=True)
-"""Keys and values of any kind, as JSON."""
+"""The shape of plain tuples: keys and values of any type, as JSON."""
 
 
 def dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as dicts."""
+    """Return rows as dicts."""
     names = rows.schema.names
     if not names:
         return [{} for _ in range(rows.num_rows)]
-    return [dict(zip(names, each)) for each in zip(*(_values(column) for column in rows.columns))]
+    return [dict(zip(names, row)) for row in zip(*(_values(column) for column in rows.columns))]
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column as Python sees them."""
+    """Return the values of a column as Python objects."""
     kind = column.type
     if kind not in (pa.timestamp("us", tz="UTC"), pa.timestamp("us")) or column.null_count:
         return python_values(column)
     times: list[Any] = column.view(pa.int64()).to_numpy().view("M8[us]").tolist()
-    if not set(map(type, times)) <= {datetime}:  # past Python's calendar
+    if not set(map(type, times)) <= {datetime}:  # beyond Python's calendar
         return python_values(column)
-    return times if kind.tz is None else [each.replace(tzinfo=UTC) for each in times]
+    return times if kind.tz is None else [time.replace(tzinfo=UTC) for time in times]
 
 
 # ---------------------------------------------------------------------------------------------------- JSON in columns
 
 
 def loads_all(texts: pa.Array) -> list[Any]:
-    """The values of a column of JSON texts, read in one go."""
+    """Decode a column of JSON texts at once."""
     if not len(texts):
         return []
     if isinstance(texts, pa.ChunkedArray) or texts.nbytes >= 2**30:
-        return [orjson.loads(each) for each in texts.to_pylist()]
+        return [orjson.loads(text) for text in texts.to_pylist()]
     whole = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), ",")
-    found: list[Any] = orjson.loads(b"[" + memoryview(whole[0].as_buffer()) + b"]")
-    return found
+    values: list[Any] = orjson.loads(b"[" + memoryview(whole[0].as_buffer()) + b"]")
+    return values
 
 
 def as_key(value: Any) -> Any:
-    """A key as functions see it: lists, which cannot be hashed, are tuples."""
-    return tuple(as_key(each) for each in value) if type(value) is list else value
+    """Return a key as functions see it: lists become tuples, which can be hashed."""
+    return tuple(as_key(part) for part in value) if type(value) is list else value
 
 
 def key_text(key: Any) -> bytes:
-    """The canonical text of a key.
+    """Return the canonical text of a key.
 
     >>> key_text(("tokyo", 3.0)), key_text(-0.0)
     (b'["tokyo",3]', b'0')
@@ -157,13 +157,13 @@ def _canonical(key: Any) -> Any:
 
 def _canonical_parts(key: Sequence[Any]) -> list[Any]:
     try:
-        return [_canonical(each) for each in key]
+        return [_canonical(part) for part in key]
     except RecursionError:
         raise Unfit("the key is nested too deep") from None
 
 
 def _is_text(text: str) -> bool:
-    return not any("\ud800" <= each <= "\udfff" for each in text)
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _a(value: Any) -> str:
@@ -193,20 +193,20 @@ def _all_finite(value: Any) -> bool:
 
 
 def key_column(keys: Sequence[Any]) -> tuple[pa.Array, Reasons]:
-    """Keys as a column of texts; those that cannot be are null there, with the reason."""
+    """Encode keys as a column of texts; keys that do not fit are null and have a reason."""
     column = _alike(keys, MOST_KEY)
     return (column, {}) if column is not None else _one_by_one(keys, key_text)
 
 
 def value_column(values: Sequence[Any]) -> tuple[pa.Array, Reasons]:
-    """Values as a column of texts; those that cannot be are null there, with the reason."""
+    """Encode values as a column of texts; values that do not fit are null and have a reason."""
     column = _alike(values, MOST_VALUE)
     return (column, {}) if column is not None else _one_by_one(values, _value_text)
 
 
 def _alike(values: Sequence[Any], most: int) -> pa.Array | None:
-    """Texts of values that are all integers or all short texts, or all tuples of such, without an object for each; None
-    for others."""
+    """Encode values by Arrow, if all are integers, or all are short texts without escapes, or all are tuples of these; else
+    None."""
     kinds = set(map(type, values))
     if kinds == {tuple}:
         return _alike_parts(values, most)
@@ -228,7 +228,7 @@ def _alike_parts(values: Sequence[tuple[Any, ...]], most: int) -> pa.Array | Non
         return None
     joined: list[pa.Array | str] = []
     for at in range(len(values[0])):
-        texts = _alike([each[at] for each in values], most)
+        texts = _alike([value[at] for value in values], most)
         if texts is None:
             return None
         joined += ["," if at else "[", texts]
@@ -257,7 +257,7 @@ def _one_by_one(values: Sequence[Any], text: Callable[[Any], bytes]) -> tuple[pa
 
 
 def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[list[pa.Array], Reasons]:
-    """Dicts as the columns of a schema; what does not fit is told by position."""
+    """Convert dicts to the columns of a schema; return the reasons of values that do not fit, by position."""
     reasons: dict[int, list[str]] = {}
     names = set(schema.names)
     columns = []
@@ -279,5 +279,5 @@ def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
 
 
 def is_atom(key: Iterable[Any]) -> bool:
-    """Whether all parts of a key are such as a table's key can have."""
-    return all(isinstance(each, _ATOMS) and each is not None for each in key)
+    """Whether a table's key can have these parts."""
+    return all(isinstance(part, _ATOMS) and part is not None for part in key)

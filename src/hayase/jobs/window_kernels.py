@@ -1,11 +1,12 @@
-"""Sliding windows behind a reduce (paper 5): every so often, the reduce of what the last so long has brought, by event time.
+"""The kernels of sliding reduces (paper 5): at every interval, the reduce of a window of event time.
 
-At every multiple B of the interval, keys that have tuples with `B - length < time <= B` give what their window comes to,
-with the time B. Windows are put together from sub-windows, as long as the greatest common divisor of length and interval
-(15 and 6 minutes: 3), each of them reduced once.
+At every multiple B of the interval, each key that has tuples with `B - length < time <= B` emits the result of its window, with the
+time B. Windows consist of sub-windows, whose length is the greatest common divisor of length and interval (15 and 6 minutes: 3);
+each sub-window is reduced once.
 
-Aggregates run on the kernels of `hayase.windows`. A user's function is called for each sub-window, and again for each
-window over the values that it gave there: it must take what it gives, as a sum does. An average gives sums and counts.
+Aggregates run on the kernels of `hayase.windows`. A user's function is called for each sub-window, and again for each window with
+the values that it returned for the sub-windows: it must be able to take its own results, as a sum can. For an average it returns
+sums and counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hayase.windows.panes import pane_width
 __all__ = ["AggregateWindowKernel", "ReduceWindowKernel", "SlidingWindow"]
 
 MOST_TUPLES = 1 << 16
-"""Tuples that one record may bring to a bucket, so that each has a number of its own."""
+"""How many tuples of one record may come to a bucket, so that each has an offset of its own."""
 _OPEN, _VALUES = "open", "values"
 _PANE, _NUMBER = "__pane", "__number"
 _PER_VERSION = 1 << 28
@@ -40,7 +41,7 @@ _PER_VERSION = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """A window of a `length`, asked for at every multiple of `every`; both in microseconds."""
+    """A window of `length`, evaluated at every multiple of `every`; both in microseconds."""
 
     length: int
     every: int
@@ -51,20 +52,20 @@ class SlidingWindow:
         return pane_width(self.length, self.every)
 
     def pane(self, time: np.ndarray) -> np.ndarray:
-        """The number of the sub-window that a time is in: `((n - 1) * width, n * width]`."""
+        """Return the number n of the sub-window of a time: `((n - 1) * width, n * width]`."""
         return -(-time // self.width)
 
     def first(self, pane: np.ndarray) -> np.ndarray:
-        """The number of the first interval whose window has a sub-window in it."""
+        """Return the number of the first interval whose window contains a sub-window."""
         return -(-pane * self.width // self.every)
 
     def last(self, pane: np.ndarray) -> np.ndarray:
-        """That of the last."""
+        """Return the number of the last interval whose window contains a sub-window."""
         return -(-(pane * self.width + self.length) // self.every) - 1
 
 
 def _together(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All inputs in the order of time."""
+    """Concatenate the inputs in the order of time."""
     if len(inputs) == 1:
         return inputs[0]
     whole = pa.concat_batches(list(inputs))
@@ -72,7 +73,7 @@ def _together(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class AggregateWindowKernel:
-    """The kernel of a sliding reduce by aggregates: shared windows, told at every interval."""
+    """The kernel of a sliding reduce by aggregates: shared windows, evaluated at every interval."""
 
     def __init__(
         self, aggregates: Aggregates, outlet: Outlet, window: SlidingWindow, bucket: int = 0, buckets: int = 1
@@ -95,31 +96,31 @@ class AggregateWindowKernel:
         self._inner = QueryKernel(KernelConfig(plan, output), bucket, buckets)
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """Go on to the clock."""
+        """Add new tuples and emit the windows up to the clock."""
         numbered, refused = _numbered(inputs)
-        made = self._inner.process([_together(numbered)], since, clock, version)
+        inner = self._inner.process([_together(numbered)], since, clock, version)
         width = len(self._aggregates.shape.key)
-        columns = [*made.rows.columns[:width], *self._aggregates.told(made.rows.columns[width:-1])]
-        time = values(made.rows.columns[-1], np.int64)
-        told = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
-        return replace(told, refused=refused, state=made.state, spoiled=[*made.spoiled, *told.spoiled])
+        columns = [*inner.rows.columns[:width], *self._aggregates.told(inner.rows.columns[width:-1])]
+        time = values(inner.rows.columns[-1], np.int64)
+        outcome = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
+        return replace(outcome, refused=refused, state=inner.state, spoiled=[*inner.spoiled, *outcome.spoiled])
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Hand on."""
+        """Delegate to the inner kernel."""
         self._inner.restore(section, rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Hand on."""
+        """Delegate to the inner kernel."""
         return self._inner.live(section, rows, version)
 
     def size(self, section: str) -> int:
-        """Hand on."""
+        """Delegate to the inner kernel."""
         return self._inner.size(section)
 
 
 def _numbered(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Refusals]]:
-    """Inputs where each tuple has an offset of its own: of which input, of which record, the how many-th of that."""
-    made, refused = [], []
+    """Give each tuple an offset of its own, made of its record's offset, its input, and its position among the record's tuples."""
+    numbered, refused = [], []
     for number, batch in enumerate(inputs):
         offsets = values(batch.column(OFFSET), np.int64)
         order = np.argsort(offsets, kind="stable")
@@ -134,14 +135,14 @@ def _numbered(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], l
             rows = rows.take(pa.array(np.delete(np.arange(len(offsets)), too_many)))
         reason = f"the record brings more than {MOST_TUPLES:,} tuples to a window"
         refused.append(Refusals(too_many, [reason] * len(too_many)))
-        made.append(rows)
-    return made, refused if any(map(len, refused)) else []
+        numbered.append(rows)
+    return numbered, refused if any(map(len, refused)) else []
 
 
 class ReduceWindowKernel:
     """The kernel of a sliding reduce with a function.
 
-    State: the tuples of sub-windows that are not over, and the values of those that are, while a window needs them.
+    State: the tuples of sub-windows that have not ended, and the values of ended ones while a window needs them.
     """
 
     def __init__(self, reducing: Reducing, window: SlidingWindow, bucket: int = 0, buckets: int = 1) -> None:
@@ -159,7 +160,7 @@ class ReduceWindowKernel:
         self._version, self._given = -1, 0
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """Reduce the sub-windows that are over at the clock, then the windows up to it."""
+        """Reduce the sub-windows that end before the clock, then the windows up to the clock."""
         window = self._window
         waiting, kept = self._settled(since)
         came = self._taken(_together(inputs), version)
@@ -167,23 +168,23 @@ class ReduceWindowKernel:
         pane = window.pane(values(whole.column(TIME), np.int64))
         over = pane * window.width < clock
         still = _chosen(whole, ~over)
-        made, spoiled = self._sub_windows(_chosen(whole, over), pane[over], version)
-        kept = pa.concat_batches([kept, made])
+        new_values, spoiled = self._sub_windows(_chosen(whole, over), pane[over], version)
+        kept = pa.concat_batches([kept, new_values])
         rows, lost = self._windows(kept, since, clock)
         new = _chosen(came, ~over[waiting.num_rows :])
-        state = [*self._written(_OPEN, new), *self._written(_VALUES, made)]
+        state = [*self._written(_OPEN, new), *self._written(_VALUES, new_values)]
         alive = window.last(values(kept.column(_PANE), np.int64)) * window.every >= clock
         self._open, self._values = [still], [_chosen(kept, alive)]
         return Outcome(rows, (), state, [*spoiled, *lost])
 
     def _taken(self, batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """New tuples, with their numbers."""
+        """Return the new tuples with their numbers."""
         columns = [batch.column(name) for name in (*self._reducing.shape.schema.names, TIME)]
         numbers = self._numbers(_OPEN, batch.num_rows, version)
         return pa.RecordBatch.from_arrays([*columns, pa.array(numbers)], schema=self._tuples)
 
     def _numbers(self, section: str, count: int, version: int) -> np.ndarray:
-        """Numbers that nobody else has given: they only grow, as versions do."""
+        """Return unused numbers; they grow with the version."""
         if version != self._version:
             self._version, self._given = version, 0
         first = version * _PER_VERSION + self._given
@@ -192,7 +193,7 @@ class ReduceWindowKernel:
         return np.arange(first, first + count)
 
     def _settled(self, since: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """What is kept, without what others have been done with before this step."""
+        """Return the retained tuples and values, minus those that earlier steps have already used up."""
         window = self._window
         waiting, kept = pa.concat_batches(self._open), pa.concat_batches(self._values)
         pane = window.pane(values(waiting.column(TIME), np.int64))
@@ -203,16 +204,16 @@ class ReduceWindowKernel:
     def _sub_windows(
         self, rows: pa.RecordBatch, pane: np.ndarray, version: int
     ) -> tuple[pa.RecordBatch, list[Spoiled]]:
-        """The values of sub-windows that are over, by key, and the tuples of those that the function failed on."""
+        """Reduce ended sub-windows by key; return their values, and the tuples of those on which the function failed."""
         reducing, shape = self._reducing, self._reducing.shape
         keys = [rows.column(name) for name in shape.key]
         groups = grouped([pa.array(pane), *keys], rows.num_rows)
         emission = reducing.emission(rows, groups, reducing.keys(rows, groups))
         emission = self._of_own_key(emission, rows, groups)
         first = pa.array(groups.firsts[emission.call])
-        columns = [each.take(first) for each in keys]
+        columns = [column.take(first) for column in keys]
         numbers = self._numbers(_VALUES, len(emission.call), version)
-        made = pa.RecordBatch.from_arrays(
+        sub_window_values = pa.RecordBatch.from_arrays(
             [*columns, *emission.columns, pa.array(pane).take(first), pa.array(numbers)], schema=self._kept
         )
         spoiled = []
@@ -220,15 +221,15 @@ class ReduceWindowKernel:
             lost = rows.take(pa.array(groups.rows(group))).select(shape.schema.names)
             short = f"of the same key and sub-window as another: {reason.partition(chr(10))[0]}"
             spoiled.append(Spoiled(lost, [reason, *[short] * (lost.num_rows - 1)]))
-        return made, spoiled
+        return sub_window_values, spoiled
 
     def _of_own_key(self, emission: Emission, rows: pa.RecordBatch, groups: Groups) -> Emission:
-        """What the function gave for a sub-window is a value of its key: it cannot give another one."""
-        given, shape = self._reducing.step.shape, self._reducing.shape
+        """Fail the calls for sub-windows that returned a tuple of another key."""
+        result_shape, shape = self._reducing.step.shape, self._reducing.shape
         first = pa.array(groups.firsts[emission.call])
         wrong = np.zeros(len(emission.call), np.bool_)
-        for name in (KEY,) if given.plain else [each for each in shape.key if each in given.schema.names]:
-            emitted = emission.columns[given.schema.get_field_index(name)]
+        for name in (KEY,) if result_shape.plain else [part for part in shape.key if part in result_shape.schema.names]:
+            emitted = emission.columns[result_shape.schema.get_field_index(name)]
             own = rows.column(name).take(first)
             if emitted.type == own.type:
                 same = pc.fill_null(pc.equal(emitted, own), False)
@@ -244,7 +245,7 @@ class ReduceWindowKernel:
         return Emission(columns, emission.call[left], emission.target[left], dict(sorted(failed.items())))
 
     def _windows(self, kept: pa.RecordBatch, since: int, clock: int) -> tuple[pa.RecordBatch, list[Spoiled]]:
-        """What the windows of the step come to, in the order of time."""
+        """Reduce the windows of the step; return their tuples in the order of time, and the keys of failed ones."""
         window, reducing = self._window, self._reducing
         pane = values(kept.column(_PANE), np.int64)
         first = np.maximum(window.first(pane), -(-since // window.every))
@@ -256,8 +257,8 @@ class ReduceWindowKernel:
         keys = [rows.column(name) for name in self._key_names]
         groups = grouped([pa.array(number), *keys], len(entry))
         again = replace(reducing, shape=self._given_shape())
-        given = self._as_given(rows)
-        emission = again.emission(given, groups, again.keys(given, groups))
+        value_rows = self._as_given(rows)
+        emission = again.emission(value_rows, groups, again.keys(value_rows, groups))
         ends = number[groups.firsts] * window.every
         written = reducing.outlet.in_time_order(emission.columns, emission.target, ends[emission.call])
         spoiled = []
@@ -268,12 +269,12 @@ class ReduceWindowKernel:
         return written, spoiled
 
     def _given_shape(self) -> Shape:
-        """The values that the function gave, under the keys that it was called for."""
-        given, shape = self._reducing.step.shape, self._reducing.shape
-        if given.plain:
-            return given
+        """Return the shape of the function's results, with the key for which it was called."""
+        result_shape, shape = self._reducing.step.shape, self._reducing.shape
+        if result_shape.plain:
+            return result_shape
         fields = [pa.field(name, shape.schema.field(name).type) for name in shape.key]
-        fields += [each for each in given.schema if each.name not in shape.key]
+        fields += [field for field in result_shape.schema if field.name not in shape.key]
         return Shape(pa.schema(fields), shape.key)
 
     def _as_given(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -295,29 +296,29 @@ class ReduceWindowKernel:
         return [Tuples(section, rows, until)]
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples or values that were not known yet."""
+        """Add tuples or values that are not known yet."""
         numbers = values(rows.column(_NUMBER), np.int64)
         new = _chosen(rows, numbers > self._seen[section])
         (self._open if section == _OPEN else self._values).append(new)
         self._seen[section] = max(self._seen[section], int(numbers.max(initial=-1)))
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Those that are kept; segments end by themselves."""
+        """Return the rows that are still retained."""
         held = self._open if section == _OPEN else self._values
-        known = np.concatenate([values(each.column(_NUMBER), np.int64) for each in held])
-        return _chosen(rows, np.isin(values(rows.column(_NUMBER), np.int64), known))
+        retained = np.concatenate([values(batch.column(_NUMBER), np.int64) for batch in held])
+        return _chosen(rows, np.isin(values(rows.column(_NUMBER), np.int64), retained))
 
     def size(self, section: str) -> int:
-        """How many are kept."""
-        return sum(each.num_rows for each in (self._open if section == _OPEN else self._values))
+        """Return the number of retained rows."""
+        return sum(batch.num_rows for batch in (self._open if section == _OPEN else self._values))
 
 
 def _nullable(schema: pa.Schema) -> list[pa.Field]:
-    return [pa.field(each.name, each.type) for each in schema]
+    return [pa.field(field.name, field.type) for field in schema]
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _chosen(rows: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
