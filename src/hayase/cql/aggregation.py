@@ -17,9 +17,10 @@ from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.errors import DeclarationError
 from hayase.core.expressions import Reading
 from hayase.core.purity import Call, Reference
+from hayase.cql.columns import quoted
 from hayase.cql.logical import Aggregate, AggregateCall, Column, Expression, Node
 from hayase.cql.query_expressions import Phrases, canonical, name_end, spliced
-from hayase.cql.scopes import Found, Scope, quoted
+from hayase.cql.scopes import Found, Scope
 from hayase.cql.syntax import Item, Part, Plain
 from hayase.lifetimes.accumulators import result_type
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hayase.cql.logical import Column, Expression, Node, Project
+from hayase.cql.syntax import Part
 
-__all__ = ["both", "column", "kept", "plain", "plain_columns", "quoted", "renamed"]
+__all__ = ["column", "conjunction", "kept", "plain", "plain_columns", "quoted", "renamed"]
 
 _WORDS = re.compile(
     r"""(?P<skip>--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"""
@@ -25,7 +26,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def column(name: str, kind: pa.DataType, like: Expression | None = None) -> Expression:
+def column(name: str, kind: pa.DataType, like: Expression | Part | None = None) -> Expression:
     """The expression that is that column; where it stands in the query is where `like` does."""
     line, place = (like.line, like.column) if like else (1, 1)
     return Expression(quoted(name), kind, frozenset((name,)), like.text if like else name, line, place)
@@ -74,7 +75,7 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
     )
 
 
-def both(conditions: Sequence[Expression]) -> Expression | None:
+def conjunction(conditions: Sequence[Expression]) -> Expression | None:
     """The conjunction of some conditions; None of none."""
     if len(conditions) < 2:
         return conditions[0] if conditions else None

@@ -199,7 +199,7 @@ def _meetings(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 def _name(key: Expression) -> str:
     name = plain(key)
-    assert name is not None, f"{key.sql} has no name; see rewriting.name_keys"
+    assert name is not None, f"{key.sql} has no name; see cql.rewrites.name_keys"
     return name
 
 

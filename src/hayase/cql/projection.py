@@ -20,7 +20,7 @@ from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.identity import digest, source_facts, table_facts
 from hayase.cql.logical import Column, Filter, Node, Project, Source, TableJoin, ToStream
 from hayase.cql.outputs import nullable, written
-from hayase.cql.rewrites import prune, push_down
+from hayase.cql.rewrites import prune_columns, push_down_filters
 from hayase.cql.stage_drafts import Draft, Reading
 from hayase.cql.steps import chain, choosing, chosen_first, in_steps, map_side, same, stream_columns, told, traced
 
@@ -61,7 +61,7 @@ def projected(name: str, root: Node, canon: str) -> Draft:
     elif chosen:
         columns = [_never_null(each) if each.name == shown else each for each in columns]
     whole = Project(_with_time(leaf, time, kind), tuple(columns))
-    above = chain(prune(push_down(whole)))[1:]
+    above = chain(prune_columns(push_down_filters(whole)))[1:]
     read, steps = chosen_first(source, in_steps(above, source.schema))
     schema = nullable(whole.schema)
     side = map_side(choosing(source, read), steps, pa.schema([]))

@@ -16,11 +16,12 @@ from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import Reading, bind, cast, common_type, condition, read
 from hayase.core.keys import check_key_type
 from hayase.core.purity import Reference
+from hayase.cql.columns import column, quoted
 from hayase.cql.logical import Expression
-from hayase.cql.scopes import Found, Missing, Scope, quoted
+from hayase.cql.scopes import Found, Missing, Scope
 from hayase.cql.syntax import Part, Plain, plain
 
-__all__ = ["Phrases", "alike", "canonical", "column", "conjunction", "name_end", "spliced", "typed"]
+__all__ = ["Phrases", "alike", "canonical", "name_end", "spliced", "typed"]
 
 _Pieces = Sequence[tuple[int, int, str]]
 """What replaces the characters from one offset to another."""
@@ -186,11 +187,6 @@ def _wrapped(words: Sequence[str]) -> bool:
 # ---------------------------------------------------------------------------------------------------- expressions
 
 
-def column(name: str, kind: pa.DataType, part: Part) -> Expression:
-    """A column of the plan, for what stands at a place."""
-    return Expression(quoted(name), kind, frozenset({name}), part.text, part.line, part.column)
-
-
 def typed(expression: Expression, kind: pa.DataType) -> Expression:
     """The expression as a value of a type."""
     if expression.kind == kind:
@@ -206,14 +202,3 @@ def alike(one: Expression, other: Expression) -> tuple[Expression, Expression] |
     except DeclarationError:
         return None
     return typed(one, kind), typed(other, kind)
-
-
-def conjunction(conditions: Sequence[Expression]) -> Expression | None:
-    """All of some conditions as one; None if there are none."""
-    if len(conditions) < 2:
-        return conditions[0] if conditions else None
-    first = conditions[0]
-    sql = " AND ".join(f"(\n{each.sql}\n)" for each in conditions)
-    columns = frozenset[str]().union(*(each.columns for each in conditions))
-    text = " and ".join(each.text for each in conditions)
-    return Expression(sql, pa.bool_(), columns, text, first.line, first.column)

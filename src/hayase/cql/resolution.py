@@ -18,8 +18,9 @@ from hayase.core.keys import check_key_type
 from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
 from hayase.cql.aggregation import Groups
+from hayase.cql.columns import column, conjunction
 from hayase.cql.logical import Expression, Node
-from hayase.cql.query_expressions import Phrases, alike, column, conjunction, typed
+from hayase.cql.query_expressions import Phrases, alike, typed
 from hayase.cql.scopes import Around, Found, From, Hidden, Merged, Relation, Scope
 from hayase.cql.select_lists import Output, SelectList
 from hayase.cql.statement import Statement

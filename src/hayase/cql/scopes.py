@@ -11,14 +11,10 @@ from dataclasses import dataclass
 
 from hayase.core.errors import nearest
 from hayase.core.purity import AGAIN, CLOCKS
+from hayase.cql.columns import quoted
 from hayase.cql.logical import Node
 
-__all__ = ["Around", "Found", "From", "Hidden", "Merged", "Missing", "Relation", "Scope", "quoted"]
-
-
-def quoted(name: str) -> str:
-    """A name as SQL takes it whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
+__all__ = ["Around", "Found", "From", "Hidden", "Merged", "Missing", "Relation", "Scope"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from hayase.core.declarations import LIFETIME_COLUMNS
 from hayase.cql.aggregation import FUNCTIONS, argument_of
+from hayase.cql.columns import quoted
 from hayase.cql.query_expressions import Phrases, canonical
-from hayase.cql.scopes import Found, Scope, quoted
+from hayase.cql.scopes import Found, Scope
 from hayase.cql.syntax import Item, Part
 
 __all__ = ["Output", "SelectList"]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
-from hayase.cql.columns import both, column, plain
+from hayase.cql.columns import column, conjunction, plain
 from hayase.cql.distribution import Fragment, LeafKey, differs, is_leaf, leaves, source_of
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.logical import (
@@ -223,7 +223,7 @@ class _Assembly:
         steps = scalar_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
         needed = read_by(steps[0]) if steps else set(shown)
         keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
-        where = both(conditions)
+        where = conjunction(conditions)
         names = [name for name in own if name in needed or name in keys]
         read = {name: own[name] for name in own if name in names or (where and name in where.columns)}
         first = choosing(source, read)

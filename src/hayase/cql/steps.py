@@ -11,7 +11,7 @@ import pyarrow as pa
 from hayase.core.declarations import EVENT_TIME
 from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
-from hayase.cql.columns import both, column, plain, plain_columns, renamed
+from hayase.cql.columns import column, conjunction, plain, plain_columns, renamed
 from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
 from hayase.cql.map_sides import Chosen, Composed, Computed, Counted, Met
 from hayase.cql.outputs import nullable
@@ -38,7 +38,7 @@ def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | Meeting]:
             continue
         if isinstance(node, TableJoin):
             computed = [each for each in node.keys if plain(each.value) is None]
-            made = Step((*same(node.child.schema), *computed), both(conditions))
+            made = Step((*same(node.child.schema), *computed), conjunction(conditions))
             if computed and steps and not conditions:
                 steps[-1:] = _with(steps[-1], computed, made)
             elif computed or conditions:
@@ -47,7 +47,7 @@ def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | Meeting]:
             steps.append(Meeting(node, tuple(plain(each.value) or each.name for each in node.keys)))
             continue
         assert isinstance(node, Project)
-        made = Step(node.columns, both(conditions))
+        made = Step(node.columns, conjunction(conditions))
         conditions = []
         last = steps[-1] if steps else None
         if isinstance(last, Step) and made.only_chooses:
@@ -58,7 +58,7 @@ def in_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | Meeting]:
             steps.append(made)
     if conditions:
         shown = nodes[-1].schema if steps else names
-        steps.append(Step(same(shown), both(conditions)))
+        steps.append(Step(same(shown), conjunction(conditions)))
     return [each for each in steps if not _is_idle(each, steps, names)]
 
 

@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
+from hayase.cql.columns import column, conjunction, quoted
 from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.logical import Column, Expression, Node
-from hayase.cql.query_expressions import Phrases, canonical, column, conjunction
-from hayase.cql.scopes import Around, Found, From, Merged, Relation, Scope, quoted
+from hayase.cql.query_expressions import Phrases, canonical
+from hayase.cql.scopes import Around, Found, From, Merged, Relation, Scope
 from hayase.cql.syntax import Part, Plain
 
 __all__ = ["TableJoins", "is_called_twice"]

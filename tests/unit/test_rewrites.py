@@ -8,7 +8,7 @@ import pytest
 from hayase.core.expressions import cast
 from hayase.cql.columns import column, plain, renamed
 from hayase.cql.logical import Distinct, Expression, Join, SetOperation, Source, ToStream, Window
-from hayase.cql.rewrites import name_keys, prune, push_down, rewrite
+from hayase.cql.rewrites import name_keys, prune_columns, push_down_filters, rewrite
 from hayase.lifetimes.plans import JoinKind
 from logical_plans import (
     ORDERS,
@@ -36,7 +36,7 @@ SAME_USER = equals(col(OS, "o.user"), col(US, "u.user"))
 def test_conditions_of_an_inner_join_become_keys_filters_and_a_residual() -> None:
     node = where(cross(OS, US), over(AMOUNT, 3), SAME_USER, over(AGE, 18), below(AMOUNT, AGE))
     assert (
-        lines(push_down(node))
+        lines(push_down_filters(node))
         == """
 Join inner on "o.user" = "u.user" where "o.amount" < "u.age"
   Filter "o.amount" > 3
@@ -57,7 +57,7 @@ Join inner on "o.user" = "u.user" where "o.amount" < "u.age"
 )
 def test_no_condition_goes_below_a_padded_side(kind: JoinKind, expected: list[str]) -> None:
     join = Join(kind, OS, US, ((col(OS, "o.user"), col(US, "u.user")),), None)
-    found = lines(push_down(where(join, over(AMOUNT, 3), over(AGE, 18)))).replace('"', "").splitlines()[1:]
+    found = lines(push_down_filters(where(join, over(AMOUNT, 3), over(AGE, 18)))).replace('"', "").splitlines()[1:]
     assert all(line.startswith(start) for line, start in zip(found, expected, strict=True)), found
 
 
@@ -65,7 +65,7 @@ def test_a_condition_of_an_outer_join_itself_only_chooses_partners() -> None:
     equal = ((col(OS, "o.user"), col(US, "u.user")),)
     right_only, left_only = (Join("left", OS, US, equal, over(each, 3)) for each in (AGE, AMOUNT))
     assert (
-        lines(push_down(right_only))
+        lines(push_down_filters(right_only))
         == """
 Join left on "o.user" = "u.user"
   Source orders as o [Range 10 s]
@@ -73,13 +73,13 @@ Join left on "o.user" = "u.user"
     Source users as u [Range 10 s]
 """
     )
-    assert push_down(left_only) == left_only
+    assert push_down_filters(left_only) == left_only
 
 
 @pytest.mark.parametrize("kind", ["semi", "anti"])
 def test_semi_and_anti_joins(kind: JoinKind) -> None:
     assert (
-        lines(push_down(where(Join(kind, OS, US, (), SAME_USER), over(AMOUNT, 3))))
+        lines(push_down_filters(where(Join(kind, OS, US, (), SAME_USER), over(AMOUNT, 3))))
         == f"""
 Join {kind} on "o.user" = "u.user"
   Filter "o.amount" > 3
@@ -93,7 +93,7 @@ def test_conditions_go_through_names_groups_and_sets() -> None:
     renaming = select(OS, who="o.user", twice=doubled(AMOUNT))
     computed, named = over(column("twice", pa.float64()), 3), over(column("who", pa.string()), 1)
     assert (
-        lines(push_down(where(Distinct(renaming), computed, named)))
+        lines(push_down_filters(where(Distinct(renaming), computed, named)))
         == """
 Distinct
   Filter "twice" > 3
@@ -104,7 +104,7 @@ Distinct
     )
     grouped = counted(OS, who="o.user")
     assert (
-        lines(push_down(where(grouped, named, over(column("n", pa.int64()), 5))))
+        lines(push_down_filters(where(grouped, named, over(column("n", pa.int64()), 5))))
         == """
 Filter "n" > 5
   Aggregate by who = "o.user": n = count(*)
@@ -114,7 +114,7 @@ Filter "n" > 5
     )
     sides = SetOperation("except", True, select(OS, who="o.user"), select(US, who="u.user"))
     assert (
-        lines(push_down(ToStream("istream", where(sides, named))))
+        lines(push_down_filters(ToStream("istream", where(sides, named))))
         == """
 Istream
   Except all
@@ -130,7 +130,7 @@ Istream
 
 def test_a_global_aggregate_keeps_what_is_asked_of_it_above() -> None:
     node = where(counted(OS), Expression("false", pa.bool_(), frozenset(), "false"))
-    assert push_down(node) == node
+    assert push_down_filters(node) == node
 
 
 # ---------------------------------------------------------------------------------------------------- joins
@@ -140,7 +140,7 @@ def test_relations_with_an_equality_are_joined_first() -> None:
     a, b, c = (source(USERS, alias) for alias in "abc")
     ends = equals(col(a, "a.user"), col(c, "c.user")), equals(col(b, "b.age"), col(c, "c.age"))
     assert (
-        lines(push_down(where(cross(a, b, c), *ends)))
+        lines(push_down_filters(where(cross(a, b, c), *ends)))
         == """
 Join inner on "c.age" = "b.age"
   Join inner on "a.user" = "c.user"
@@ -149,14 +149,14 @@ Join inner on "c.age" = "b.age"
   Source users as b [Range 10 s]
 """
     )
-    assert lines(push_down(where(cross(a, b, c), ends[1]))).splitlines()[2:4] == [
+    assert lines(push_down_filters(where(cross(a, b, c), ends[1]))).splitlines()[2:4] == [
         '  Join inner on "b.age" = "c.age"',
         "    Source users as b [Range 10 s]",
     ]
 
 
 def test_types_whose_keys_differ_are_compared_pair_by_pair() -> None:
-    found = push_down(where(cross(OS, US), equals(AMOUNT, AGE)))
+    found = push_down_filters(where(cross(OS, US), equals(AMOUNT, AGE)))
     assert isinstance(found, Join)
     assert (found.equal, found.residual and found.residual.sql) == ((), '"o.amount" = "u.age"')
 
@@ -167,7 +167,7 @@ def test_types_whose_keys_differ_are_compared_pair_by_pair() -> None:
 def test_only_columns_that_are_read_are_left() -> None:
     node = select(where(cross(OS, US), SAME_USER, over(AMOUNT, 3)), age="u.age")
     assert (
-        lines(prune(push_down(node)))
+        lines(prune_columns(push_down_filters(node)))
         == """
 Project age = "u.age"
   Join inner on "o.user" = "u.user"
@@ -185,7 +185,7 @@ def test_unused_columns_of_projections_aggregates_and_unions_go() -> None:
     union = SetOperation("union", True, select(OS, a="o.user", b="o.id"), select(US, a="u.user", b="u.age"))
     node = select(counted(select(union, a="a", twice=doubled(column("b", pa.int64()))), "twice", a="a"), a="a")
     assert (
-        lines(prune(node))
+        lines(prune_columns(node))
         == """
 Project a = "a"
   Aggregate by a = "a"
@@ -218,7 +218,7 @@ Aggregate: n = count(*)
 def test_keys_and_arguments_get_names() -> None:
     computed = doubled(col(OS, "o.id"))
     join = Join("inner", OS, US, ((computed, AGE),), None)
-    named = name_keys(prune(counted(join, "u.age", user="u.user")))
+    named = name_keys(prune_columns(counted(join, "u.age", user="u.user")))
     assert (
         lines(named)
         == """

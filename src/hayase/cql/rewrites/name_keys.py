@@ -1,0 +1,105 @@
+"""Rule: make the keys of joins and aggregates, and the arguments of aggregates, named columns of their child."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from hayase.core.expressions import cast
+from hayase.cql.columns import column, kept, plain, quoted
+from hayase.cql.logical import Aggregate, Column, Expression, Join, Node, Project, SetOperation, Source
+from hayase.cql.rewrites.equalities import are_same_family
+from hayase.cql.rewrites.prune_columns import required_columns
+
+__all__ = ["name_keys"]
+
+
+def name_keys(node: Node) -> Node:
+    """Compute keys and arguments below the join or aggregate that uses them, each as a column with a name."""
+    return _KeyNames().name(node)
+
+
+class _KeyNames:
+    """Names computed keys and arguments `__value1`, `__value2`, ... throughout one plan."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def _next_name(self) -> str:
+        self._count += 1
+        return f"__value{self._count}"
+
+    def name(self, node: Node) -> Node:
+        match node:
+            case Source():
+                return node
+            case Join():
+                left, right = self.name(node.left), self.name(node.right)
+                left, lefts = self._with_columns(left, [_without_widening(one, left.schema) for one, _ in node.equal])
+                right, rights = self._with_columns(
+                    right, [_without_widening(other, right.schema) for _, other in node.equal]
+                )
+                return replace(node, left=left, right=right, equal=tuple(zip(lefts, rights)))
+            case SetOperation():
+                return replace(node, left=self.name(node.left), right=self.name(node.right))
+            case Aggregate():
+                return self._name_aggregate(replace(node, child=self.name(node.child)))
+            case _:
+                return replace(node, child=self.name(node.child))
+
+    def _with_columns(self, child: Node, expressions: Sequence[Expression]) -> tuple[Node, list[Expression]]:
+        """Return the child with a column for each of these expressions over it, and these columns."""
+        columns = [Column(field.name, column(field.name, field.type)) for field in child.schema]
+        named: list[Expression] = []
+        for expression in expressions:
+            name = plain(expression)
+            if name is None:
+                same = (known.name for known in columns if known.value.sql == expression.sql)
+                name = next(same, None) or self._next_name()
+                if all(known.name != name for known in columns):
+                    columns.append(Column(name, expression))
+            named.append(column(name, expression.kind, expression))
+        return (child if len(columns) == len(child.schema) else Project(child, tuple(columns))), named
+
+    def _name_aggregate(self, node: Aggregate) -> Aggregate:
+        """Let the child give the keys under their names, and every argument once."""
+        by_sql = {key.value.sql: key for key in reversed(node.keys)}
+        columns = list(node.keys)
+
+        def named(argument: Expression | None) -> Expression | None:
+            if argument is None:
+                return None
+            known = by_sql.get(argument.sql)
+            if known is None:
+                name = plain(argument)
+                is_taken = name is None or any(other.name.lower() == name.lower() for other in columns)
+                known = Column(self._next_name() if name is None or is_taken else name, argument)
+                by_sql[argument.sql] = known
+                columns.append(known)
+            return column(known.name, argument.kind, argument)
+
+        calls = tuple(replace(call, argument=named(call.argument), second=named(call.second)) for call in node.calls)
+        keys = tuple(Column(key.name, column(key.name, key.value.kind, key.value)) for key in node.keys)
+        child = node.child
+        if not columns:
+            child = kept(child, required_columns(child, frozenset()))
+        elif all(plain(each.value) == each.name for each in columns):
+            child = kept(child, [each.name for each in columns])
+        else:
+            child = Project(child, tuple(columns))
+        return replace(node, child=child, keys=keys, calls=calls)
+
+
+def _without_widening(key: Expression, schema: pa.Schema) -> Expression:
+    """Return the bare column if a key only casts it to a wider type of its family.
+
+    The column has the same keys, and unlike a computed one it can be traced to the stream.
+    """
+    if len(key.columns) != 1:
+        return key
+    (name,) = key.columns
+    kind = schema.field(name).type
+    is_wider = are_same_family(kind, key.kind) and kind.bit_width <= key.kind.bit_width
+    return column(name, kind, key) if is_wider and key.sql == cast(quoted(name), key.kind) else key
