@@ -41,11 +41,16 @@ __all__ = [
     "StreamFinished",
     "UnknownName",
     "nearest",
+    "suggestion",
 ]
 
 
 class HayaseError(Exception):
-    """The base of all errors that Hayase raises on purpose; its text is fit to be shown to a person."""
+    """The base of all errors that Hayase raises on purpose. Its text, fit for users, is the problem and what to do about it."""
+
+    def __init__(self, problem: str = "", remedy: str | None = None):
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}; {remedy}" if remedy else problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("zzz", ["price", "time"])
     '; known are: price, time'
     """
+    hint = suggestion(name, known)
+    return f"; {hint}" if hint else ""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint for an unknown name: the nearest known one, else a list of up to 20 of them; None if there are none."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
-        return f'; did you mean "{close[0]}"?'
-    return f"; known are: {', '.join(names[:20])}" if names else ""
+        return f'did you mean "{close[0]}"?'
+    return f"known are: {', '.join(names[:20])}" if names else None

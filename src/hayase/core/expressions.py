@@ -33,7 +33,8 @@ import pyarrow.compute as pc
 
 from hayase.core import purity
 from hayase.core.comparisons import Kind, comparisons, differ, kind_of, ordered, shown
-from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.duckdb_errors import is_mixed_comparison, message_of, unexpected_word
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.stages import Mapped, Refusals
 
@@ -92,11 +93,9 @@ def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
 
 def _words(error: duckdb.Error) -> str:
     """DuckDB's message without the excerpt of a statement that nobody wrote."""
-    if TOO_LARGE in str(error):
-        return f"{TOO_LARGE}; make it smaller, or leave it out"
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"it takes more memory than {MEMORY}"
-    return re.split(r"\n\s*\n?LINE \d+:|\n\s*Candidate", str(error))[0].strip().replace("\n", " ")
+    return message_of(error)
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -236,7 +235,7 @@ def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: 
             connection.sql(f"{_written(connection, ordered(tree))}{source}")
         except duckdb.Error as error:
             message = "inside a lambda, values of different kinds are compared"
-            if "Cannot compare values of type" in str(error):
+            if is_mixed_comparison(error):
                 mistakes.append(Mistake(message, "write CAST(...) around one side", line=1, column=1))
     return list(dict.fromkeys(mistakes))
 
@@ -280,8 +279,8 @@ def _resolved(
     if name.lower() in purity.CLOCKS:
         return name, _placed(sql, reference.start, f"{name.lower()} is not supported", purity.AGAIN)
     written = parts[1] if own else ".".join(parts)
-    hint = nearest(written, names.values()).removeprefix("; ")
-    return name, _placed(sql, reference.start, f'unknown column "{written}"', hint or None)
+    hint = suggestion(written, names.values())
+    return name, _placed(sql, reference.start, f'unknown column "{written}"', hint)
 
 
 def _placed(sql: str, start: int, message: str, hint: str | None = None) -> Mistake:
@@ -408,8 +407,7 @@ def _parsed(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
     message = str(answer["error_message"])
     inside = int(answer.get("position") or 0) - (0 if statement is sql else len(_OPENING))
     line, column = purity.place(sql, min(inside, len(sql.encode())))  # what ends too early stumbles over what follows
-    found = re.search(r'near "(.+)"$', message)
-    raise DeclarationError([Mistake(message, _way_out(found[1] if found else "", sql), line=line, column=column)])
+    raise DeclarationError([Mistake(message, _way_out(unexpected_word(message), sql), line=line, column=column)])
 
 
 def _way_out(word: str, sql: str) -> str:
@@ -452,8 +450,8 @@ class Projection:
     schema: pa.Schema
     relation: str = "input"
 
-    def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Evaluate over a batch."""
+    def __call__(self, batch: pa.RecordBatch, texts: Sequence[str | None] = ()) -> Mapped:
+        """Evaluate over a batch. `texts` are shown in the reasons of refused rows instead of the SQL: `where`, then the columns."""
         if not batch.num_rows:
             return Mapped(pa.RecordBatch.from_pylist([], schema=self.schema), np.empty(0, np.int64))
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
@@ -461,7 +459,7 @@ class Projection:
         try:
             found = _run(plain, numbered)
         except duckdb.Error:
-            return self.row_by_row(batch)
+            return self.row_by_row(batch, texts)
         return self._bounded(Mapped(self._typed(found.columns[1:]), _origin(found)))
 
     def _bounded(self, mapped: Mapped) -> Mapped:
@@ -479,18 +477,16 @@ class Projection:
         refused = Refusals(rows[order], [reasons[each] for each in order])
         return Mapped(mapped.rows.filter(pa.array(~wide)), mapped.origin[~wide], refused)
 
-    def _halves(self, batch: pa.RecordBatch, error: duckdb.Error) -> Mapped:
+    def _halves(self, batch: pa.RecordBatch, error: duckdb.Error, texts: Sequence[str | None]) -> Mapped:
         """Each half of a batch by itself, since the whole takes too much memory; one row that does is refused."""
         if batch.num_rows == 1:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
-            texts = ", ".join([*(sql for _, sql in self.columns), *([self.where] if self.where else [])])
-            return Mapped(
-                rows,
-                np.empty(0, np.int64),
-                Refusals(np.zeros(1, np.int64), [f'cannot compute "{texts}": {_words(error)}']),
-            )
+            where, *columns = texts or self._texts
+            listed = ", ".join(text for text in (*columns, where) if text)
+            refused = Refusals(np.zeros(1, np.int64), [f'cannot compute "{listed}": {_words(error)}'])
+            return Mapped(rows, np.empty(0, np.int64), refused)
         middle = batch.num_rows // 2
-        one, other = self(batch.slice(0, middle)), self(batch.slice(middle))
+        one, other = self(batch.slice(0, middle), texts), self(batch.slice(middle), texts)
         refused = Refusals(
             np.concatenate([one.refused.rows, other.refused.rows + middle]),
             [*one.refused.reasons, *other.refused.reasons],
@@ -499,14 +495,14 @@ class Projection:
         whole = rows[0] if rows else one.rows
         return Mapped(whole, np.concatenate([one.origin, other.origin + middle]), refused)
 
-    def row_by_row(self, batch: pa.RecordBatch) -> Mapped:
+    def row_by_row(self, batch: pa.RecordBatch, texts: Sequence[str | None] = ()) -> Mapped:
         """The same, telling rows that raise from those that do not. Exact, and slower: `__call__` tries without."""
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
         _, guarded = _statements(self)
         try:
             found = _run(guarded, numbered)
         except duckdb.OutOfMemoryException as error:
-            return self._halves(batch, error)
+            return self._halves(batch, error, texts)
         except duckdb.Error as error:
             raise HayaseError(f"DuckDB could not run {guarded!r}: {_words(error)}") from error
         origin = _origin(found)
@@ -518,15 +514,21 @@ class Projection:
         good = blame < 0
         kept = found.filter(pa.array(good))
         values = [pc.struct_field(each, [0]) for each in kept.columns[2:]]
-        refused = self._refusals(batch, origin[~good], blame[~good])
+        refused = self._refusals(batch, origin[~good], blame[~good], texts or self._texts)
         return self._bounded(Mapped(self._typed(values), origin[good], refused))
 
     def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
         arrays = [_one(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _refusals(self, batch: pa.RecordBatch, rows: np.ndarray, blame: np.ndarray) -> Refusals:
-        texts = [f"where {self.where}", *(sql for _, sql in self.columns)]
+    @property
+    def _texts(self) -> tuple[str | None, ...]:
+        return self.where, *(sql for _, sql in self.columns)
+
+    def _refusals(
+        self, batch: pa.RecordBatch, rows: np.ndarray, blame: np.ndarray, texts: Sequence[str | None]
+    ) -> Refusals:
+        texts = [f"where {texts[0]}", *texts[1:]]
         plain = [f"(\n{self.where}\n)", *(_cast(self, number) for number in range(len(self.columns)))]
         reasons = []
         for count, (row, number) in enumerate(zip(rows.tolist(), blame.tolist())):

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 
 __all__ = ["arrow_schema", "ddl"]
 
@@ -181,7 +181,7 @@ class _Reader:
             made = self.nested(name, depth + 1)
             self.expect(">", f'close "{name}<" with ">"')
             return made
-        raise _Wrong(token, f'unknown type "{token.text}"', nearest(word, _KNOWN).removeprefix("; "))
+        raise _Wrong(token, f'unknown type "{token.text}"', suggestion(word, _KNOWN) or "")
 
     def nested(self, name: str, depth: int) -> pa.DataType:
         if name == "array":

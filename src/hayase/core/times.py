@@ -50,12 +50,14 @@ def duration(text: str | int | timedelta) -> int:
         at = part.end()
         if at == len(text):
             return _bounded(total, text)
-    raise HayaseError(f'"{text}" is not a duration; write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"')
+    raise HayaseError(
+        f'"{text}" is not a duration', 'write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"'
+    )
 
 
 def _bounded(microseconds: int, given: object) -> int:
     if abs(microseconds) >= END:
-        raise HayaseError(f'"{given}" is too long for a duration; it must stay below 146,000 years')
+        raise HayaseError(f'"{given}" is too long for a duration', "it must stay below 146,000 years")
     return microseconds
 
 

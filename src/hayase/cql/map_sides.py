@@ -41,21 +41,7 @@ class Computed:
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
         """Project; say what could not be computed in the words of the query."""
-        mapped = self.projection(batch)
-        if not len(mapped.refused):
-            return mapped
-        words = [(f"where {self.projection.where}", f"where {self.where}")]
-        words += [(sql, text) for (_, sql), text in zip(self.projection.columns, self.columns)]
-        reasons = [_worded(reason, words) for reason in mapped.refused.reasons]
-        return Mapped(mapped.rows, mapped.origin, Refusals(mapped.refused.rows, reasons))
-
-
-def _worded(reason: str, words: list[tuple[str, str]]) -> str:
-    for sql, text in words:
-        found = f'cannot compute "{sql}"'
-        if reason.startswith(found):
-            return f'cannot compute "{text}"' + reason[len(found) :]
-    return reason
+        return self.projection(batch, (self.where, *self.columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 
 from hayase.core.declarations import EVENT_TIME, PipelineDeclaration, StreamDeclaration
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.distribution import check_keys, cut, leaves, source_of
@@ -82,7 +82,7 @@ def plan(
         statement = statements[name]
         unknown = [part for part, source in zip(statement.sources, sources[name]) if source is None]
         for part in unknown:
-            hint = nearest(part.text, names.values()).removeprefix("; ") or None
+            hint = suggestion(part.text, names.values())
             found[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
         unread = [source in tables and source not in lookups for source in sources[name]]
         for part, is_unread in zip(statement.sources, unread):

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hayase.core.declarations import EVENT_TIME, LIFETIME_COLUMNS, StreamDeclaration
-from hayase.core.errors import DeclarationError, nearest
+from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.expressions import common_type
 from hayase.core.keys import check_key_type
 from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
 from hayase.cql.aggregation import Groups
 from hayase.cql.columns import column, conjunction
+from hayase.cql.equalities import join_keys
 from hayase.cql.logical import Expression, Node
 from hayase.cql.query_expressions import Phrases, alike, typed
 from hayase.cql.scopes import Around, Found, From, Hidden, Merged, Relation, Scope
@@ -136,8 +137,8 @@ class _Resolution:
         part = relation.part
         declaration = self.sources.get(part.text.lower())
         if declaration is None:
-            hint = nearest(part.text, [each.name for each in self.sources.values()]).removeprefix("; ")
-            self.phrases.wrong(part, f'unknown stream "{part.text}"', hint or None)
+            hint = suggestion(part.text, [each.name for each in self.sources.values()])
+            self.phrases.wrong(part, f'unknown stream "{part.text}"', hint)
             return None
         alias = relation.alias or declaration.name
         fields = _own_fields(declaration)
@@ -165,8 +166,8 @@ class _Resolution:
         for part in window.partition:
             name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
             if name.lower() not in spelled:
-                hint = nearest(name, schema.names).removeprefix("; ")
-                self.phrases.wrong(part, f'unknown column "{name}" in "{stream.name}"', hint or None)
+                message = f'unknown column "{name}" in "{stream.name}"'
+                self.phrases.wrong(part, message, suggestion(name, schema.names))
             elif self.phrases.key(part, schema.field(spelled[name.lower()]).type):
                 columns.append(spelled[name.lower()])
         if len(columns) < len(window.partition):
@@ -201,7 +202,7 @@ class _Resolution:
         equal, rest = list(merged.equal), list[Expression]()
         for condition in join.on:
             found = self.phrases.condition(condition, both, schema) if isinstance(condition, Plain) else None
-            pair = _across(found, left.node, right.node) if found else None
+            pair = _join_keys(found, left.node, right.node) if found else None
             if pair is not None:
                 equal.append(pair)
             elif found is not None and found.sql.lower() != "true":
@@ -351,7 +352,7 @@ class _Resolution:
         equal: list[tuple[Expression, Expression]] = []
         rest: list[Expression] = []
         for each in conditions:
-            pair = _across(each, node, right)
+            pair = _join_keys(each, node, right)
             if pair is not None:
                 equal.append(pair)
             else:
@@ -456,15 +457,8 @@ def _times_aside(stream: StreamDeclaration, own: Sequence[str], named: bool) -> 
     return found
 
 
-def _across(found: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:
-    """The two sides of an equality, if one is over the left and the other over the right."""
-    if found.equality is None:
-        return None
-    ours, theirs = set(left.schema.names), set(right.schema.names)
-    for one, other in (found.equality, found.equality[::-1]):
-        if one.columns and other.columns and one.columns <= ours and other.columns <= theirs:
-            return one, other
-    return None
+def _join_keys(condition: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:
+    return join_keys(condition, set(left.schema.names), set(right.schema.names))
 
 
 def _renamed(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:

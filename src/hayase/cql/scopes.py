@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hayase.core.errors import nearest
+from hayase.core.errors import suggestion
 from hayase.core.purity import AGAIN, CLOCKS
 from hayase.cql.columns import quoted
 from hayase.cql.logical import Node
@@ -109,8 +109,8 @@ class Scope:
             return Missing(f'the column "{parts[0]}" is ambiguous', f"say which: {names}")
         if relation is None:
             return None
-        hint = nearest(parts[1], relation.columns).removeprefix("; ")
-        return Missing(f'unknown column "{parts[1]}" in "{relation.alias}"', hint or None)
+        hint = suggestion(parts[1], relation.columns)
+        return Missing(f'unknown column "{parts[1]}" in "{relation.alias}"', hint)
 
     def _named(self, name: str) -> Iterator[tuple[str, str, str]]:
         """The columns of a name: as it is spelled, its SQL, and how to say which."""
@@ -132,8 +132,8 @@ class Scope:
             hint = "it is a name of the select list; write its expression here"
             return Missing(f'unknown column "{parts[0]}"', hint)
         reads = " or ".join(f'"{each.alias or each.prefix}"' for each in self.relations)
-        hint = nearest(parts[0], {column for each in self.relations for column in each.columns})
-        return Missing(f'unknown column "{parts[0]}" in {reads}', hint.removeprefix("; ") or None)
+        known = {column for relation in self.relations for column in relation.columns}
+        return Missing(f'unknown column "{parts[0]}" in {reads}', suggestion(parts[0], known))
 
     def unknown_relation(self, name: str) -> Missing:
         """That no relation here has a name."""

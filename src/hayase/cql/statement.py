@@ -6,27 +6,19 @@ CQL does not support is refused by name, with line and column, and never read as
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from sqlglot import ParseError, Token, TokenError, exp, tokenize
 
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import check_syntax
 from hayase.cql.dialect import StreamOperator, around, trees
+from hayase.cql.sqlglot_errors import mistake_of
 from hayase.cql.syntax import Part, Query, named, plain
 from hayase.cql.syntax_reader import Reader, position
 
 __all__ = ["Part", "Statement", "parse"]
-
-_KEYWORDS = (
-    "and", "as", "between", "by", "distinct", "except", "from", "full", "group", "having", "inner", "intersect", "join",
-    "left", "not", "on", "or", "outer", "right", "select", "union", "using", "where", "with",
-)  # fmt: skip
-"""Words that a slip may have meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ def parse(text: str) -> Statement:
         found = trees(kept, text)
         query = _query(text, kept, found.statements)
     except ParseError as error:
-        raise DeclarationError([_syntax(error)]) from error
+        raise DeclarationError([mistake_of(error)]) from error
     except RecursionError as error:
         raise DeclarationError([_mistake(text, 0, "the query is nested too deeply", "cut it into several")]) from error
     said = [(tokens[at].start, tokens[at].end + 1) for at in operator.tokens] if operator else []
@@ -123,29 +115,3 @@ def _elsewhere(text: str, token: Token) -> Mistake:
     name = token.text.capitalize()
     hint = "write it before the query, in parentheses; what is inside may be a named query"
     return _mistake(text, token.start, f"{name} stands around the whole query, once", hint)
-
-
-def _syntax(error: ParseError) -> Mistake:
-    first = error.errors[0] if error.errors else {}
-    length = len(first.get("highlight") or " ")
-    what = str(first.get("description") or error).split(" for <class")[0]
-    near = f' near "{first["highlight"]}"' if first.get("highlight") else ""
-    said = (
-        "" if what.startswith("Invalid expression") else f": {what}"
-    )  # which says no more than that it cannot be read
-    column = max(1, (first.get("col") or length) - length + 1)  # sqlglot counts to the end of the token
-    return Mistake(f"cannot read the query{near}{said}", _way_out(first), line=first.get("line"), column=column)
-
-
-def _way_out(found: Mapping[str, Any]) -> str:
-    """What to do about something that cannot be read: a word there, or right before it, may be a slip of a keyword."""
-    what = str(found.get("description") or "")
-    for expected, hint in (("Expecting )", 'close the "("'), ("Expecting ]", 'close the "["')):
-        if what.startswith(expected):
-            return hint
-    before = re.findall(r"\w+", str(found.get("start_context") or ""))
-    for word in (str(found.get("highlight") or ""), *before[:-3:-1]):
-        close = difflib.get_close_matches(word.lower(), _KEYWORDS, n=1, cutoff=0.7)
-        if close and word.lower() not in _KEYWORDS:
-            return f'did you mean "{close[0]}" and not "{word}"?'
-    return "look at what stands right before it; a comma or a word may be missing, or one too many"

@@ -116,8 +116,7 @@ def _duration(opening: _Word, words: Sequence[_Word]) -> int:
     try:
         found = duration(text)
     except HayaseError as error:
-        message, _, hint = str(error).partition("; ")
-        raise _wrong(words[0].part, message, hint or None) from None
+        raise _wrong(words[0].part, error.problem, error.remedy) from None
     if found <= 0:
         raise _wrong(words[0].part, f"the duration {after} is 0", "it must be longer; [Now] is as short as can be")
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from hayase.cql.columns import conjunction
+from hayase.cql.equalities import can_be_keys, equality, join_keys
 from hayase.cql.logical import Expression, Filter, Join, Node
-from hayase.cql.rewrites.equalities import can_be_keys, equality, join_keys
 
 __all__ = ["order_inner_joins"]
 

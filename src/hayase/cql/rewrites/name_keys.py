@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from hayase.core.expressions import cast
 from hayase.cql.columns import column, kept, plain, quoted
+from hayase.cql.equalities import are_same_family
 from hayase.cql.logical import Aggregate, Column, Expression, Join, Node, Project, SetOperation, Source
-from hayase.cql.rewrites.equalities import are_same_family
 from hayase.cql.rewrites.prune_columns import required_columns
 
 __all__ = ["name_keys"]

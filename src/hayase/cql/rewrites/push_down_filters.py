@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hayase.cql.columns import conjunction, plain_columns, renamed
+from hayase.cql.equalities import can_be_keys, equality, join_keys
 from hayase.cql.logical import (
     Aggregate,
     Distinct,
@@ -23,7 +24,6 @@ from hayase.cql.logical import (
     TableJoin,
     ToStream,
 )
-from hayase.cql.rewrites.equalities import can_be_keys, equality, join_keys
 from hayase.cql.rewrites.join_order import order_inner_joins
 
 __all__ = ["push_down_filters"]
