@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.stages import OFFSET, TIME, Mapped, Stage
 from hayase.core.times import BEGINNING
-from hayase.cql.map_sides import Met
+from hayase.cql.map_sides import TableRows
 from hayase.cql.planner import Planned, plan
 
 Row = dict[str, Any]
@@ -392,7 +392,7 @@ def test_columns_of_all_kinds_pass() -> None:
 def test_only_what_is_used_of_stream_and_table_is_taken() -> None:
     stage = last("select p.total from S [Now] s, purchases p where s.user_id = p.user_id and p.area = 'x'")
     assert stage.inputs[0].schema == pa.schema({"total": pa.float64()})
-    met = [each for each in _sides(stage.inputs[0].map_side) if isinstance(each, Met)]
+    met = [each for each in _sides(stage.inputs[0].map_side) if isinstance(each, TableRows)]
     assert [(each.own, each.keys, each.columns) for each in met] == [
         (("s.user_id",), ("s.user_id",), ("total", "area"))
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.cql.columns import column
-from hayase.cql.distribution import ANYWHERE, LeafKey, check_keys, cut, differs
+from hayase.cql.distribution import ANYWHERE, LeafKey, check_keys, cut, needs_coalescing
 from hayase.cql.logical import Distinct, Join, Node, SetOperation, ToStream, Window, describe
 from hayase.cql.rewrites import rewrite
 from hayase.lifetimes.plans import JoinKind
@@ -188,7 +188,7 @@ def test_changes_go_where_equal_rows_go() -> None:
     ],
 )
 def test_when_an_equal_row_may_follow_at_once(node: Node, expected: bool) -> None:
-    assert differs(node) is expected
+    assert needs_coalescing(node) is expected
 
 
 # ---------------------------------------------------------------------------------------------------- types

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.expressions import cast
-from hayase.cql.columns import column, plain, renamed
+from hayase.cql.columns import column, column_name, rename_columns
 from hayase.cql.logical import Distinct, Expression, Join, SetOperation, Source, ToStream, Window
 from hayase.cql.rewrites import name_keys, prune_columns, push_down_filters, rewrite
 from hayase.lifetimes.plans import JoinKind
@@ -241,7 +241,7 @@ def test_a_key_that_is_only_widened_is_the_column_itself() -> None:
         wide = Expression(cast(narrow.sql, kind), kind, narrow.columns, "id")
         named = name_keys(Join("inner", left, US, ((wide, AGE),), None))
         assert isinstance(named, Join)
-        assert plain(named.equal[0][0]) == expected
+        assert column_name(named.equal[0][0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_a_key_that_is_only_widened_is_the_column_itself() -> None:
     ],
 )
 def test_renaming_touches_columns_only(sql: str, expected: str) -> None:
-    assert renamed(Expression(sql, pa.string(), frozenset("a"), sql), {"a": "t.a"}).sql == expected
+    assert rename_columns(Expression(sql, pa.string(), frozenset("a"), sql), {"a": "t.a"}).sql == expected
 
 
 def test_an_expression_that_is_a_column() -> None:
-    assert plain(column('a "b', pa.int64())) == 'a "b'
-    assert plain(Expression('("a")', pa.int64(), frozenset("a"), "(a)")) == "a"
-    assert plain(Expression('("a") + ("a")', pa.int64(), frozenset("a"), "a + a")) is None
+    assert column_name(column('a "b', pa.int64())) == 'a "b'
+    assert column_name(Expression('("a")', pa.int64(), frozenset("a"), "(a)")) == "a"
+    assert column_name(Expression('("a") + ("a")', pa.int64(), frozenset("a"), "a + a")) is None

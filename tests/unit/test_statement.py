@@ -103,7 +103,7 @@ def test_members() -> None:
         (False, "a + 1"),
         (True, "a"),
     ]
-    assert [each.part.text for each in syntax.named(found)] == ["s", "t", "u", "v", "w"]
+    assert [each.part.text for each in syntax.named_relations(found)] == ["s", "t", "u", "v", "w"]
 
 
 # ---------------------------------------------------------------------------------------------------- relations
@@ -196,7 +196,7 @@ def test_windows(way: str, text: str, kind: str, length: int, slide: int | None,
 
 def test_brackets_elsewhere_are_no_windows() -> None:
     found = select("select l[1] from s [Rows 2] x join t on x.l[1] = t.m[2], u [Now] where extract(year from l[3]) = 1")
-    windows = [each.window.kind if each.window else None for each in syntax.named(found)]
+    windows = [each.window.kind if each.window else None for each in syntax.named_relations(found)]
     assert windows == ["rows", None, "range"]
 
 

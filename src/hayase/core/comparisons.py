@@ -11,7 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Comparison", "Kind", "comparisons", "differ", "kind_of", "ordered", "shown", "takes_lambda"]
+__all__ = [
+    "Comparison",
+    "Kind",
+    "comparisons",
+    "differ",
+    "equalities_as_less_than",
+    "kind_of",
+    "kind_text",
+    "takes_lambda",
+]
 
 Kind = str | tuple[Any, ...] | None
 """The kind of a type: a word, `("list", inner)`, `("struct", inner, ...)`, `("map", key, value)`; None for NULL."""
@@ -25,7 +34,7 @@ _NUMBERS = (
     "float", "double", "decimal", "bignum",
 )  # fmt: skip
 _TIMES = ("date", "timestamp", "timestamp_ns", "timestamp_ms", "timestamp_s", "timestamp with time zone")
-_WORDS = {
+_KIND_NAMES = {
     **dict.fromkeys(_NUMBERS, "number"),
     **dict.fromkeys(("varchar", "enum"), "text"),
     **dict.fromkeys(_TIMES, "time"),
@@ -68,14 +77,14 @@ def comparisons(node: Any, inside: bool = False) -> Iterator[Comparison]:
             yield from comparisons(each, inside)
     if not isinstance(node, dict):
         return
-    for left, right, member in _own(node):
+    for left, right, member in _compared_pairs(node):
         yield Comparison(left, right, _place(node, left), member, inside)
     function = str(node.get("function_name", ""))
     for key, each in node.items():
         yield from comparisons(each, inside or (key == "arguments" and takes_lambda(function)))
 
 
-def _own(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
+def _compared_pairs(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
     """The pairs that one node compares, and whether the first is a list of what is compared."""
     kind = node.get("class")
     if kind == "COMPARISON":
@@ -103,13 +112,13 @@ def _place(node: dict[str, Any], left: Any) -> int:
     return int(next((each for each in known if 0 <= each < 2**32), -1))
 
 
-def ordered(node: Any) -> Any:
+def equalities_as_less_than(node: Any) -> Any:
     """The tree with every equality as `<`, which DuckDB refuses itself between kinds that it would have to convert."""
     if isinstance(node, list):
-        return [ordered(each) for each in node]
+        return [equalities_as_less_than(each) for each in node]
     if not isinstance(node, dict):
         return node
-    made = {key: ordered(each) for key, each in node.items()}
+    made = {key: equalities_as_less_than(each) for key, each in node.items()}
     if made.get("class") == "COMPARISON" and made["type"] in _EQUALITIES:
         made["type"] = "COMPARE_LESSTHAN"
     return made
@@ -127,7 +136,7 @@ def kind_of(kind: Any) -> Kind:
         return ("list", kind_of(kind.children[0][1]))
     if name in ("struct", "tuple", "map"):
         return ("map" if name == "map" else "struct", *(kind_of(each) for _, each in kind.children))
-    return _WORDS.get(name, name)
+    return _KIND_NAMES.get(name, name)
 
 
 def differ(one: Kind, other: Kind) -> bool:
@@ -143,13 +152,13 @@ def differ(one: Kind, other: Kind) -> bool:
     return one != other
 
 
-def shown(kind: Kind) -> str:
+def kind_text(kind: Kind) -> str:
     """A kind in words.
 
-    >>> shown(("list", "number"))
+    >>> kind_text(("list", "number"))
     'list of number'
     """
     if isinstance(kind, tuple):
         inner: Sequence[Kind] = kind[1:]
-        return f"{kind[0]} of {', '.join(shown(each) for each in inner)}"
+        return f"{kind[0]} of {', '.join(kind_text(each) for each in inner)}"
     return kind or "null"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["LARGEST", "MACROS", "MEMORY", "TOO_LARGE", "growth"]
+__all__ = ["LARGEST", "MACROS", "MEMORY", "TOO_LARGE", "unbounded_growth"]
 
 LARGEST = 16 << 20
 """Bytes of one text, and elements of one list, that an expression may give; a list in words of 8 bytes."""
@@ -104,16 +104,16 @@ MACROS = (
 
 _FORMATS = frozenset({"format", "printf"})
 _REDUCING = frozenset({"list_reduce", "array_reduce", "reduce"})
-_MAKING = frozenset({
+_GENERATING = frozenset({
     "repeat", "lpad", "rpad", "range", "generate_series", "list_resize", "array_resize", "bitstring",
 })  # fmt: skip
 _JOINING = frozenset({
     "||", "concat", "concat_ws", "list_concat", "list_cat", "array_concat", "array_cat", "replace", "regexp_replace",
 })  # fmt: skip
-_Found = tuple[dict[str, Any], str, str]
+_Problem = tuple[dict[str, Any], str, str]
 
 
-def growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> Iterator[_Found]:
+def unbounded_growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> Iterator[_Problem]:
     """What in a call of a function could grow without a bound: the node, the message and what to do."""
     arguments = [each.get("expression", each) for each in node["arguments"]]
     if function in _FORMATS and arguments:
@@ -123,12 +123,12 @@ def growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> I
         elif re.search(r"\d{4}|\*|\{[^{}]*\{", str(text)):
             hint = f"write a width of at most {_WIDEST - 1} as a number"
             yield node, f"{function}() with a width like that is not supported", hint
-    if function in _MAKING and parameters:
+    if function in _GENERATING and parameters:
         hint = "compute it outside of the lambda"
         yield node, f"{function}() inside a lambda is not supported: the result could grow without bound", hint
     if function in _REDUCING and len(arguments) > 1 and arguments[1].get("class") == "LAMBDA":
         first = next(iter(_names(arguments[1]["lhs"])), None)
-        if first is not None and _doubles(arguments[1]["expr"], first):
+        if first is not None and _joins_twice(arguments[1]["expr"], first):
             hint = "name the first parameter once; array_to_string joins texts"
             yield (
                 node,
@@ -137,16 +137,16 @@ def growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> I
             )
 
 
-def _doubles(node: Any, name: str) -> bool:
+def _joins_twice(node: Any, name: str) -> bool:
     """Whether a function that joins values names a parameter twice."""
     if isinstance(node, list):
-        return any(_doubles(each, name) for each in node)
+        return any(_joins_twice(each, name) for each in node)
     if not isinstance(node, dict):
         return False
     joins = str(node.get("function_name", "")).lower() in _JOINING
     if joins and sum(each == name for each in _names(node["arguments"])) > 1:
         return True
-    return any(_doubles(each, name) for each in node.values())
+    return any(_joins_twice(each, name) for each in node.values())
 
 
 def _names(node: Any) -> Sequence[str]:

@@ -32,15 +32,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core import purity
-from hayase.core.comparisons import Kind, comparisons, differ, kind_of, ordered, shown
+from hayase.core.comparisons import Kind, comparisons, differ, equalities_as_less_than, kind_of, kind_text
 from hayase.core.duckdb_errors import is_mixed_comparison, message_of, unexpected_word
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.stages import Mapped, Refusals
 
 __all__ = [
-    "EXPLAINED", "Bound", "Projection", "Reading", "bind", "cast", "check", "check_syntax", "common_type",
-    "condition", "read",
+    "EXPLAINED",
+    "Bound",
+    "ParsedExpression",
+    "Projection",
+    "bind",
+    "cast",
+    "check",
+    "check_syntax",
+    "common_type",
+    "condition",
+    "parse_expression",
 ]  # fmt: skip
 
 EXPLAINED = 100
@@ -63,12 +72,12 @@ _SETTINGS = {
 # computed once, is computed outside of TRY; a selected one may come to stand below the filter; and the rewriter turns
 # `x + 1 > 0` into `x > -1`, which does not overflow where the other does.
 _OPTIMIZERS = {"unused_columns", "column_lifetime"}
-_mine = threading.local()
+_thread = threading.local()
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
     """This thread's own connection. One made before a fork is left alone: its threads and locks are not ours."""
-    connections: dict[int, duckdb.DuckDBPyConnection] = _mine.__dict__.setdefault("connections", {})
+    connections: dict[int, duckdb.DuckDBPyConnection] = _thread.__dict__.setdefault("connections", {})
     connection = connections.get(os.getpid())
     if connection is None:
         connection = duckdb.connect(":memory:", config=_SETTINGS)
@@ -91,7 +100,7 @@ def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
         connection.unregister(_VIEW)
 
 
-def _words(error: duckdb.Error) -> str:
+def _message(error: duckdb.Error) -> str:
     """DuckDB's message without the excerpt of a statement that nobody wrote."""
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"it takes more memory than {MEMORY}"
@@ -180,16 +189,17 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:1: unknown column "amuont"; did you mean "amount"?
     """
-    found = read(sql)
+    found = parse_expression(sql)
     names = {each.lower(): each for each in schema.names}
     used, mistakes = set(), list(found.mistakes)
     for reference in found.columns:
-        name, unknown = _resolved(reference, names, relation, sql)
+        name, unknown = _resolve_column(reference, names, relation, sql)
         used.add(name)
         mistakes += [unknown] if unknown else []
     hint = "aggregates stand in the select list or in HAVING of a query"
     mistakes += [
-        _placed(sql, each.start, f"the aggregate {each.function} is not supported here", hint) for each in found.calls
+        _mistake_at(sql, each.start, f"the aggregate {each.function} is not supported here", hint)
+        for each in found.calls
     ]
     if mistakes:
         raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
@@ -204,7 +214,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
         kind = connection.sql(f"SELECT (\n{sql}\n){source}").types[0]
         return Bound(_arrow_type(kind), frozenset(used))
     except duckdb.Error as error:
-        raise DeclarationError([Mistake(_words(error), None, line=1, column=1)]) from error
+        raise DeclarationError([Mistake(_message(error), None, line=1, column=1)]) from error
     except DeclarationError as error:
         raise DeclarationError(
             [replace(each, line=each.line or 1, column=each.column or 1) for each in error.mistakes]
@@ -216,7 +226,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
 
 def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: str) -> list[Mistake]:
     """Comparisons of values of different kinds, such as a number with a text. DuckDB refuses some of them, in other words."""
-    tree = _tree(sql)
+    tree = _syntax_tree(sql)
     found = list(comparisons(tree))
     outside = [each for each in found if not each.inside]
     mistakes: list[Mistake] = []
@@ -227,12 +237,12 @@ def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: 
                 continue
             left = left[1]
         if differ(left, right):
-            line, column = purity.place(sql, each.place - len(_OPENING))
-            message = f"a {shown(left)} is compared with a {shown(right)}"
-            mistakes.append(Mistake(message, _conversion(left, right, each.right), line=line, column=column))
+            line, column = purity.line_and_column(sql, each.place - len(_OPENING))
+            message = f"a {kind_text(left)} is compared with a {kind_text(right)}"
+            mistakes.append(Mistake(message, _conversion_hint(left, right, each.right), line=line, column=column))
     if len(outside) < len(found) and not mistakes:
         try:
-            connection.sql(f"{_written(connection, ordered(tree))}{source}")
+            connection.sql(f"{_select_statement(connection, equalities_as_less_than(tree))}{source}")
         except duckdb.Error as error:
             message = "inside a lambda, values of different kinds are compared"
             if is_mixed_comparison(error):
@@ -243,19 +253,19 @@ def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: 
 def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind:
     """The kind of a part of an expression; None, which any kind can be compared with, if it has no type of its own."""
     try:
-        return kind_of(connection.sql(f"{_written(connection, side)}{source}").types[0])
+        return kind_of(connection.sql(f"{_select_statement(connection, side)}{source}").types[0])
     except duckdb.Error:
         return None
 
 
-def _written(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
+def _select_statement(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
     """The statement that selects one node of a syntax tree."""
     statement = json.loads(connection.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
     statement["statements"][0]["node"]["select_list"] = [node]
     return str(connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()[0][0])
 
 
-def _conversion(left: Kind, right: Kind, node: Mapping[str, Any]) -> str:
+def _conversion_hint(left: Kind, right: Kind, node: Mapping[str, Any]) -> str:
     """How to make both sides of a comparison the same kind."""
     literal = node.get("literal") or {}
     if literal.get("kind") == "STRING" and left == "time":
@@ -267,7 +277,7 @@ def _conversion(left: Kind, right: Kind, node: Mapping[str, Any]) -> str:
     return f"write CAST(... AS {kinds[0]}) around one side" if kinds else "write CAST(...) around one side"
 
 
-def _resolved(
+def _resolve_column(
     reference: purity.Reference, names: Mapping[str, str], relation: str, sql: str
 ) -> tuple[str, Mistake | None]:
     """The column that a reference names, with or without the relation before it; else what is wrong."""
@@ -277,18 +287,18 @@ def _resolved(
     if name.lower() in names:
         return names[name.lower()], None
     if name.lower() in purity.CLOCKS:
-        return name, _placed(sql, reference.start, f"{name.lower()} is not supported", purity.AGAIN)
+        return name, _mistake_at(sql, reference.start, f"{name.lower()} is not supported", purity.NOT_REPEATABLE)
     written = parts[1] if own else ".".join(parts)
     hint = suggestion(written, names.values())
-    return name, _placed(sql, reference.start, f'unknown column "{written}"', hint)
+    return name, _mistake_at(sql, reference.start, f'unknown column "{written}"', hint)
 
 
-def _placed(sql: str, start: int, message: str, hint: str | None = None) -> Mistake:
+def _mistake_at(sql: str, start: int, message: str, hint: str | None = None) -> Mistake:
     return Mistake(message, hint, None, sql.count("\n", 0, start) + 1, start - sql.rfind("\n", 0, start))
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedExpression:
     """What an expression says before any name in it is resolved; `equality` if it is `one = another`."""
 
     columns: tuple[purity.Reference, ...]
@@ -298,21 +308,21 @@ class Reading:
 
 
 @lru_cache(maxsize=1024)
-def read(sql: str, aggregates: frozenset[str] = frozenset()) -> Reading:
+def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> ParsedExpression:
     """The columns and aggregates of an expression, and what is refused in it whatever the names mean.
 
     `aggregates` are names of such functions besides DuckDB's own.
 
-    >>> found = read("lower(e.name) || sum(n)")
+    >>> found = parse_expression("lower(e.name) || sum(n)")
     >>> found.columns[0].parts, found.calls[0].function
     (('e', 'name'), 'sum')
     """
-    tree = _tree(sql)
+    tree = _syntax_tree(sql)
     volatile, known = _catalogue()
     scope = purity.Scope(sql, len(_OPENING), volatile, known | aggregates)
     purity.survey(tree, scope)
     equality = tree.get("type") == "COMPARE_EQUAL"
-    return Reading(tuple(scope.columns), tuple(scope.calls), tuple(scope.mistakes), equality)
+    return ParsedExpression(tuple(scope.columns), tuple(scope.calls), tuple(scope.mistakes), equality)
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -328,8 +338,8 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     kinds = _connection().sql(f"SELECT NULL::{_sql_type(one)}, NULL::{_sql_type(other)}").types
     first, second = (kind_of(each) for each in kinds)
     if differ(first, second):
-        message = f"a {shown(first)} and a {shown(second)} are different kinds of values"
-        raise DeclarationError(message, _conversion(first, second, {}))
+        message = f"a {kind_text(first)} and a {kind_text(second)} are different kinds of values"
+        raise DeclarationError(message, _conversion_hint(first, second, {}))
     try:
         kind = _connection().sql(f"SELECT [NULL::{_sql_type(one)}, NULL::{_sql_type(other)}]").types[0]
     except duckdb.Error as error:
@@ -373,16 +383,16 @@ def condition(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
 
 
 _OPENING = "SELECT (\n"
-_FOLLOWED = {
+_NEVER_LAST = {
     "and", "as", "between", "by", "from", "having", "in", "is", "join", "like", "not", "on", "or", "select", "using",
     "where",
 }  # fmt: skip
 """Words that do not end anything."""
 
 
-def _tree(sql: str) -> Mapping[str, Any]:
+def _syntax_tree(sql: str) -> Mapping[str, Any]:
     """DuckDB's own syntax tree of one expression."""
-    nodes = _parsed(f"{_OPENING}{sql}\n)", sql)
+    nodes = _parse(f"{_OPENING}{sql}\n)", sql)
     if len(nodes) != 1 or len(nodes[0]["select_list"]) != 1 or nodes[0]["from_table"]["type"] != "EMPTY":
         raise DeclarationError([Mistake(f'"{sql}" is not one expression', None, line=1, column=1)])
     found: Mapping[str, Any] = nodes[0]["select_list"][0]
@@ -396,23 +406,25 @@ def check_syntax(statement: str) -> None:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","; look at what stands right before it; ...
     """
-    _parsed(statement, statement)
+    _parse(statement, statement)
 
 
-def _parsed(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
+def _parse(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
     """The statements of a text; places of mistakes are those in `sql`, which is the text or what `_OPENING` opens."""
     answer = json.loads(_connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0])
     if not answer["error"]:
         return [each["node"] for each in answer["statements"]]
     message = str(answer["error_message"])
     inside = int(answer.get("position") or 0) - (0 if statement is sql else len(_OPENING))
-    line, column = purity.place(sql, min(inside, len(sql.encode())))  # what ends too early stumbles over what follows
-    raise DeclarationError([Mistake(message, _way_out(unexpected_word(message), sql), line=line, column=column)])
+    line, column = purity.line_and_column(
+        sql, min(inside, len(sql.encode()))
+    )  # what ends too early stumbles over what follows
+    raise DeclarationError([Mistake(message, _syntax_hint(unexpected_word(message), sql), line=line, column=column)])
 
 
-def _way_out(word: str, sql: str) -> str:
+def _syntax_hint(word: str, sql: str) -> str:
     """What to do about a word, or a sign, that the parser did not expect."""
-    if not word or (word.lower() in _FOLLOWED and sql.rstrip().lower().endswith(word.lower())):
+    if not word or (word.lower() in _NEVER_LAST and sql.rstrip().lower().endswith(word.lower())):
         return "it ends too early: something must follow"
     if word.isidentifier():
         return f'a column or stream of that name is written in double quotes: "{word}"'
@@ -483,7 +495,7 @@ class Projection:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
             where, *columns = texts or self._texts
             listed = ", ".join(text for text in (*columns, where) if text)
-            refused = Refusals(np.zeros(1, np.int64), [f'cannot compute "{listed}": {_words(error)}'])
+            refused = Refusals(np.zeros(1, np.int64), [f'cannot compute "{listed}": {_message(error)}'])
             return Mapped(rows, np.empty(0, np.int64), refused)
         middle = batch.num_rows // 2
         one, other = self(batch.slice(0, middle), texts), self(batch.slice(middle), texts)
@@ -504,7 +516,7 @@ class Projection:
         except duckdb.OutOfMemoryException as error:
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
-            raise HayaseError(f"DuckDB could not run {guarded!r}: {_words(error)}") from error
+            raise HayaseError(f"DuckDB could not run {guarded!r}: {_message(error)}") from error
         origin = _origin(found)
         # Which expression is to blame, the first in order: -1 none, 0 `where`, 1.. the selected ones.
         blame = np.where(found[_KEEP].to_numpy() > 1, 0, -1)
@@ -518,7 +530,7 @@ class Projection:
         return self._bounded(Mapped(self._typed(values), origin[good], refused))
 
     def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
-        arrays = [_one(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+        arrays = [_as_type(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     @property
@@ -540,7 +552,7 @@ class Projection:
         try:
             _run(f"SELECT {sql} AS v FROM {_VIEW} AS {_quoted(self.relation)}", batch.slice(row, 1))
         except duckdb.Error as error:
-            return _words(error)
+            return _message(error)
         return "DuckDB raised an error"
 
 
@@ -584,13 +596,13 @@ def _statements(projection: Projection) -> tuple[str, str]:
     return f"SELECT {_ROW}{values} FROM {kept}", f"SELECT {_ROW}, {_KEEP}{guarded} FROM {flagged}"
 
 
-def _origin(found: pa.Table) -> np.ndarray:
-    origin: np.ndarray = found[_ROW].to_numpy()
+def _origin(rows: pa.Table) -> np.ndarray:
+    origin: np.ndarray = rows[_ROW].to_numpy()
     assert np.all(origin[1:] > origin[:-1]), "DuckDB changed the order of rows"
     return origin
 
 
-def _one(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
     """One array of exactly that type: DuckDB names the inner fields of lists and maps in its own way."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):

@@ -12,14 +12,14 @@ from typing import Any
 
 from hayase.core.comparisons import takes_lambda
 from hayase.core.errors import Mistake
-from hayase.core.expression_limits import growth
+from hayase.core.expression_limits import unbounded_growth
 
-__all__ = ["AGAIN", "CLOCKS", "Call", "Reference", "Scope", "place", "survey"]
+__all__ = ["CLOCKS", "NOT_REPEATABLE", "Call", "Reference", "Scope", "line_and_column", "survey"]
 
 CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
 """Clocks that are written like columns."""
 
-_KINDS = {
+_REFUSED = {
     "SUBQUERY": "sub-queries are not supported in expressions",
     "WINDOW": "window functions are not supported",
     "PARAMETER": "parameters are not supported",
@@ -31,7 +31,7 @@ _HINTS = {
     "WINDOW": "a window stands in [brackets] behind a stream: from s [Rows 10]",
     "SUBQUERY": "put the sub-query into FROM and join with it",
 }
-AGAIN = "a batch that runs again must give the same rows; use the columns of the record"
+NOT_REPEATABLE = "a batch that runs again must give the same rows; use the columns of the record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class Scope:
     parameters: frozenset[str] = frozenset()
 
 
-def place(sql: str, inside: int) -> tuple[int, int]:
+def line_and_column(sql: str, offset: int) -> tuple[int, int]:
     """Line and column, from 1, of a byte of `sql`; the beginning, if it is none of them.
 
-    >>> place("a +\\n  b", 6)
+    >>> line_and_column("a +\\n  b", 6)
     (2, 3)
     """
-    written = sql.encode()
-    before = written[:inside].decode(errors="ignore") if 0 <= inside <= len(written) else ""
+    encoded = sql.encode()
+    before = encoded[:offset].decode(errors="ignore") if 0 <= offset <= len(encoded) else ""
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
@@ -89,8 +89,8 @@ def survey(node: Any, scope: Scope) -> None:
     if not isinstance(node, dict):
         return
     kind = node.get("class")
-    if kind in _KINDS:
-        _wrong(node, scope, _KINDS[kind], _HINTS.get(kind))
+    if kind in _REFUSED:
+        _refuse(node, scope, _REFUSED[kind], _HINTS.get(kind))
     elif kind == "COLUMN_REF":
         parts = tuple(str(each) for each in node["column_names"])
         if parts[0].lower() not in scope.parameters:
@@ -110,11 +110,11 @@ def _function(node: dict[str, Any], scope: Scope) -> None:
         scope.calls.append(call)
         return
     if name in scope.volatile or (name == "age" and count == 1):  # age(t) counts from today
-        _wrong(node, scope, f"{name}() is not supported", AGAIN)
+        _refuse(node, scope, f"{name}() is not supported", NOT_REPEATABLE)
     elif name == "unnest":
-        _wrong(node, scope, "unnest is not supported", "a record gives at most one row")
-    for place_of, message, hint in growth(name, node, scope.parameters):
-        _wrong(place_of, scope, message, hint)
+        _refuse(node, scope, "unnest is not supported", "a record gives at most one row")
+    for place_of, message, hint in unbounded_growth(name, node, scope.parameters):
+        _refuse(place_of, scope, message, hint)
     for key, each in node.items():
         if key == "arguments" and takes_lambda(name):
             for argument in each:
@@ -132,8 +132,8 @@ def _lambda(node: dict[str, Any], scope: Scope) -> None:
         survey(node, scope)
 
 
-def _wrong(node: dict[str, Any], scope: Scope, message: str, hint: str | None) -> None:
-    line, column = place(scope.sql, node.get("query_location", -1) - scope.opening)
+def _refuse(node: dict[str, Any], scope: Scope, message: str, hint: str | None) -> None:
+    line, column = line_and_column(scope.sql, node.get("query_location", -1) - scope.opening)
     scope.mistakes.append(Mistake(message, hint, line=line, column=column))
 
 

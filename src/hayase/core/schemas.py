@@ -38,7 +38,7 @@ _RESERVED = re.compile(
     re.IGNORECASE,
 )
 """Words that standard SQL keeps for itself; `ddl` quotes them for readers stricter than this one."""
-_DEEPEST = 50
+_MAX_DEPTH = 50
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<name>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<mark>[<>(),:])"
 )
@@ -67,7 +67,7 @@ timestamp_ntz, tinyint
         start = reader.at
         try:
             fields.append(reader.column(seen))
-        except _Wrong as wrong:
+        except _SchemaError as wrong:
             name = reader.tokens[start]
             named = name.kind in ("word", "name") and reader.at > start
             mistakes.append(reader.mistake(wrong, f'column "{_unquoted(name)}": ' if named else ""))
@@ -87,7 +87,7 @@ class _Token:
     start: int
 
 
-class _Wrong(Exception):
+class _SchemaError(Exception):
     """What a token should not have been."""
 
     def __init__(self, token: _Token, message: str, hint: str):
@@ -122,7 +122,7 @@ class _Reader:
         self.at += token.kind != "end"
         return token
 
-    def taken(self, word: str) -> bool:
+    def accept(self, word: str) -> bool:
         """Whether the next token is that mark or word; if so it is taken."""
         token = self.peek()
         found = token.kind in ("word", "mark") and token.text.lower() == word
@@ -131,13 +131,13 @@ class _Reader:
 
     def expect(self, word: str, hint: str) -> None:
         token = self.peek()
-        if not self.taken(word):
-            raise _Wrong(token, f"found {_shown(token)}", hint)
+        if not self.accept(word):
+            raise _SchemaError(token, f"found {_shown(token)}", hint)
 
     def column(self, seen: set[str]) -> pa.Field:
         field = self.field(seen, 0)
         if self.peek().kind != "end" and self.peek().text != ",":
-            raise _Wrong(
+            raise _SchemaError(
                 self.peek(), f"found {_shown(self.peek())}", 'after the type comes "not null", a comma or the end'
             )
         return field
@@ -145,33 +145,35 @@ class _Reader:
     def field(self, seen: set[str], depth: int) -> pa.Field:
         token = self.peek()
         if token.kind not in ("word", "name") or token.text.isdecimal():
-            raise _Wrong(token, f"found {_shown(token)} where a name should be", _naming(token))
+            raise _SchemaError(token, f"found {_shown(token)} where a name should be", _naming_hint(token))
         name = _unquoted(self.take())
         if "\0" in name or not _encodable(name):
-            raise _Wrong(token, "the name holds a character that no column name can hold", "rename the column")
+            raise _SchemaError(token, "the name holds a character that no column name can hold", "rename the column")
         if name.lower() in seen:
-            raise _Wrong(token, f'the name "{name}" stands twice', "rename one; case makes no difference")
+            raise _SchemaError(token, f'the name "{name}" stands twice', "rename one; case makes no difference")
         seen.add(name.lower())
-        self.taken(":")
+        self.accept(":")
         kind = self.type(depth)
-        required = self.taken("not")
+        required = self.accept("not")
         if required:
             self.expect("null", 'write "not null"')
-        if self.taken("comment") and self.take().kind != "text":
-            raise _Wrong(self.tokens[self.at - 1], "a comment is text in single quotes", "write comment 'what it is'")
+        if self.accept("comment") and self.take().kind != "text":
+            raise _SchemaError(
+                self.tokens[self.at - 1], "a comment is text in single quotes", "write comment 'what it is'"
+            )
         return pa.field(name, kind, nullable=not required)
 
     def type(self, depth: int) -> pa.DataType:
         token = self.take()
         if token.kind != "word":
-            raise _Wrong(token, f"found {_shown(token)} where a type should be", _naming(token))
-        if depth > _DEEPEST:
-            raise _Wrong(token, "the type is nested too deep", f"at most {_DEEPEST} levels")
+            raise _SchemaError(token, f"found {_shown(token)} where a type should be", _naming_hint(token))
+        if depth > _MAX_DEPTH:
+            raise _SchemaError(token, "the type is nested too deep", f"at most {_MAX_DEPTH} levels")
         word = token.text.lower()
         name = _SYNONYMS.get(word, word)
         if name == "decimal":
             return self.decimal(token)
-        if name == "string" and word != name and self.taken("("):
+        if name == "string" and word != name and self.accept("("):
             self.number()
             self.expect(")", "write the length like varchar(20)")
         if name in _ATOMS:
@@ -181,7 +183,7 @@ class _Reader:
             made = self.nested(name, depth + 1)
             self.expect(">", f'close "{name}<" with ">"')
             return made
-        raise _Wrong(token, f'unknown type "{token.text}"', suggestion(word, _KNOWN) or "")
+        raise _SchemaError(token, f'unknown type "{token.text}"', suggestion(word, _KNOWN) or "")
 
     def nested(self, name: str, depth: int) -> pa.DataType:
         if name == "array":
@@ -192,18 +194,18 @@ class _Reader:
             return pa.map_(key, self.type(depth))
         seen: set[str] = set()
         fields = [self.field(seen, depth)]
-        while self.taken(","):
+        while self.accept(","):
             fields.append(self.field(seen, depth))
         return pa.struct(fields)
 
     def decimal(self, token: _Token) -> pa.DataType:
         precision, scale = 10, 0
-        if self.taken("("):
+        if self.accept("("):
             precision = self.number()
-            scale = self.number() if self.taken(",") else 0
+            scale = self.number() if self.accept(",") else 0
             self.expect(")", "write the type like decimal(10, 2)")
         if not 0 <= scale <= precision <= 38 or precision == 0:
-            raise _Wrong(
+            raise _SchemaError(
                 token,
                 f"decimal({precision}, {scale}) does not exist",
                 "the precision is 1 to 38, the scale at most that",
@@ -213,7 +215,7 @@ class _Reader:
     def number(self) -> int:
         token = self.take()
         if not (token.kind == "word" and token.text.isdecimal() and len(token.text) < 10):
-            raise _Wrong(token, f"found {_shown(token)} where a number should be", "write it like decimal(10, 2)")
+            raise _SchemaError(token, f"found {_shown(token)} where a number should be", "write it like decimal(10, 2)")
         return int(token.text)
 
     def skip_column(self, start: int) -> None:
@@ -223,7 +225,7 @@ class _Reader:
             open_marks += {"<": 1, "(": 1, ">": -1, ")": -1}.get(self.peek().text, 0)
             self.at += 1
 
-    def mistake(self, wrong: _Wrong, prefix: str) -> Mistake:
+    def mistake(self, wrong: _SchemaError, prefix: str) -> Mistake:
         before = self.text[: wrong.token.start]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         return Mistake(prefix + wrong.message, wrong.hint, line=line, column=column)
@@ -234,7 +236,7 @@ def _shown(token: _Token) -> str:
     return text if token.kind in ("end", "name") or text == '"' else f'"{text}"'
 
 
-def _naming(token: _Token) -> str:
+def _naming_hint(token: _Token) -> str:
     if token.kind in ("end", "mark"):
         return 'write "name type, name type"'
     return "a name that is not only letters, digits and _ stands in backquotes: `my name`"

@@ -74,10 +74,10 @@ def distinct_combined(older: bytes, newer: bytes) -> bytes:
     return bytes(_distinct_union(older, newer).serialize_compact())
 
 
-def distinct_count(made: bytes) -> int:
+def distinct_count(sketch: bytes) -> int:
     # A sketch remembers how it came about and estimates a little better from that. The union with itself forgets it: the
     # answer follows from the set of values alone.
-    return round(_distinct_union(made, made).get_estimate()) if made else 0
+    return round(_distinct_union(sketch, sketch).get_estimate()) if sketch else 0
 
 
 def digest_of_one(value: Any) -> bytes:
@@ -97,5 +97,5 @@ def digests_combined(older: bytes, newer: bytes) -> bytes:
     return bytes(sketch.serialize())
 
 
-def quantile(fraction: float, made: bytes) -> float | None:
-    return float(_sketches().tdigest_double.deserialize(made).get_quantile(fraction)) if made else None
+def quantile(fraction: float, sketch: bytes) -> float | None:
+    return float(_sketches().tdigest_double.deserialize(sketch).get_quantile(fraction)) if sketch else None

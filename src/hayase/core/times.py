@@ -55,9 +55,9 @@ def duration(text: str | int | timedelta) -> int:
     )
 
 
-def _bounded(microseconds: int, given: object) -> int:
+def _bounded(microseconds: int, written: object) -> int:
     if abs(microseconds) >= END:
-        raise HayaseError(f'"{given}" is too long for a duration', "it must stay below 146,000 years")
+        raise HayaseError(f'"{written}" is too long for a duration', "it must stay below 146,000 years")
     return microseconds
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hayase.cql.logical import Column, Expression, Node, Project
 from hayase.cql.syntax import Part
 
-__all__ = ["column", "conjunction", "kept", "plain", "plain_columns", "quoted", "renamed"]
+__all__ = ["column", "column_name", "conjunction", "passed_columns", "quoted", "rename_columns", "select_columns"]
 
-_WORDS = re.compile(
+_QUOTED = re.compile(
     r"""(?P<skip>--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"""
     r"""|(?P<dot>\.\s*)?"(?P<name>(?:[^"]|"")*)"(?P<key>\s*:(?!:))?""",
     re.DOTALL,
@@ -32,10 +32,10 @@ def column(name: str, kind: pa.DataType, like: Expression | Part | None = None) 
     return Expression(quoted(name), kind, frozenset((name,)), like.text if like else name, line, place)
 
 
-def plain(expression: Expression) -> str | None:
+def column_name(expression: Expression) -> str | None:
     """The column that an expression is, if it is nothing else.
 
-    >>> plain(column("e.user", pa.string())), plain(Expression('"n" + 1', pa.int64(), frozenset("n"), "n + 1"))
+    >>> column_name(column("e.user", pa.string())), column_name(Expression('"n" + 1', pa.int64(), frozenset("n"), "n + 1"))
     ('e.user', None)
     """
     if len(expression.columns) != 1:
@@ -47,16 +47,16 @@ def plain(expression: Expression) -> str | None:
     return name if sql == quoted(name) else None
 
 
-def plain_columns(columns: Iterable[Column]) -> dict[str, str]:
+def passed_columns(columns: Iterable[Column]) -> dict[str, str]:
     """Of output columns, those that only repeat a column of the child, and which."""
-    found = ((each.name, plain(each.value)) for each in columns)
+    found = ((each.name, column_name(each.value)) for each in columns)
     return {name: source for name, source in found if source is not None}
 
 
-def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+def rename_columns(expression: Expression, names: Mapping[str, str]) -> Expression:
     """The same expression where its columns have other names.
 
-    >>> renamed(Expression('''"n" = '"n"' ''', pa.bool_(), frozenset("n"), "n = '\\"n\\"'"), {"n": "e.n"}).sql
+    >>> rename_columns(Expression('''"n" = '"n"' ''', pa.bool_(), frozenset("n"), "n = '\\"n\\"'"), {"n": "e.n"}).sql
     '"e.n" = \\'"n"\\' '
     """
 
@@ -69,9 +69,9 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
     sides = expression.equality
     return replace(
         expression,
-        sql=_WORDS.sub(name, expression.sql),
+        sql=_QUOTED.sub(name, expression.sql),
         columns=frozenset(names.get(each, each) for each in expression.columns),
-        equality=(renamed(sides[0], names), renamed(sides[1], names)) if sides else None,
+        equality=(rename_columns(sides[0], names), rename_columns(sides[1], names)) if sides else None,
     )
 
 
@@ -89,7 +89,7 @@ def conjunction(conditions: Sequence[Expression]) -> Expression | None:
     )
 
 
-def kept(child: Node, names: Iterable[str]) -> Node:
+def select_columns(child: Node, names: Iterable[str]) -> Node:
     """The child with these columns, in this order, and no others."""
     wanted = list(names)
     if wanted == child.schema.names:

@@ -14,25 +14,25 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
 
-__all__ = ["STREAM_OPERATORS", "Found", "StreamOperator", "around", "trees"]
+__all__ = ["STREAM_OPERATORS", "ParsedText", "StreamOperator", "find_stream_operator", "parse_statements"]
 
 STREAM_OPERATORS = ("istream", "dstream", "rstream")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedText:
     """The statements of a text, and where its windows begin and end."""
 
     statements: tuple[exp.Expr, ...]
     windows: tuple[tuple[int, int], ...]
 
 
-def trees(tokens: Sequence[Token], text: str) -> Found:
+def parse_statements(tokens: Sequence[Token], text: str) -> ParsedText:
     """The statements of a text, with spans. Raises what sqlglot raises."""
     parser = _Parser(dialect=DuckDB())
     statements = [each for each in parser.parse(list(tokens), text) if each is not None]
     windows = {each.meta["window"] for tree in statements for each in tree.walk() if "window" in each.meta}
-    return Found(tuple(statements), tuple(sorted(windows)))
+    return ParsedText(tuple(statements), tuple(sorted(windows)))
 
 
 class _Parser(DuckDBParser):
@@ -134,7 +134,7 @@ class StreamOperator:
     place: int
 
 
-def around(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]:
+def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]:
     """The operator around the whole of a query, if there is one, and those that stand elsewhere.
 
     It may be written around the query, `Istream(select a from s)`, or, as in the CQL of the literature, around the
@@ -151,7 +151,7 @@ def around(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]
     if not calls:
         return None, []
     first = calls[0]
-    close, last = _closing(tokens, first + 1), len(tokens) - 1
+    close, last = _closing_parenthesis(tokens, first + 1), len(tokens) - 1
     while tokens[last].token_type is TokenType.SEMICOLON:
         last -= 1
     before = [each.token_type for each in tokens[:first]]
@@ -160,13 +160,13 @@ def around(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]
         found = StreamOperator(tokens[first].text.lower(), frozenset({first}), tokens[first].start)
     elif before in ([TokenType.SELECT], [TokenType.SELECT, TokenType.DISTINCT]) and close is not None:
         follows = tokens[close + 1].token_type if close < last else None
-        if follows in (TokenType.FROM, None) and not _combined(tokens):
+        if follows in (TokenType.FROM, None) and not _has_set_operation(tokens):
             said = frozenset({first, first + 1, close})
             found = StreamOperator(tokens[first].text.lower(), said, tokens[first].start)
     return found, [tokens[at] for at in calls if found is None or at != first]
 
 
-def _closing(tokens: Sequence[Token], opening: int) -> int | None:
+def _closing_parenthesis(tokens: Sequence[Token], opening: int) -> int | None:
     depth = 0
     for at in range(opening, len(tokens)):
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[at].token_type, 0)
@@ -175,7 +175,7 @@ def _closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
-def _combined(tokens: Sequence[Token]) -> bool:
+def _has_set_operation(tokens: Sequence[Token]) -> bool:
     """Whether a set operation stands outside of all parentheses."""
     depth = 0
     for token in tokens:

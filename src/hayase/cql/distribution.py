@@ -22,7 +22,7 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.keys import check_key_type
-from hayase.cql.columns import column, plain
+from hayase.cql.columns import column, column_name
 from hayase.cql.logical import (
     Aggregate,
     Distinct,
@@ -45,17 +45,17 @@ __all__ = [
     "LeafKey",
     "check_keys",
     "cut",
-    "differs",
     "is_leaf",
     "leaves",
-    "rebuilt",
+    "needs_coalescing",
     "source_of",
+    "with_children",
 ]
 
 LeafKey = tuple[str, ...] | None
 """The columns by which a leaf's rows are hashed: none of them, all rows in one bucket; ANYWHERE, any bucket will do."""
 ANYWHERE: LeafKey = None
-_MOST_KEYS = 4
+_MAX_KEY_COLUMNS = 4
 """More columns cost more to hash and spread rows no better."""
 
 
@@ -73,11 +73,11 @@ def cut(query: str, root: Node, between: Callable[[str, pa.Schema], StreamDeclar
 
     `between` declares the stream in which a fragment of that name leaves its rows.
     """
-    placed = _Cutting(query, between).settled(root)
+    placed = _Cutter(query, between).place(root)
     numbers = {each.name: f"_{query}_{number}" for number, each in enumerate(placed.cuts, 1)}
     fragments = (*placed.cuts, Fragment(query, placed.node, placed.keys))
     return tuple(
-        replace(each, name=numbers.get(each.name, each.name), root=_renumbered(each.root, numbers))
+        replace(each, name=numbers.get(each.name, each.name), root=_rename_sources(each.root, numbers))
         for each in fragments
     )
 
@@ -106,7 +106,7 @@ def source_of(leaf: Node) -> Source:
     return leaf
 
 
-def rebuilt(node: Node, inner: Sequence[Node]) -> Node:
+def with_children(node: Node, inner: Sequence[Node]) -> Node:
     """The node over other children."""
     match node:
         case Source():
@@ -117,36 +117,36 @@ def rebuilt(node: Node, inner: Sequence[Node]) -> Node:
             return replace(node, child=inner[0])
 
 
-def _renumbered(node: Node, names: dict[str, str]) -> Node:
+def _rename_sources(node: Node, names: dict[str, str]) -> Node:
     if not isinstance(node, Source):
-        return rebuilt(node, [_renumbered(child, names) for child in children(node)])
+        return with_children(node, [_rename_sources(child, names) for child in children(node)])
     name = names.get(node.declaration.name)
     return replace(node, declaration=replace(node.declaration, name=name), alias=name) if name else node
 
 
-def differs(node: Node) -> bool:
+def needs_coalescing(node: Node) -> bool:
     """Whether in a relation a row may end at the very instant at which an equal one begins: Istream and Dstream, which
     compare with the instant before, must not tell of these."""
-    return not _endless(node) and not _whole(node)
+    return not _never_ends(node) and not _is_coalesced(node)
 
 
-def _endless(node: Node) -> bool:
+def _never_ends(node: Node) -> bool:
     """Whether no row of a relation ever ends."""
     match node:
         case Source():
             stream = node.declaration
             return node.window.kind == "unbounded" and not stream.lifetimes and stream.changes is None
         case Join():
-            return node.kind in ("inner", "semi") and _endless(node.left) and _endless(node.right)
+            return node.kind in ("inner", "semi") and _never_ends(node.left) and _never_ends(node.right)
         case Aggregate() | ToStream():
             return False
         case SetOperation():
-            return node.kind != "except" and _endless(node.left) and _endless(node.right)
+            return node.kind != "except" and _never_ends(node.left) and _never_ends(node.right)
         case _:
-            return _endless(node.child)
+            return _never_ends(node.child)
 
 
-def _whole(node: Node) -> bool:
+def _is_coalesced(node: Node) -> bool:
     """Whether a row that stays is never told as two: aggregates, DISTINCT and set operations see to that."""
     match node:
         case Aggregate() | Distinct():
@@ -154,10 +154,10 @@ def _whole(node: Node) -> bool:
         case SetOperation():
             return not (node.kind == "union" and node.all)
         case Filter():
-            return _whole(node.child)
+            return _is_coalesced(node.child)
         case Project():
-            shown = {plain(each.value) for each in node.columns}
-            return _whole(node.child) and shown.issuperset(node.child.schema.names)
+            shown = {column_name(each.value) for each in node.columns}
+            return _is_coalesced(node.child) and shown.issuperset(node.child.schema.names)
         case _:
             return False
 
@@ -165,7 +165,7 @@ def _whole(node: Node) -> bool:
 # ---------------------------------------------------------------------------------------------------- meeting
 
 
-def _meets(node: Node) -> bool:
+def _is_stateful(node: Node) -> bool:
     """Whether a node lets tuples meet, and so has state."""
     match node:
         case Join() | Aggregate() | Distinct():
@@ -173,23 +173,23 @@ def _meets(node: Node) -> bool:
         case SetOperation():
             return not (node.kind == "union" and node.all)
         case ToStream():
-            return node.kind == "rstream" or differs(node.child)
+            return node.kind == "rstream" or needs_coalescing(node.child)
         case _:
             return False
 
 
-def _meetings(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _possible_keys(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """The keys by which tuples meet: for each its column in every child, and the columns of the result that equal it."""
     match node:
         case Join():
             found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
             for one, other in node.equal:
-                pair = _name(one), _name(other)
+                pair = _key_column(one), _key_column(other)
                 shown = {"inner": pair, "right": pair[1:], "full": ()}.get(node.kind, pair[:1])
                 found.append((pair, shown))
             return found
         case Aggregate():
-            return [((_name(each.value),), (each.name,)) for each in node.keys]
+            return [((_key_column(each.value),), (each.name,)) for each in node.keys]
         case ToStream(kind="rstream"):
             return []
         case _:
@@ -197,8 +197,8 @@ def _meetings(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
             return [((name,) * width, (name,)) for name in node.schema.names]
 
 
-def _name(key: Expression) -> str:
-    name = plain(key)
+def _key_column(key: Expression) -> str:
+    name = column_name(key)
     assert name is not None, f"{key.sql} has no name; see cql.rewrites.name_keys"
     return name
 
@@ -207,7 +207,7 @@ def _name(key: Expression) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placement:
     """A plan in which cuts are made, the keys of its leaves, and what was cut off, sources first."""
 
     node: Node
@@ -220,96 +220,98 @@ class _Placed:
         return any(key != () for key in self.keys)
 
 
-class _Cutting:
+class _Cutter:
     def __init__(self, query: str, between: Callable[[str, pa.Schema], StreamDeclaration]):
         self._query, self._between, self._numbers = query, between, count(1)
 
-    def settled(self, node: Node) -> _Placed:
+    def place(self, node: Node) -> _Placement:
         """The best place for a plan that may run by any key."""
         if is_leaf(node):
-            return _Placed(node, (_own_key(node),))
-        if not _meets(node):
-            return _over(node, [self.settled(child) for child in children(node)])
-        meetings = [columns for columns, _ in _meetings(node)]
+            return _Placement(node, (_default_key(node),))
+        if not _is_stateful(node):
+            return _combine(node, [self.place(child) for child in children(node)])
+        meetings = [columns for columns, _ in _possible_keys(node)]
         if not meetings:
-            return _over(node, [self._alone(child) for child in children(node)])
-        best = min((self._by(node, columns) for columns in meetings), key=lambda each: len(each.cuts))
-        fitting = [self._by(best.node, columns) for columns in meetings]
+            return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
+        best = min((self._place_by(node, columns) for columns in meetings), key=lambda each: len(each.cuts))
+        fitting = [self._place_by(best.node, columns) for columns in meetings]
         keys = [each.keys for each in fitting if not each.cuts]
-        return _Placed(best.node, tuple(_joint(each) for each in zip(*keys)), best.cuts)
+        return _Placement(best.node, tuple(_combined_key(each) for each in zip(*keys)), best.cuts)
 
-    def _by(self, node: Node, columns: Sequence[str]) -> _Placed:
+    def _place_by(self, node: Node, columns: Sequence[str]) -> _Placement:
         """The plan by a key of which each child has a column."""
-        return _over(node, [self._reached(child, name) for child, name in zip(children(node), columns)])
+        return _combine(node, [self._place_or_cut(child, name) for child, name in zip(children(node), columns)])
 
-    def _reached(self, node: Node, column: str) -> _Placed:
+    def _place_or_cut(self, node: Node, column: str) -> _Placement:
         """The plan by a column of its result, cut off if that saves cuts."""
-        below = self._followed(node, column)
+        below = self._place_by_column(node, column)
         if below is not None and not below.cuts:
             return below
         off = self._cut_off(node)
         return below if below is not None and len(below.cuts) <= len(off.cuts) else replace(off, keys=((column,),))
 
-    def _followed(self, node: Node, column: str) -> _Placed | None:
+    def _place_by_column(self, node: Node, column: str) -> _Placement | None:
         """The plan by a column of its result, if that column can be followed to all leaves."""
         if is_leaf(node):
-            name = _hashable(node, column)
-            return None if name is None else _Placed(node, ((name,),))
+            name = _hash_column(node, column)
+            return None if name is None else _Placement(node, ((name,),))
         if isinstance(node, Project):
-            inner = next((plain(each.value) for each in node.columns if each.name == column), None)
-            below = self._followed(node.child, inner) if inner is not None else None
-            return None if below is None else _over(node, [below])
+            inner = next((column_name(each.value) for each in node.columns if each.name == column), None)
+            below = self._place_by_column(node.child, inner) if inner is not None else None
+            return None if below is None else _combine(node, [below])
         if isinstance(node, Filter):
-            below = self._followed(node.child, column)
-            return None if below is None else _over(node, [below])
-        if not _meets(node):
-            return _over(node, [self._reached(child, column) for child in children(node)])
-        found = [self._by(node, columns) for columns, shown in _meetings(node) if column in shown]
+            below = self._place_by_column(node.child, column)
+            return None if below is None else _combine(node, [below])
+        if not _is_stateful(node):
+            return _combine(node, [self._place_or_cut(child, column) for child in children(node)])
+        found = [self._place_by(node, columns) for columns, shown in _possible_keys(node) if column in shown]
         return min(found, key=lambda each: len(each.cuts), default=None)
 
-    def _alone(self, node: Node) -> _Placed:
+    def _place_in_one_bucket(self, node: Node) -> _Placement:
         """The plan in one bucket; what can be spread over many is cut off."""
         if is_leaf(node):
-            return _Placed(node, ((),))
+            return _Placement(node, ((),))
         base = node
         while isinstance(base, Filter | Project):
             base = base.child
-        if not _meets(base):
-            return _over(node, [self._alone(child) for child in children(node)])
-        settled = self.settled(node)
+        if not _is_stateful(base):
+            return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
+        settled = self.place(node)
         return replace(self._cut_off(node), keys=((),)) if settled.is_spread else settled
 
-    def _cut_off(self, node: Node) -> _Placed:
+    def _cut_off(self, node: Node) -> _Placement:
         """The plan as a stage of its own, and a source that reads its result."""
-        settled = self.settled(node)
+        settled = self.place(node)
         name = f"_{self._query}_0{next(self._numbers)}"  # until it is known which cuts are made
         source = Source(self._between(name, node.schema), name, Window("unbounded"), node.schema)
-        return _Placed(source, (ANYWHERE,), (*settled.cuts, Fragment(name, settled.node, settled.keys)))
+        return _Placement(source, (ANYWHERE,), (*settled.cuts, Fragment(name, settled.node, settled.keys)))
 
 
-def _over(node: Node, placed: Sequence[_Placed]) -> _Placed:
-    keys = tuple(key for each in placed for key in each.keys)
-    return _Placed(
-        rebuilt(node, [each.node for each in placed]), keys, tuple(one for each in placed for one in each.cuts)
+def _combine(node: Node, placements: Sequence[_Placement]) -> _Placement:
+    keys = tuple(key for each in placements for key in each.keys)
+    return _Placement(
+        with_children(node, [each.node for each in placements]),
+        keys,
+        tuple(one for each in placements for one in each.cuts),
     )
 
 
-def _joint(keys: Sequence[LeafKey]) -> LeafKey:
+def _combined_key(keys: Sequence[LeafKey]) -> LeafKey:
     """A leaf's columns of several keys: some spread it well enough, and all leaves have those of the same keys."""
-    return tuple(name for key in keys[:_MOST_KEYS] for name in key or ())
+    return tuple(name for key in keys[:_MAX_KEY_COLUMNS] for name in key or ())
 
 
-def _own_key(leaf: Node) -> LeafKey:
+def _default_key(leaf: Node) -> LeafKey:
     """How a leaf is spread when nobody above it asks for a key."""
     source = source_of(leaf)
     if source.window.partition:
         return tuple(f"{source.alias}.{name}" for name in source.window.partition)
     if source.declaration.changes is not None:
-        return tuple(each.name for each in source.schema if _is_key(each.type))[:_MOST_KEYS]
+        return tuple(each.name for each in source.schema if _can_be_key(each.type))[:_MAX_KEY_COLUMNS]
     return ANYWHERE
 
 
-def _hashable(leaf: Node, column: str) -> str | None:
+def _hash_column(leaf: Node, column: str) -> str | None:
     """The column by which a leaf must be hashed, so that it is by a column of its result.
 
     Of a window by partition and of a stream of changes, that is a column of the source: one of the partition's, so that
@@ -321,7 +323,7 @@ def _hashable(leaf: Node, column: str) -> str | None:
     name: str | None = column
     while not isinstance(leaf, Source):
         if isinstance(leaf, Project):
-            name = next((plain(each.value) for each in leaf.columns if each.name == name), None)
+            name = next((column_name(each.value) for each in leaf.columns if each.name == name), None)
         (leaf,) = children(leaf)
     allowed = [f"{source.alias}.{each}" for each in source.window.partition] or source.schema.names
     return name if name in allowed else None
@@ -332,11 +334,11 @@ def _hashable(leaf: Node, column: str) -> str | None:
 
 def check_keys(root: Node) -> list[Mistake]:
     """Values that would have to be compared with each other and have no canonical form, where they stand."""
-    found = [_mistake(what, one) for what, one in _compared(root) if not _is_key(one.kind)]
+    found = [_mistake(what, one) for what, one in _compared_expressions(root) if not _can_be_key(one.kind)]
     return list(dict.fromkeys(found))
 
 
-def _is_key(kind: pa.DataType) -> bool:
+def _can_be_key(kind: pa.DataType) -> bool:
     try:
         check_key_type(kind)
     except DeclarationError:
@@ -349,7 +351,7 @@ def _mistake(what: str, key: Expression) -> Mistake:
     return Mistake(f"{what} compares values, and a {key.kind} cannot be compared", hint, None, key.line, key.column)
 
 
-def _compared(node: Node) -> Iterator[tuple[str, Expression]]:
+def _compared_expressions(node: Node) -> Iterator[tuple[str, Expression]]:
     match node:
         case Join():
             yield from (("a join", side) for pair in node.equal for side in pair)
@@ -359,32 +361,33 @@ def _compared(node: Node) -> Iterator[tuple[str, Expression]]:
                 if call.distinct and call.argument:
                     yield "DISTINCT", call.argument
         case Distinct():
-            yield from (("DISTINCT", each) for each in _values(node.child))
-        case SetOperation() if _meets(node):
-            yield from ((node.kind.upper(), each) for side in children(node) for each in _values(side))
-        case ToStream() if _meets(node) and node.kind != "rstream":
-            yield from ((node.kind.capitalize(), each) for each in _values(node.child))
+            yield from (("DISTINCT", each) for each in _output_expressions(node.child))
+        case SetOperation() if _is_stateful(node):
+            yield from ((node.kind.upper(), each) for side in children(node) for each in _output_expressions(side))
+        case ToStream() if _is_stateful(node) and node.kind != "rstream":
+            yield from ((node.kind.capitalize(), each) for each in _output_expressions(node.child))
     for child in children(node):
-        yield from _compared(child)
+        yield from _compared_expressions(child)
     if isinstance(node, Source) and node.declaration.changes is not None:
         yield from (
-            ("a relation of changes", replace(each, line=node.line, column=node.column)) for each in _values(node)
+            ("a relation of changes", replace(each, line=node.line, column=node.column))
+            for each in _output_expressions(node)
         )
     elif isinstance(node, Source) and node.window.partition:
         names = {f"{node.alias}.{each}" for each in node.window.partition}
-        partition = (each for each in _values(node) if each.columns <= names)
+        partition = (each for each in _output_expressions(node) if each.columns <= names)
         yield from (("Partition By", replace(each, line=node.line, column=node.column)) for each in partition)
 
 
-def _values(node: Node) -> list[Expression]:
+def _output_expressions(node: Node) -> list[Expression]:
     """The columns of a relation, with the places where they were written."""
     match node:
         case Project():
             return [each.value for each in node.columns]
         case Filter() | Distinct():
-            return _values(node.child)
+            return _output_expressions(node.child)
         case SetOperation():
-            return _values(node.left)
+            return _output_expressions(node.left)
         case Aggregate():
             return [each.value for each in node.keys]
         case _:

@@ -9,10 +9,10 @@ from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
-from hayase.cql.columns import plain, quoted
+from hayase.cql.columns import column_name, quoted
 from hayase.cql.logical import describe
 from hayase.cql.planner import Planned, PlannedQuery, plan
-from hayase.cql.stage_drafts import Draft, Meeting, Reading, Step
+from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.lifetimes import plans
 
 __all__ = ["explain"]
@@ -51,13 +51,15 @@ def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, 
 
 
 def _query(query: PlannedQuery, planned: Planned) -> list[str]:
-    text = [f"Query {query.name}", *_in(query.text.strip().splitlines())]
-    meaning = ["", "Logical plan", *_in(describe(query.logical))]
-    stages = [line for draft in query.drafts for line in ["", *_stage(draft), *_in(_company(draft.stage, planned))]]
+    text = [f"Query {query.name}", *_indent(query.text.strip().splitlines())]
+    meaning = ["", "Logical plan", *_indent(describe(query.logical))]
+    stages = [
+        line for draft in query.drafts for line in ["", *_stage(draft), *_indent(_shared_with(draft.stage, planned))]
+    ]
     return [*text, *meaning, *stages]
 
 
-def _company(stage: Stage, planned: Planned) -> list[str]:
+def _shared_with(stage: Stage, planned: Planned) -> list[str]:
     """The stages with which one shares its pass over the records."""
     if stage.shared_scan is None:
         return []
@@ -68,61 +70,64 @@ def _company(stage: Stage, planned: Planned) -> list[str]:
     return [f"shares its pass over {stage.inputs[0].stream} with {', '.join(others)}"] if others else []
 
 
-def _in(lines: Sequence[str]) -> list[str]:
+def _indent(lines: Sequence[str]) -> list[str]:
     return [f"  {line}".rstrip() for line in lines]
 
 
 def _stage(draft: Draft) -> list[str]:
     stage = draft.stage
     lines: list[str] = []
-    for number, (given, reading) in enumerate(zip(stage.inputs, draft.readings)):
+    for number, (given, reading) in enumerate(zip(stage.inputs, draft.draft_inputs)):
         views = "".join(f", through view {name}" for name in reversed(reading.views))
-        lines += [f"input {number}: stream {given.stream}{views}", *_in(_input(given, reading, stage.kernel is None))]
+        lines += [
+            f"input {number}: stream {given.stream}{views}",
+            *_indent(_input(given, reading, stage.kernel is None)),
+        ]
     if draft.plan is not None:
-        lines += ["operators", *_in(_operators(draft.plan))]
+        lines += ["operators", *_indent(_operators(draft.plan))]
     output = stage.stream
     kind = "relation" if output.lifetimes else "stream"
     lines.append(f"output: {kind} {output.name} ({output.schema})")
-    return [f"Stage {stage.name}: {_where(draft)}", *_in(lines)]
+    return [f"Stage {stage.name}: {_placement(draft)}", *_indent(lines)]
 
 
-def _where(draft: Draft) -> str:
+def _placement(draft: Draft) -> str:
     if draft.stage.kernel is None:
         return "record by record, in the order of the log"
-    keys = [each.key for each, reading in zip(draft.stage.inputs, draft.readings) if reading.role == "rows"]
+    keys = [each.key for each, reading in zip(draft.stage.inputs, draft.draft_inputs) if reading.role == "rows"]
     return "in all buckets" if all(keys) else "in one bucket" if not any(keys) else "partly in one bucket"
 
 
-def _input(given: Input, reading: Reading, is_whole: bool) -> list[str]:
-    if reading.role == "ticks":
+def _input(stage_input: Input, draft_input: DraftInput, is_whole: bool) -> list[str]:
+    if draft_input.role == "ticks":
         return ["the time of every record, to all buckets"]
-    if reading.role == "instants":
-        keys = f" and its {', '.join(reading.columns)}" if reading.columns else ""
+    if draft_input.role == "instants":
+        keys = f" and its {', '.join(draft_input.columns)}" if draft_input.columns else ""
         return [f"the time of every record{keys}, to one bucket"]
-    if reading.role == "earliest":
+    if draft_input.role == "earliest":
         return ["when the first record came"]
-    if reading.role == "clock":
+    if draft_input.role == "clock":
         return ["how far it is"]
-    lines = [f"reads {', '.join(reading.columns)}"]
-    for step in reading.steps:
+    lines = [f"reads {', '.join(draft_input.columns)}"]
+    for step in draft_input.steps:
         lines += _step(step)
     if not is_whole:
-        lines.append(_key(given.key))
+        lines.append(_key(stage_input.key))
     return lines
 
 
-def _step(step: Step | Meeting) -> list[str]:
-    if isinstance(step, Meeting):
-        return [_meeting(step)]
-    where = [f"where {_flat(step.where.sql)}"] if step.where else []
+def _step(step: Step | LookupStep) -> list[str]:
+    if isinstance(step, LookupStep):
+        return [_lookup(step)]
+    where = [f"where {_one_line(step.where.sql)}"] if step.where else []
     given = ", ".join(
-        each.name if plain(each.value) == each.name else f"{each.name} = {_flat(each.value.sql)}"
+        each.name if column_name(each.value) == each.name else f"{each.name} = {_one_line(each.value.sql)}"
         for each in step.columns
     )
     return [*where, f"gives {given}"]
 
 
-def _meeting(step: Meeting) -> str:
+def _lookup(step: LookupStep) -> str:
     join = step.join
     keys = " and ".join(f"{part} = {name}" for part, name in zip(join.table.table.key, step.keys))
     taken = f", takes {', '.join(f'{join.alias}.{name}' for name in join.columns)}" if join.columns else ""
@@ -140,7 +145,7 @@ def _key(key: tuple[str, ...]) -> str:
 
 def _operators(node: plans.Node) -> list[str]:
     """An operator, and below it, further in, those that it reads."""
-    return [_operator(node), *(line for child in plans.children(node) for line in _in(_operators(child)))]
+    return [_operator(node), *(line for child in plans.children(node) for line in _indent(_operators(child)))]
 
 
 def _operator(node: plans.Node) -> str:
@@ -154,11 +159,13 @@ def _operator(node: plans.Node) -> str:
         case plans.Changes():
             return f"Changes of input {node.input}"
         case plans.Scalar():
-            given = ", ".join(name if sql == quoted(name) else f"{name} = {_flat(sql)}" for name, sql in node.columns)
-            return f"Scalar {given}" + (f" where {_flat(node.where)}" if node.where else "")
+            given = ", ".join(
+                name if sql == quoted(name) else f"{name} = {_one_line(sql)}" for name, sql in node.columns
+            )
+            return f"Scalar {given}" + (f" where {_one_line(node.where)}" if node.where else "")
         case plans.Join():
             keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
-            residual = f" where {_flat(node.residual)}" if node.residual else ""
+            residual = f" where {_one_line(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" by {keys}" if keys else "") + residual
         case plans.UnionAll():
             return "Union all"
@@ -211,5 +218,5 @@ def _window(window: plans.Window) -> str:
             return "[Unbounded]"
 
 
-def _flat(sql: str) -> str:
+def _one_line(sql: str) -> str:
     return " ".join(sql.split())

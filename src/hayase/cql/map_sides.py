@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from hayase.core.expressions import Projection
 from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
-__all__ = ["Changed", "Chosen", "Composed", "Computed", "Counted", "Earliest", "Lived", "Met"]
+__all__ = ["ChangeRows", "Chosen", "Composed", "Computed", "CountedRows", "EarliestRecord", "LifetimeRows", "TableRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Chosen:
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
         """Choose and rename."""
-        return Mapped(_renamed(batch, self.columns, self.schema), np.arange(batch.num_rows))
+        return Mapped(_select_columns(batch, self.columns, self.schema), np.arange(batch.num_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedRows:
     """A projection of which every row goes on, because a window counts it, also one that is refused.
 
     Of that the columns that are only `chosen` (out, in) are there, the others are null, and the boolean column `flag`, which
@@ -76,7 +76,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class LifetimeRows:
     """Columns of a stream of lifetimes, then `row_id`, `valid_from` and `valid_to` in microseconds.
 
     `scale` is how many microseconds one unit of the stream's times has.
@@ -100,7 +100,7 @@ def _microseconds(times: pa.Array, scale: int) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeRows:
     """Columns of a stream of changes, then whether the row is added; `sign` is the column that says + or -."""
 
     columns: tuple[str, ...]
@@ -123,7 +123,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
+class EarliestRecord:
     """Of a batch only its earliest record, without its columns: when it came is all that is asked."""
 
     time: str
@@ -138,7 +138,7 @@ class Earliest:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class TableRows:
     """Columns `own` of the batch, then the parts of a table's key (which are the columns `keys`) and `columns` of the table.
 
     A row whose key the table does not have is left out or, of a left join, has nulls for all that is the table's. Every
@@ -159,7 +159,7 @@ class Met:
             return Mapped(pa.RecordBatch.from_pylist([], schema=self.schema), np.empty(0, np.int64))
         parts = self.lookup.table.key
         keys = pa.RecordBatch.from_arrays([batch.column(name) for name in self.keys], names=list(parts))
-        firsts, number = _distinct(keys)
+        firsts, number = _distinct_rows(keys)
         known, rows = self.lookup.find(keys if len(firsts) == batch.num_rows else keys.take(pa.array(firsts)))
         place = np.full(len(firsts), -1, np.int64)
         place[known] = np.arange(len(known))
@@ -181,7 +181,7 @@ class Met:
         return Mapped(pa.RecordBatch.from_arrays([*own, *found], schema=self.schema), origin)
 
 
-def _distinct(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+def _distinct_rows(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     """Where each different row stands first, and for every row which of these it is like."""
     number = np.zeros(keys.num_rows, np.int64)
     for place, column in enumerate(keys.columns):
@@ -219,5 +219,5 @@ class Composed:
         return Mapped(outer.rows, inner.origin[outer.origin], refused)
 
 
-def _renamed(batch: pa.RecordBatch, columns: tuple[str, ...], schema: pa.Schema) -> pa.RecordBatch:
+def _select_columns(batch: pa.RecordBatch, columns: tuple[str, ...], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(name) for name in columns], schema=schema)

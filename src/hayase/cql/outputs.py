@@ -13,7 +13,7 @@ from hayase.core.times import UNITS
 from hayase.cql.columns import column
 from hayase.cql.logical import Column, Distinct, Filter, Node, Project, SetOperation, ToStream
 
-__all__ = ["Times", "between", "nullable", "output_of", "written"]
+__all__ = ["Times", "intermediate_stream", "nullable", "output_stream", "written_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Times:
         return cls("timestamp" if kind.tz else "timestamp_ntz")
 
 
-def between(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
+def intermediate_stream(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
     """The stream in which a fragment leaves its rows for the next one; its columns have names that any stream may have."""
     taken = set(LIFETIME_COLUMNS)
     fields: list[pa.Field] = []
@@ -50,10 +50,10 @@ def between(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
         usable = not each.name.startswith("__") and each.name.lower() not in taken
         fields.append(pa.field(each.name if usable else f"value {number}", each.type))
         taken.add(fields[-1].name.lower())
-    return _lifetimes(times, name, pa.schema(fields))
+    return _lifetime_stream(times, name, pa.schema(fields))
 
 
-def _lifetimes(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
+def _lifetime_stream(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
     added = f"row_id bigint, valid_from {times.kind}, valid_to {times.kind}, changed_at {times.kind}"
     return StreamDeclaration(
         name,
@@ -66,7 +66,7 @@ def _lifetimes(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
     )
 
 
-def _records(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
+def _record_stream(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
     text = f"{ddl(nullable(schema))}, changed_at {times.kind}"
     return StreamDeclaration(name, text, "changed_at", time_unit=times.unit, max_ahead=None, ordered=True)
 
@@ -76,19 +76,19 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(each.name, each.type) for each in schema])
 
 
-def output_of(times: Times, name: str, root: Node) -> StreamDeclaration:
+def output_stream(times: Times, name: str, root: Node) -> StreamDeclaration:
     """The stream of a query's results: the rows' lifetimes, or records as they come."""
-    return (_records if isinstance(root, ToStream) else _lifetimes)(times, name, root.schema)
+    return (_record_stream if isinstance(root, ToStream) else _lifetime_stream)(times, name, root.schema)
 
 
-def written(node: Node) -> Sequence[Column]:
+def written_columns(node: Node) -> Sequence[Column]:
     """The columns of a relation, with the places where they were written."""
     match node:
         case Project():
             return node.columns
         case Filter() | Distinct() | ToStream():
-            return written(node.child)
+            return written_columns(node.child)
         case SetOperation():
-            return written(node.left)
+            return written_columns(node.left)
         case _:
             return [Column(each.name, column(each.name, each.type)) for each in node.schema]

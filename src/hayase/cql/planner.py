@@ -17,15 +17,15 @@ from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.distribution import check_keys, cut, leaves, source_of
-from hayase.cql.outputs import between, output_of, written
-from hayase.cql.projection import chooses_time, is_stateless, projected
+from hayase.cql.outputs import intermediate_stream, output_stream, written_columns
+from hayase.cql.projection import chooses_time, is_stateless, stateless_stage
 from hayase.cql.resolution import resolve
 from hayase.cql.rewrites import rewrite
-from hayase.cql.shared_windows import check_windows, one_by_one
-from hayase.cql.snapshot_triggers import Moves
-from hayase.cql.stage_builder import QueryFacts, staged
+from hayase.cql.shared_windows import check_windows, split_windows
+from hayase.cql.snapshot_triggers import Triggers
+from hayase.cql.stage_builder import QueryFacts, build_stage
 from hayase.cql.stage_drafts import Draft
-from hayase.cql.stateless_views import through
+from hayase.cql.stateless_views import read_through_views
 from hayase.cql.statement import Statement, parse
 
 __all__ = ["Planned", "PlannedQuery", "plan"]
@@ -73,11 +73,11 @@ def plan(
             statements[name] = parse(text)
         except DeclarationError as error:
             found[name] += error.mistakes
-    pipeline = _Pipeline(declaration, lookups)
+    pipeline = _QueryPlanner(declaration, lookups)
     tables = [each.name for each in declaration.tables]
     names = {name.lower(): name for name in (*expected, *pipeline.streams, *found, *tables)}
     sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
-    circles = _circles(sources)
+    circles = _cycles(sources)
     for name in _in_order({name: each for name, each in sources.items() if name not in circles}):
         statement = statements[name]
         unknown = [part for part, source in zip(statement.sources, sources[name]) if source is None]
@@ -103,7 +103,7 @@ def plan(
     return Planned(stages, mistakes, tuple(pipeline.queries))
 
 
-class _Pipeline:
+class _QueryPlanner:
     """What is planned so far: the streams there are, the declared ones behind each, and the queries that are views."""
 
     def __init__(self, declared: PipelineDeclaration, lookups: Mapping[str, Lookup]):
@@ -115,7 +115,7 @@ class _Pipeline:
         self._tables = {each.name: lookups[each.name] for each in declared.tables if each.name in lookups}
         self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared.streams}
         self._views: dict[str, Draft] = {}
-        self._moves = Moves()
+        self._triggers = Triggers()
 
     @property
     def known(self) -> set[str]:
@@ -128,7 +128,7 @@ class _Pipeline:
         tables = {source: self._tables[source] for source in sources if source in self._tables}
         root = resolve(statement, read, self._aggregates, tables)
         stateless = is_stateless(root)
-        mistakes = [*([] if stateless else [*check_keys(root), *_chosen_times(root)]), *check_windows(root)]
+        mistakes = [*([] if stateless else [*check_keys(root), *_event_time_mistakes(root)]), *check_windows(root)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
         behind = {base.name: base for source in read for base in self._bases[source]}
@@ -136,9 +136,13 @@ class _Pipeline:
             root
         )  # who reads it must read its event times, which stand in its log alone
         if not chosen:
-            self._moves.add(name, root, is_view=stateless)
-        made = [projected(name, root, statement.canon)] if stateless else self._staged(name, root, statement.canon)
-        drafts = tuple(through(self._views, draft) for draft in made)
+            self._triggers.add(name, root, is_view=stateless)
+        made = (
+            [stateless_stage(name, root, statement.canon)]
+            if stateless
+            else self._build_stages(name, root, statement.canon)
+        )
+        drafts = tuple(read_through_views(self._views, draft) for draft in made)
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
         if chosen:
@@ -147,30 +151,30 @@ class _Pipeline:
             self._views[name] = drafts[-1]
         self.queries.append(PlannedQuery(name, text, root, drafts))
 
-    def _staged(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
+    def _build_stages(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
-        facts = QueryFacts.of(root, canon, bases, self._moves.of(name))
+        facts = QueryFacts.of(root, canon, bases, self._triggers.of(name))
         drafts: list[Draft] = []
-        for each in cut(name, rewrite(one_by_one(root)), partial(between, facts.times)):
+        for each in cut(name, rewrite(split_windows(root)), partial(intermediate_stream, facts.times)):
             sources = [source_of(leaf).declaration.name for leaf in leaves(each.root)]
             bases[each.name] = tuple({one.name: one for source in sources for one in bases[source]}.values())
             if each.name == name:
-                output = output_of(facts.times, name, each.root)
+                output = output_stream(facts.times, name, each.root)
             else:
-                output = between(facts.times, each.name, each.root.schema)
-            drafts.append(staged(each, facts, output))
+                output = intermediate_stream(facts.times, each.name, each.root.schema)
+            drafts.append(build_stage(each, facts, output))
         return drafts
 
 
-def _chosen_times(root: logical.Node) -> list[Mistake]:
+def _event_time_mistakes(root: logical.Node) -> list[Mistake]:
     """Columns called `event_time` of a query whose operators decide themselves when a row appears."""
     hint = "name it differently with AS; a query of its own that reads this one can choose: select ..., x as event_time from this"
     message = "the event time of these results is when they come and go"
-    found = [each.value for each in written(root) if each.name.lower() == EVENT_TIME]
+    found = [each.value for each in written_columns(root) if each.name.lower() == EVENT_TIME]
     return [Mistake(message, hint, None, each.line, each.column) for each in found]
 
 
-def _circles(sources: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
+def _cycles(sources: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
     """Of each query that comes to read itself, a shortest way round."""
     circles: dict[str, list[str]] = {}
     for name in sources:

@@ -21,21 +21,23 @@ from hayase.cql.aggregation import Groups
 from hayase.cql.columns import column, conjunction
 from hayase.cql.equalities import join_keys
 from hayase.cql.logical import Expression, Node
-from hayase.cql.query_expressions import Phrases, alike, typed
-from hayase.cql.scopes import Around, Found, From, Hidden, Merged, Relation, Scope
+from hayase.cql.query_expressions import ExpressionResolver, cast_to, comparable_sides
+from hayase.cql.scopes import Context, FromClause, HiddenScope, MergedColumn, Relation, ResolvedName, Scope
 from hayase.cql.select_lists import Output, SelectList
 from hayase.cql.statement import Statement
 from hayase.cql.syntax import Part, Plain
-from hayase.cql.table_joins import TableJoins, is_called_twice
+from hayase.cql.table_joins import TableJoins, has_duplicate_alias
 
 __all__ = ["resolve"]
 
-_BESIDE = "correlated sub-queries in FROM are not supported"
-_JOIN = "select the column in the sub-query, and compare it in ON or WHERE"
-_WHOLE = "a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it"
+_LATERAL = "correlated sub-queries in FROM are not supported"
+_LATERAL_HINT = "select the column in the sub-query, and compare it in ON or WHERE"
+_UNCORRELATED = "a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it"
 _TAG = "window"
-_AGGREGATE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
-_OUTSIDE = "select what is to be compared, and use IN, or join with the sub-query"
+_SEVERAL_WINDOWS_HINT = (
+    "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
+)
+_UNCORRELATED_HINT = "select what is to be compared, and use IN, or join with the sub-query"
 
 
 def resolve(
@@ -58,7 +60,7 @@ def resolve(
           Source events as events [Rows 5]
     """
     resolution = _Resolution(sources, aggregates, tables, EVENT_TIME in statement.canon.lower())
-    node = resolution.query(statement.query, Around(), result=True)
+    node = resolution.query(statement.query, Context(), result=True)
     if node is None or resolution.mistakes:
         found = dict.fromkeys(resolution.mistakes)
         raise DeclarationError(sorted(found, key=lambda each: (each.line or 0, each.column or 0)))
@@ -77,27 +79,27 @@ class _Resolution:
     ):
         self._names_time = names_time
         self.sources = {name.lower(): each for name, each in sources.items()}
-        self.phrases = Phrases(aggregates)
-        self.mistakes = self.phrases.mistakes
-        self._lists = SelectList(self.phrases)
-        self._tables = TableJoins(self.phrases, tables or {}, self._relation)
+        self.resolver = ExpressionResolver(aggregates)
+        self.mistakes = self.resolver.mistakes
+        self._select_lists = SelectList(self.resolver)
+        self._tables = TableJoins(self.resolver, tables or {}, self._relation)
 
-    def query(self, query: syntax.Query, around: Around, result: bool = False) -> Node | None:
+    def query(self, query: syntax.Query, context: Context, result: bool = False) -> Node | None:
         """The plan of a query; of the `result` itself some names are reserved."""
         if isinstance(query, syntax.Select):
-            return self._select(query, around, result)
-        return self._combined(query, around, result)
+            return self._select(query, context, result)
+        return self._set_operation(query, context, result)
 
     # ------------------------------------------------------------------------------------------------ set operations
 
-    def _combined(self, query: syntax.Combined, around: Around, result: bool) -> Node | None:
-        left, right = self.query(query.left, around, result), self.query(query.right, around)
+    def _set_operation(self, query: syntax.Combined, context: Context, result: bool) -> Node | None:
+        left, right = self.query(query.left, context, result), self.query(query.right, context)
         if left is None or right is None:
             return None
         one, other = left.schema, right.schema
         if len(one) != len(other):
             message = f"{query.kind.upper()} of {len(one)} and {len(other)} columns"
-            self.phrases.wrong(query.part, message, "select as many on both sides; columns are matched by position")
+            self.resolver.refuse(query.part, message, "select as many on both sides; columns are matched by position")
             return None
         kinds: list[pa.DataType] = []
         for first, second in zip(one, other):
@@ -107,58 +109,58 @@ class _Resolution:
                     check_key_type(kinds[-1])
             except DeclarationError as error:
                 hint = error.mistakes[0].hint
-                self.phrases.wrong(query.part, f'column "{first.name}": {error.mistakes[0].message}', hint)
+                self.resolver.refuse(query.part, f'column "{first.name}": {error.mistakes[0].message}', hint)
         if len(kinds) != len(one):
             return None
-        left, right = (_renamed(each, one.names, query.part, kinds) for each in (left, right))
+        left, right = (_rename(each, one.names, query.part, kinds) for each in (left, right))
         return logical.SetOperation(query.kind, query.all, left, right)
 
     # ------------------------------------------------------------------------------------------------ relations
 
-    def _from(
-        self, source: syntax.Relation, where: Sequence[syntax.Condition], around: Around
-    ) -> tuple[From, Sequence[syntax.Condition]] | None:
+    def _from_clause(
+        self, source: syntax.Relation, where: Sequence[syntax.Condition], context: Context
+    ) -> tuple[FromClause, Sequence[syntax.Condition]] | None:
         """A FROM clause, and the conditions of WHERE that say more than which rows of tables are meant."""
-        if self._tables.among(source):
-            return self._tables.joined(source, where, around)
-        found = self._relation(source, around)
+        if self._tables.has_tables(source):
+            return self._tables.join(source, where, context)
+        found = self._relation(source, context)
         return (found, where) if found else None
 
-    def _relation(self, relation: syntax.Relation, around: Around) -> From | None:
+    def _relation(self, relation: syntax.Relation, context: Context) -> FromClause | None:
         match relation:
             case syntax.Named():
-                return self._named(relation, around)
+                return self._named(relation, context)
             case syntax.Nested():
-                return self._nested(relation, around)
+                return self._nested(relation, context)
             case syntax.Joined():
-                return self._joined(relation, around)
+                return self._joined(relation, context)
 
-    def _named(self, relation: syntax.Named, around: Around) -> From | None:
+    def _named(self, relation: syntax.Named, context: Context) -> FromClause | None:
         part = relation.part
         declaration = self.sources.get(part.text.lower())
         if declaration is None:
             hint = suggestion(part.text, [each.name for each in self.sources.values()])
-            self.phrases.wrong(part, f'unknown stream "{part.text}"', hint)
+            self.resolver.refuse(part, f'unknown stream "{part.text}"', hint)
             return None
         alias = relation.alias or declaration.name
-        fields = _own_fields(declaration)
+        fields = _row_fields(declaration)
         names = tuple(each.name for each in fields)
-        aside = [] if declaration.changes else _times_aside(declaration, names, self._names_time)
-        shown = Relation(alias, around.prefix(alias), names, tuple(each.name for each in aside))
+        aside = [] if declaration.changes else _extra_time_fields(declaration, names, self._names_time)
+        shown = Relation(alias, context.prefix(alias), names, tuple(each.name for each in aside))
         fields += aside
         window = self._window(relation.window, declaration)
         schema = pa.schema([pa.field(shown.flat(each.name), each.type) for each in fields])
         if window is None:
             return None
         source = logical.Source(declaration, shown.prefix, window, schema, part.line, part.column)
-        return From(source, around.scope((shown,)))
+        return FromClause(source, context.scope((shown,)))
 
     def _window(self, window: syntax.WindowText | None, stream: StreamDeclaration) -> logical.Window | None:
         if window is None:
             return logical.Window("unbounded")
         if stream.lifetimes or stream.changes:
             hint = "its rows say themselves how long they are there; a window stands behind a stream"
-            self.phrases.wrong(window.part, f'a window behind the relation "{stream.name}" is not supported', hint)
+            self.resolver.refuse(window.part, f'a window behind the relation "{stream.name}" is not supported', hint)
             return None
         schema = stream.arrow_schema
         spelled = {each.lower(): each for each in schema.names}
@@ -167,41 +169,41 @@ class _Resolution:
             name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
             if name.lower() not in spelled:
                 message = f'unknown column "{name}" in "{stream.name}"'
-                self.phrases.wrong(part, message, suggestion(name, schema.names))
-            elif self.phrases.key(part, schema.field(spelled[name.lower()]).type):
+                self.resolver.refuse(part, message, suggestion(name, schema.names))
+            elif self.resolver.check_key(part, schema.field(spelled[name.lower()]).type):
                 columns.append(spelled[name.lower()])
         if len(columns) < len(window.partition):
             return None
         partition = tuple(dict.fromkeys(columns))
         return logical.Window(window.kind, window.length, window.slide, partition, window.several)
 
-    def _nested(self, relation: syntax.Nested, around: Around) -> From | None:
-        hidden = Hidden(around.scope(around.beside), _BESIDE, _JOIN)
-        node = self.query(relation.query, Around(hidden=hidden))
+    def _nested(self, relation: syntax.Nested, context: Context) -> FromClause | None:
+        hidden = HiddenScope(context.scope(context.beside), _LATERAL, _LATERAL_HINT)
+        node = self.query(relation.query, Context(hidden=hidden))
         if node is None:
             return None
         names = tuple(node.schema.names)
-        shown = Relation(relation.alias, around.prefix(relation.alias or "subquery"), names)
+        shown = Relation(relation.alias, context.prefix(relation.alias or "subquery"), names)
         flat = [shown.flat(each) for each in names]
-        return From(_renamed(node, flat, relation.part), around.scope((shown,)))
+        return FromClause(_rename(node, flat, relation.part), context.scope((shown,)))
 
-    def _joined(self, join: syntax.Joined, around: Around) -> From | None:
-        self._single(join.left, join.right)
-        left = self._relation(join.left, around)
-        beside = around.beside + (left.scope.relations if left else ())
-        right = self._relation(join.right, replace(around, beside=beside))
+    def _joined(self, join: syntax.Joined, context: Context) -> FromClause | None:
+        self._refuse_several_windows(join.left, join.right)
+        left = self._relation(join.left, context)
+        beside = context.beside + (left.scope.relations if left else ())
+        right = self._relation(join.right, replace(context, beside=beside))
         if left is None or right is None:
             return None
-        if is_called_twice(self.phrases, join, around.scope(beside), right.scope):
+        if has_duplicate_alias(self.resolver, join, context.scope(beside), right.scope):
             return None
         merged = self._using(join, left, right)
         if len(merged.columns) < len(join.using):
             return None
-        both = around.scope(left.scope.relations + right.scope.relations, left.scope.merged + right.scope.merged)
+        both = context.scope(left.scope.relations + right.scope.relations, left.scope.merged + right.scope.merged)
         schema = pa.schema([*left.node.schema, *right.node.schema])
         equal, rest = list(merged.equal), list[Expression]()
         for condition in join.on:
-            found = self.phrases.condition(condition, both, schema) if isinstance(condition, Plain) else None
+            found = self.resolver.condition(condition, both, schema) if isinstance(condition, Plain) else None
             pair = _join_keys(found, left.node, right.node) if found else None
             if pair is not None:
                 equal.append(pair)
@@ -209,47 +211,49 @@ class _Resolution:
                 rest.append(found)
         node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
         if join.kind in ("semi", "anti"):
-            return From(node, left.scope)
+            return FromClause(node, left.scope)
         hidden = {flat for each in merged.columns for flat in each.hides}
         kept = tuple(each for each in both.merged if not each.hides & hidden)
-        return From(node, replace(both, merged=kept + merged.columns))
+        return FromClause(node, replace(both, merged=kept + merged.columns))
 
-    def _single(self, *relations: syntax.Relation) -> None:
+    def _refuse_several_windows(self, *relations: syntax.Relation) -> None:
         """Of these, none may have several windows."""
         for each in relations:
             if isinstance(each, syntax.Named) and each.window and each.window.several:
-                self.phrases.wrong(each.window.part, "several windows in a join are not supported", _AGGREGATE)
+                self.resolver.refuse(
+                    each.window.part, "several windows in a join are not supported", _SEVERAL_WINDOWS_HINT
+                )
 
-    def _using(self, join: syntax.Joined, left: From, right: From) -> _Using:
+    def _using(self, join: syntax.Joined, left: FromClause, right: FromClause) -> _UsingColumns:
         equal: list[tuple[Expression, Expression]] = []
-        columns: list[Merged] = []
+        columns: list[MergedColumn] = []
         for part in join.using:
-            pair = [self._shared(part, each) for each in (left, right)]
+            pair = [self._using_column(part, each) for each in (left, right)]
             one, other = pair[0], pair[1]
             if one is None or other is None:
                 continue
-            sides = alike(one, other)
+            sides = comparable_sides(one, other)
             if sides is None:
                 message = f'the columns "{part.text}" of both sides cannot be compared'
-                self.phrases.wrong(part, message, "write ON with a cast")
+                self.resolver.refuse(part, message, "write ON with a cast")
                 continue
             equal.append(sides)
             values = {"right": other.sql, "full": f"coalesce({one.sql}, {other.sql})"}
-            columns.append(Merged(one.text, values.get(join.kind, one.sql), one.columns | other.columns))
-        return _Using(tuple(equal), tuple(columns))
+            columns.append(MergedColumn(one.text, values.get(join.kind, one.sql), one.columns | other.columns))
+        return _UsingColumns(tuple(equal), tuple(columns))
 
-    def _shared(self, part: Part, side: From) -> Expression | None:
+    def _using_column(self, part: Part, side: FromClause) -> Expression | None:
         """A column of USING on one side."""
         found = replace(side.scope, outer=None).find((part.text,))
-        if not isinstance(found, Found):
-            self.phrases.wrong(part, found.message, found.hint)
+        if not isinstance(found, ResolvedName):
+            self.resolver.refuse(part, found.message, found.hint)
             return None
-        return self.phrases.bound(replace(part, text=found.name), found.sql, side.node.schema)
+        return self.resolver.bind(replace(part, text=found.name), found.sql, side.node.schema)
 
     # ------------------------------------------------------------------------------------------------ select
 
-    def _select(self, select: syntax.Select, around: Around, result: bool) -> Node | None:
-        read = self._from(select.source, select.where, around)
+    def _select(self, select: syntax.Select, context: Context, result: bool) -> Node | None:
+        read = self._from_clause(select.source, select.where, context)
         if read is None:
             return None
         source, where = read
@@ -258,26 +262,28 @@ class _Resolution:
         scope = replace(source.scope, aliases=frozenset(each.alias.lower() for each in select.items if each.alias))
         for condition in where:
             node = self._where(condition, node, scope)
-        outputs = self._lists.outputs(select.items, scope, result)
+        outputs = self._select_lists.outputs(select.items, scope, result)
         several = select.source.window if isinstance(select.source, syntax.Named) else None
         if several is not None and several.several and not self._is_grouped(select):
-            self.phrases.wrong(several.part, "several windows without an aggregate are not supported", _AGGREGATE)
+            self.resolver.refuse(
+                several.part, "several windows without an aggregate are not supported", _SEVERAL_WINDOWS_HINT
+            )
         if self._is_grouped(select):
-            found = self._grouped(select, outputs, node, scope)
+            found = self._aggregate(select, outputs, node, scope)
         else:
-            found = self._projected(outputs, node, scope)
+            found = self._project(outputs, node, scope)
         if found is None or len(self.mistakes) > noted:
             return None
         if select.distinct:
             for output, each in zip(outputs, found.columns):
-                self.phrases.key(output.part, each.value.kind)
+                self.resolver.check_key(output.part, each.value.kind)
             return logical.Distinct(found)
         return found
 
     def _where(self, condition: syntax.Condition, node: Node, scope: Scope) -> Node:
         if isinstance(condition, syntax.Membership):
-            return self._member(condition, node, scope)
-        found = self.phrases.condition(condition, scope, node.schema)
+            return self._membership(condition, node, scope)
+        found = self.resolver.condition(condition, scope, node.schema)
         return logical.Filter(node, found) if found else node
 
     def _is_grouped(self, select: syntax.Select) -> bool:
@@ -285,24 +291,24 @@ class _Resolution:
         if select.group or select.having:
             return True
         noted = len(self.mistakes)
-        found = [self.phrases.read(each.part) for each in select.items if not each.star]
+        found = [self.resolver.parse(each.part) for each in select.items if not each.star]
         del self.mistakes[noted:]
         return any(each is not None and each.calls for each in found)
 
-    def _projected(self, outputs: Sequence[Output], node: Node, scope: Scope) -> logical.Project | None:
+    def _project(self, outputs: Sequence[Output], node: Node, scope: Scope) -> logical.Project | None:
         columns: list[logical.Column] = []
         for each in outputs:
             if each.sql is not None:
-                value = self.phrases.bound(each.part, each.sql, node.schema)
+                value = self.resolver.bind(each.part, each.sql, node.schema)
             else:
-                value = self.phrases.expression(each.part, scope, node.schema)
+                value = self.resolver.expression(each.part, scope, node.schema)
             columns += [logical.Column(each.name, value)] if value else []
         return logical.Project(node, tuple(columns)) if len(columns) == len(outputs) else None
 
-    def _grouped(
+    def _aggregate(
         self, select: syntax.Select, outputs: Sequence[Output], node: Node, scope: Scope
     ) -> logical.Project | None:
-        groups = Groups(self.phrases, node, scope, select.items, self._tag(select, outputs))
+        groups = Groups(self.resolver, node, scope, select.items, self._tag(select, outputs))
         for part in select.group:
             groups.key(part)
         values: list[Expression | None] = []
@@ -315,7 +321,7 @@ class _Resolution:
         aggregate = groups.node()
         if not select.group and not aggregate.calls and select.having and not self.mistakes:
             message = "HAVING without GROUP BY or an aggregate is not supported"
-            self.phrases.wrong(select.having[0].part, message, "use WHERE")
+            self.resolver.refuse(select.having[0].part, message, "use WHERE")
         if any(each is None for each in (*values, *conditions)):
             return None
         top: Node = aggregate
@@ -334,18 +340,18 @@ class _Resolution:
         for each in outputs:
             if each.name.lower() == _TAG:
                 message = f'"{each.name}" is the column that tells the windows apart'
-                self.phrases.wrong(each.part, message, "name this one differently with AS")
+                self.resolver.refuse(each.part, message, "name this one differently with AS")
         return pa.field(_TAG, pa.int64() if window.kind == "rows" else pa.string())
 
     # ------------------------------------------------------------------------------------------------ sub-queries
 
-    def _member(self, member: syntax.Membership, node: Node, scope: Scope) -> Node:
+    def _membership(self, member: syntax.Membership, node: Node, scope: Scope) -> Node:
         """EXISTS and IN are joins: semi joins or, negated, anti joins."""
         query = member.query
         if isinstance(query, syntax.Select) and not self._is_grouped(query):
             found = self._correlated(member, query, node, scope)
         else:
-            found = self._whole(member, node, scope)
+            found = self._uncorrelated(member, node, scope)
         if found is None:
             return node
         right, compared, conditions = found
@@ -360,10 +366,10 @@ class _Resolution:
         if compared is not None:
             value, other = compared
             both = pa.schema([*node.schema, *right.schema])
-            same = self.phrases.bound(member.part, f"({value.sql}) = ({other.sql})", both, boolean=True)
+            same = self.resolver.bind(member.part, f"({value.sql}) = ({other.sql})", both, boolean=True)
             if same is None:
                 return node
-            sides = alike(value, other) if not member.negated else None
+            sides = comparable_sides(value, other) if not member.negated else None
             if sides is not None and sides[0].columns and sides[1].columns:
                 equal.append(sides)
             elif member.negated:  # an unknown answer, because of a NULL, is as good as an equal value
@@ -372,11 +378,13 @@ class _Resolution:
                 rest.append(same)
         return logical.Join("anti" if member.negated else "semi", node, right, tuple(equal), conjunction(rest))
 
-    def _correlated(self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope) -> _Member | None:
+    def _correlated(
+        self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope
+    ) -> _MembershipJoin | None:
         """A plain sub-query: conditions of its WHERE that name columns around it become conditions of the join."""
-        around = Around(outer=scope)
-        self._single(query.source)
-        read = self._from(query.source, query.where, around)
+        context = Context(outer=scope)
+        self._refuse_several_windows(query.source)
+        read = self._from_clause(query.source, query.where, context)
         if read is None:
             return None
         source, where = read
@@ -385,56 +393,56 @@ class _Resolution:
         conditions: list[Expression] = []
         for each in where:
             if isinstance(each, syntax.Membership):
-                right = self._member(each, right, inner)
+                right = self._membership(each, right, inner)
                 continue
             both = pa.schema([*node.schema, *right.schema])
-            found = self.phrases.condition(each, inner, both, deep=1)
+            found = self.resolver.condition(each, inner, both, deep=1)
             if found is not None and found.columns <= set(right.schema.names):
                 right = logical.Filter(right, found)
             elif found is not None:
                 conditions.append(found)
-        outputs = self._lists.outputs(query.items, inner, result=False)
-        projected = self._projected(outputs, right, inner)
+        outputs = self._select_lists.outputs(query.items, inner, result=False)
+        projected = self._project(outputs, right, inner)
         compared = None
-        if member.value is not None and projected is not None and self._is_single(member, len(projected.columns)):
-            value = self.phrases.expression(member.value, scope, node.schema)
+        if member.value is not None and projected is not None and self._has_one_column(member, len(projected.columns)):
+            value = self.resolver.expression(member.value, scope, node.schema)
             compared = (value, projected.columns[0].value) if value else None
         if len(self.mistakes) > noted:
             return None
         return right, compared, conditions
 
-    def _whole(self, member: syntax.Membership, node: Node, scope: Scope) -> _Member | None:
+    def _uncorrelated(self, member: syntax.Membership, node: Node, scope: Scope) -> _MembershipJoin | None:
         """A sub-query that is computed for itself, whatever the rows around it."""
-        inner = self.query(member.query, Around(hidden=Hidden(scope, _WHOLE, _OUTSIDE)))
-        value = self.phrases.expression(member.value, scope, node.schema) if member.value else None
+        inner = self.query(member.query, Context(hidden=HiddenScope(scope, _UNCORRELATED, _UNCORRELATED_HINT)))
+        value = self.resolver.expression(member.value, scope, node.schema) if member.value else None
         if inner is None or (member.value is not None and value is None):
             return None
-        prefix = Around(outer=scope).prefix("subquery")
-        right = _renamed(inner, [f"{prefix}.{each}" for each in inner.schema.names], member.part)
+        prefix = Context(outer=scope).prefix("subquery")
+        right = _rename(inner, [f"{prefix}.{each}" for each in inner.schema.names], member.part)
         if value is None:
             return right, None, []
-        if not self._is_single(member, len(right.schema)):
+        if not self._has_one_column(member, len(right.schema)):
             return None
         field = right.schema.field(0)
         return right, (value, column(field.name, field.type, member.part)), []
 
-    def _is_single(self, member: syntax.Membership, columns: int) -> bool:
+    def _has_one_column(self, member: syntax.Membership, columns: int) -> bool:
         if columns != 1:
-            self.phrases.wrong(member.query.part, f"IN compares with one column, and this is {columns}", "select one")
+            self.resolver.refuse(member.query.part, f"IN compares with one column, and this is {columns}", "select one")
         return columns == 1
 
 
-_Member = tuple[Node, tuple[Expression, Expression] | None, list[Expression]]
+_MembershipJoin = tuple[Node, tuple[Expression, Expression] | None, list[Expression]]
 """The right side of a semi or anti join, the two values that IN compares, and the other conditions."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Using:
+class _UsingColumns:
     equal: tuple[tuple[Expression, Expression], ...]
-    columns: tuple[Merged, ...]
+    columns: tuple[MergedColumn, ...]
 
 
-def _own_fields(stream: StreamDeclaration) -> list[pa.Field]:
+def _row_fields(stream: StreamDeclaration) -> list[pa.Field]:
     """The columns of the rows themselves, without those that tell when a row of a relation is there."""
     told: set[str | None] = set()
     if stream.lifetimes:
@@ -446,7 +454,7 @@ def _own_fields(stream: StreamDeclaration) -> list[pa.Field]:
     return [each for each in stream.arrow_schema if each.name not in told]
 
 
-def _times_aside(stream: StreamDeclaration, own: Sequence[str], named: bool) -> list[pa.Field]:
+def _extra_time_fields(stream: StreamDeclaration, own: Sequence[str], named: bool) -> list[pa.Field]:
     """The event time of a stream, where it is none of its own columns: under the name that the log has for it, which plans
     and older queries use, and as `event_time` if the query names that. A row of a relation has the time when it appears."""
     schema = stream.arrow_schema
@@ -461,7 +469,7 @@ def _join_keys(condition: Expression, left: Node, right: Node) -> tuple[Expressi
     return join_keys(condition, set(left.schema.names), set(right.schema.names))
 
 
-def _renamed(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:
+def _rename(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:
     """The node with other names for its columns, and other types if they are given."""
     wanted = list(kinds) if kinds is not None else node.schema.types
     if list(names) == node.schema.names and wanted == node.schema.types:
@@ -470,5 +478,5 @@ def _renamed(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.Da
         values, child = [each.value for each in node.columns], node.child
     else:
         values, child = [column(each.name, each.type, part) for each in node.schema], node
-    columns = [logical.Column(name, typed(value, kind)) for name, value, kind in zip(names, values, wanted)]
+    columns = [logical.Column(name, cast_to(value, kind)) for name, value, kind in zip(names, values, wanted)]
     return logical.Project(child, tuple(columns))

@@ -10,11 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hayase.core.errors import suggestion
-from hayase.core.purity import AGAIN, CLOCKS
+from hayase.core.purity import CLOCKS, NOT_REPEATABLE
 from hayase.cql.columns import quoted
 from hayase.cql.logical import Node
 
-__all__ = ["Around", "Found", "From", "Hidden", "Merged", "Missing", "Relation", "Scope"]
+__all__ = [
+    "Context",
+    "FromClause",
+    "HiddenScope",
+    "MergedColumn",
+    "Relation",
+    "ResolvedName",
+    "Scope",
+    "UnresolvedName",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Relation:
     alias: str | None
     prefix: str
     columns: tuple[str, ...]
-    aside: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
 
     def flat(self, column: str) -> str:
         """The column's name in the plan."""
@@ -33,11 +42,11 @@ class Relation:
 
     def spelled(self, name: str) -> str | None:
         """The column of a name, as the relation spells it."""
-        return next((each for each in (*self.columns, *self.aside) if each.lower() == name.lower()), None)
+        return next((each for each in (*self.columns, *self.extra) if each.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedColumn:
     """The one column that USING makes of two: what it is, and the columns of the plan that it stands for."""
 
     name: str
@@ -46,7 +55,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResolvedName:
     """What a name stands for, how many parts of the name were needed to say so, and how many queries further out."""
 
     sql: str
@@ -56,7 +65,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class UnresolvedName:
     """Why a name stands for nothing."""
 
     message: str
@@ -64,7 +73,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenScope:
     """What stands around a sub-query that cannot look out, and why it cannot."""
 
     scope: Scope
@@ -77,40 +86,40 @@ class Scope:
     """The relations of a FROM clause, and what stands around the query."""
 
     relations: tuple[Relation, ...] = ()
-    merged: tuple[Merged, ...] = ()
+    merged: tuple[MergedColumn, ...] = ()
     outer: Scope | None = None
-    hidden: Hidden | None = None
+    hidden: HiddenScope | None = None
     aliases: frozenset[str] = frozenset()
     """Names of the select list, in lower case: they stand for nothing here, but somebody may think so."""
 
-    def find(self, parts: Sequence[str]) -> Found | Missing:
+    def find(self, parts: Sequence[str]) -> ResolvedName | UnresolvedName:
         """What the parts of a name stand for: `column`, `alias.column`, and fields of a struct behind them."""
         here = self._here(parts)
         if here is not None:
             return here
         if self.outer is not None:
             further = self.outer.find(parts)
-            if isinstance(further, Found):
-                return Found(further.sql, further.name, further.parts, further.depth + 1)
-        if self.hidden is not None and isinstance(self.hidden.scope.find(parts), Found):
-            return Missing(self.hidden.message, self.hidden.hint)
+            if isinstance(further, ResolvedName):
+                return ResolvedName(further.sql, further.name, further.parts, further.depth + 1)
+        if self.hidden is not None and isinstance(self.hidden.scope.find(parts), ResolvedName):
+            return UnresolvedName(self.hidden.message, self.hidden.hint)
         return self._missing(parts)
 
-    def _here(self, parts: Sequence[str]) -> Found | Missing | None:
+    def _here(self, parts: Sequence[str]) -> ResolvedName | UnresolvedName | None:
         relation = self.relation(parts[0]) if len(parts) > 1 else None
         column = relation.spelled(parts[1]) if relation else None
         if relation is not None and column is not None:
-            return Found(quoted(relation.flat(column)), column, 2)
+            return ResolvedName(quoted(relation.flat(column)), column, 2)
         found = list(self._named(parts[0]))
         if len(found) == 1:
-            return Found(found[0][1], found[0][0], 1)
+            return ResolvedName(found[0][1], found[0][0], 1)
         if found:
             names = " or ".join(f'"{each}"' for _, _, each in found)
-            return Missing(f'the column "{parts[0]}" is ambiguous', f"say which: {names}")
+            return UnresolvedName(f'the column "{parts[0]}" is ambiguous', f"say which: {names}")
         if relation is None:
             return None
         hint = suggestion(parts[1], relation.columns)
-        return Missing(f'unknown column "{parts[1]}" in "{relation.alias}"', hint)
+        return UnresolvedName(f'unknown column "{parts[1]}" in "{relation.alias}"', hint)
 
     def _named(self, name: str) -> Iterator[tuple[str, str, str]]:
         """The columns of a name: as it is spelled, its SQL, and how to say which."""
@@ -123,22 +132,24 @@ class Scope:
             if column is not None and relation.flat(column) not in hides:
                 yield column, quoted(relation.flat(column)), f"{relation.alias or relation.prefix}.{column}"
 
-    def _missing(self, parts: Sequence[str]) -> Missing:
+    def _missing(self, parts: Sequence[str]) -> UnresolvedName:
         if parts[0].lower() in CLOCKS and len(parts) == 1:
-            return Missing(f"{parts[0].lower()} is not supported", AGAIN)
+            return UnresolvedName(f"{parts[0].lower()} is not supported", NOT_REPEATABLE)
         if len(parts) > 1:
             return self.unknown_relation(parts[0])
         if parts[0].lower() in self.aliases:
             hint = "it is a name of the select list; write its expression here"
-            return Missing(f'unknown column "{parts[0]}"', hint)
+            return UnresolvedName(f'unknown column "{parts[0]}"', hint)
         reads = " or ".join(f'"{each.alias or each.prefix}"' for each in self.relations)
         known = {column for relation in self.relations for column in relation.columns}
-        return Missing(f'unknown column "{parts[0]}" in {reads}', suggestion(parts[0], known))
+        return UnresolvedName(f'unknown column "{parts[0]}" in {reads}', suggestion(parts[0], known))
 
-    def unknown_relation(self, name: str) -> Missing:
+    def unknown_relation(self, name: str) -> UnresolvedName:
         """That no relation here has a name."""
         names = [each.alias for each in self.relations if each.alias]
-        return Missing(f'unknown stream "{name}"', f"this query reads {', '.join(quoted(each) for each in names)}")
+        return UnresolvedName(
+            f'unknown stream "{name}"', f"this query reads {', '.join(quoted(each) for each in names)}"
+        )
 
     def relation(self, alias: str) -> Relation | None:
         """The relation of that alias."""
@@ -158,14 +169,14 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Context:
     """What stands around a query or a relation: queries further out, and the relations to its left in FROM."""
 
     outer: Scope | None = None
-    hidden: Hidden | None = None
+    hidden: HiddenScope | None = None
     beside: tuple[Relation, ...] = ()
 
-    def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[Merged, ...] = ()) -> Scope:
+    def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[MergedColumn, ...] = ()) -> Scope:
         """The names that these relations show there."""
         return Scope(relations, merged, self.outer, self.hidden)
 
@@ -183,7 +194,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class From:
+class FromClause:
     """A relation of a FROM clause, and the names that it shows."""
 
     node: Node

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hayase.core.declarations import LIFETIME_COLUMNS
-from hayase.cql.aggregation import FUNCTIONS, argument_of
+from hayase.cql.aggregation import FUNCTIONS, call_text
 from hayase.cql.columns import quoted
-from hayase.cql.query_expressions import Phrases, canonical
-from hayase.cql.scopes import Found, Scope
+from hayase.cql.query_expressions import ExpressionResolver, canonical
+from hayase.cql.scopes import ResolvedName, Scope
 from hayase.cql.syntax import Item, Part
 
 __all__ = ["Output", "SelectList"]
@@ -33,8 +33,8 @@ class Output:
 class SelectList:
     """Writes out stars and names columns; mistakes go to the phrases."""
 
-    def __init__(self, phrases: Phrases):
-        self._phrases = phrases
+    def __init__(self, resolver: ExpressionResolver):
+        self._resolver = resolver
 
     def outputs(self, items: Sequence[Item], scope: Scope, result: bool) -> list[Output]:
         """The columns of a select list; of the `result` of a query some names are reserved."""
@@ -52,7 +52,7 @@ class SelectList:
                 name, number = f"{each.name}_{number}", number + 1
             if name.lower() in taken:
                 message = f'two columns of the result are called "{each.name}"'
-                self._phrases.wrong(each.part, message, "name one of them differently with AS")
+                self._resolver.refuse(each.part, message, "name one of them differently with AS")
             elif result:
                 self._reserved(name, each.part)
             outputs.append(replace(each, name=name))
@@ -62,10 +62,10 @@ class SelectList:
     def _reserved(self, name: str, part: Part) -> None:
         if name.startswith("__"):
             message = f'the name "{name}" begins with "__", which is reserved'
-            self._phrases.wrong(part, message, "choose another name with AS")
+            self._resolver.refuse(part, message, "choose another name with AS")
         elif name.lower() in LIFETIME_COLUMNS:
             message = f'the name "{name}" is reserved: it tells the lifetime of a row'
-            self._phrases.wrong(part, message, "choose another name with AS")
+            self._resolver.refuse(part, message, "choose another name with AS")
 
     def _starred(self, item: Item, scope: Scope) -> list[Output]:
         if item.of is None:
@@ -73,15 +73,15 @@ class SelectList:
         relation = scope.relation(item.of)
         if relation is None:
             missing = scope.unknown_relation(item.of)
-            self._phrases.wrong(item.part, missing.message, missing.hint)
+            self._resolver.refuse(item.part, missing.message, missing.hint)
             return []
         return [Output(name, item.part, quoted(relation.flat(name)), starred=True) for name in relation.columns]
 
     def _name(self, item: Item, place: int, scope: Scope) -> str:
         """The name of a column without an alias."""
-        noted = len(self._phrases.mistakes)
-        found = self._phrases.read(item.part)
-        del self._phrases.mistakes[noted:]
+        noted = len(self._resolver.mistakes)
+        found = self._resolver.parse(item.part)
+        del self._resolver.mistakes[noted:]
         if found is None:
             return f"column_{place}"
         text = item.part.text
@@ -90,7 +90,7 @@ class SelectList:
         if len(found.calls) == 1 and not found.columns:
             call = found.calls[0]
             if canonical(text, ()) == canonical(text[call.start : call.end], ()) and self._is_known(call.function):
-                arguments = argument_of(item.part, call).arguments
+                arguments = call_text(item.part, call).arguments
                 if not arguments:
                     return "count"
                 inner = self._column_name(arguments[0].text, scope)
@@ -99,19 +99,19 @@ class SelectList:
         return f"column_{place}"
 
     def _is_known(self, function: str) -> bool:
-        return function in FUNCTIONS or function in self._phrases.aggregates
+        return function in FUNCTIONS or function in self._resolver.aggregates
 
     def _column_name(self, text: str, scope: Scope) -> str | None:
         """The name of a column, or of a field of it, if the text is nothing else."""
-        noted = len(self._phrases.mistakes)
-        found = self._phrases.read(Part(text, 1, 1))
-        del self._phrases.mistakes[noted:]
+        noted = len(self._resolver.mistakes)
+        found = self._resolver.parse(Part(text, 1, 1))
+        del self._resolver.mistakes[noted:]
         if found is None or len(found.columns) != 1 or found.calls:
             return None
         reference = found.columns[0]
         if canonical(text, ()) != canonical(text[reference.start : reference.end], ()):
             return None
         known = scope.find(reference.parts)
-        if isinstance(known, Found) and known.parts == len(reference.parts):
+        if isinstance(known, ResolvedName) and known.parts == len(reference.parts):
             return known.name
         return reference.parts[-1]

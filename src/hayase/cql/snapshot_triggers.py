@@ -15,50 +15,50 @@ from hayase.cql.logical import Node, Source
 from hayase.cql.outputs import Times
 from hayase.lifetimes import plans
 
-__all__ = ["Move", "Moves"]
+__all__ = ["Trigger", "Triggers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Trigger:
     """A window over the records of a stream. Of a window by rows only the slide matters."""
 
     stream: StreamDeclaration
     window: plans.Window
 
 
-class Moves:
+class Triggers:
     """The windows of the queries that were planned so far."""
 
     def __init__(self) -> None:
-        self._moves: dict[str, tuple[Move, ...]] = {}
+        self._triggers: dict[str, tuple[Trigger, ...]] = {}
         self._behind: dict[str, StreamDeclaration] = {}
 
-    def of(self, query: str) -> Sequence[Move]:
+    def of(self, query: str) -> Sequence[Trigger]:
         """All windows of a query and of those that it reads."""
-        return self._moves[query]
+        return self._triggers[query]
 
     def add(self, name: str, root: Node, *, is_view: bool) -> None:
         """Take in a query; a view is one whose readers look through it."""
         sources = [source_of(each) for each in leaves(root)]
         grain = Times.of(each.declaration for each in sources).scale
-        found = [move for each in sources for move in self._moves_of(each, grain)]
-        self._moves[name] = tuple({repr(move): move for move in found}.values())
+        found = [move for each in sources for move in self._triggers_of(each, grain)]
+        self._triggers[name] = tuple({repr(move): move for move in found}.values())
         if is_view:
             stream = sources[0].declaration
             self._behind[name] = self._behind.get(stream.name, stream)
 
-    def _moves_of(self, source: Source, grain: int) -> Iterator[Move]:
+    def _triggers_of(self, source: Source, grain: int) -> Iterator[Trigger]:
         stream, window = source.declaration, source.window
-        yield from self._moves.get(stream.name, ())
+        yield from self._triggers.get(stream.name, ())
         if stream.lifetimes:
             return
         behind = self._behind.get(stream.name, stream)
         if window.kind == "range":
             lengths = [length for length, _ in window.several] or [window.length or grain]
-            yield from (Move(behind, plans.Range(length, window.slide, grain)) for length in lengths)
+            yield from (Trigger(behind, plans.Range(length, window.slide, grain)) for length in lengths)
         elif window.kind == "rows" and (window.slide or 1) > 1:
             slide = window.slide or 1
             keys = window.partition
-            yield Move(stream, plans.Partition(keys, 1, slide) if keys else plans.Rows(1, 0, slide))
+            yield Trigger(stream, plans.Partition(keys, 1, slide) if keys else plans.Rows(1, 0, slide))
         else:
-            yield Move(behind, plans.Unbounded())
+            yield Trigger(behind, plans.Unbounded())

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
-from hayase.cql.columns import column, conjunction, plain
-from hayase.cql.distribution import Fragment, LeafKey, differs, is_leaf, leaves, source_of
+from hayase.cql.columns import column, column_name, conjunction
+from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_coalescing, source_of
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.logical import (
     Aggregate,
@@ -32,31 +32,31 @@ from hayase.cql.logical import (
     Source,
     ToStream,
 )
-from hayase.cql.map_sides import Changed, Chosen, Earliest, Lived
+from hayase.cql.map_sides import ChangeRows, Chosen, EarliestRecord, LifetimeRows
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.shared_scans import Making, shared_scan
-from hayase.cql.shared_windows import is_shared, over_relation
-from hayase.cql.snapshot_triggers import Move
-from hayase.cql.stage_drafts import Draft, Meeting, Reading, Step
+from hayase.cql.shared_windows import is_shared, relation_aggregate
+from hayase.cql.snapshot_triggers import Trigger
+from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.cql.steps import (
-    chain,
-    choosing,
-    chosen_first,
-    in_steps,
-    map_side,
-    only_keeps,
-    read_by,
-    same,
+    build_map_side,
+    columns_read,
+    identity_columns,
+    leaf_nodes,
+    leaf_steps,
+    only_drops_columns,
     scalar_steps,
+    selection,
+    shown_steps,
+    source_column,
+    split_selection,
     stream_columns,
-    told,
-    traced,
 )
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
 
-__all__ = ["QueryFacts", "staged"]
+__all__ = ["QueryFacts", "build_stage"]
 
 _LET_THROUGH = "__let_through"
 
@@ -65,56 +65,56 @@ _LET_THROUGH = "__let_through"
 class QueryFacts:
     """What all stages of a query know of it.
 
-    `times` is the type of the result's times; `moves` are the windows that can move it, each of a stream; `bases` are, for
+    `times` is the type of the result's times; `triggers` are the windows that can move it, each of a stream; `bases` are, for
     every stream that it reads, the declared streams behind that one, and `streams` all of these.
     """
 
     canon: str
     times: Times
-    moves: Sequence[Move]
+    triggers: Sequence[Trigger]
     bases: Mapping[str, Sequence[StreamDeclaration]]
     streams: Sequence[StreamDeclaration]
 
     @classmethod
     def of(
-        cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]], moves: Sequence[Move]
+        cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]], triggers: Sequence[Trigger]
     ) -> QueryFacts:
         """The facts of a whole query."""
         sources = [source_of(each) for each in leaves(root)]
         times = Times.of(each.declaration for each in sources)
         streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
-        return cls(canon, times, moves, bases, tuple(streams.values()))
+        return cls(canon, times, triggers, bases, tuple(streams.values()))
 
 
-def staged(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
+def build_stage(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
     """The stage of a fragment of a query."""
-    work = _Assembly(facts, iter(fragment.keys))
+    work = _StageBuilder(facts, iter(fragment.keys))
     plan = work.node(fragment.root)
     sources = [source_of(each) for each in leaves(fragment.root)]
     read = {base.name for each in sources for base in facts.bases[each.declaration.name]}
-    begins = _has_global(plan)
+    begins = _has_global_aggregate(plan)
     # of streams that only other stages of the query read: the query begins with them too, and goes on with them
     wanted = [base for base in facts.streams if begins or base.name not in read]
     earliest = [work.earliest(base, "earliest" if begins else "clock") for base in wanted]
     config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if begins else ())
     known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
-    known += table_facts(node for leaf in leaves(fragment.root) for node in chain(leaf))
+    known += table_facts(node for leaf in leaves(fragment.root) for node in leaf_nodes(leaf))
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
     stage = Stage(
         fragment.name, tuple(work.inputs), output, fingerprint, Making(config), shared_scan(work.inputs, plan)
     )
-    return Draft(stage, tuple(work.readings), plan)
+    return Draft(stage, tuple(work.draft_inputs), plan)
 
 
 @dataclass
-class _Assembly:
+class _StageBuilder:
     """A stage on its way: its inputs so far, and the keys of the leaves that are still to come."""
 
     facts: QueryFacts
     keys: Iterator[LeafKey]
     inputs: list[Input] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    draft_inputs: list[DraftInput] = field(default_factory=list)
     read: list[set[str]] = field(default_factory=list)
     """Of each leaf the columns of its stream that it reads."""
 
@@ -122,38 +122,38 @@ class _Assembly:
     def grain(self) -> int:
         return self.facts.times.scale
 
-    def add(self, taken: Input, reading: Reading) -> int:
-        self.inputs.append(taken)
-        self.readings.append(reading)
+    def add(self, stage_input: Input, draft_input: DraftInput) -> int:
+        self.inputs.append(stage_input)
+        self.draft_inputs.append(draft_input)
         return len(self.inputs) - 1
 
     def ticks(self, stream: str) -> int:
         """The input that brings the times of all tuples of a stream to every bucket."""
         for number, each in enumerate(self.inputs):
-            if each.stream == stream and self.readings[number].role == "ticks":
+            if each.stream == stream and self.draft_inputs[number].role == "ticks":
                 return number
         nothing = pa.schema([])
-        return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), Reading("ticks"))
+        return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), DraftInput("ticks"))
 
     def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
         """The input that tells when the first record of a stream came, and how far the stream is."""
-        taken = Input(stream.name, Earliest(stream.time), pa.schema([]), (), broadcast=True)
-        return self.add(taken, Reading(role))
+        taken = Input(stream.name, EarliestRecord(stream.time), pa.schema([]), (), broadcast=True)
+        return self.add(taken, DraftInput(role))
 
-    def instants(self, move: Move) -> plans.Instants:
+    def instants(self, move: Trigger) -> plans.Instants:
         """The instants of a window: its stream is read once more, whole, in the one bucket where Rstream runs."""
         names = move.window.keys if isinstance(move.window, plans.Partition) else ()
         schema = nullable(pa.schema([move.stream.arrow_schema.field(name) for name in names]))
         taken = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
         known = taken in self.inputs
-        number = self.inputs.index(taken) if known else self.add(taken, Reading("instants", columns=names))
+        number = self.inputs.index(taken) if known else self.add(taken, DraftInput("instants", columns=names))
         return plans.Instants(number, move.window)
 
     # ------------------------------------------------------------------------------------------------ leaves
 
     def leaf(self, node: Node) -> plans.Node:
         key = next(self.keys)
-        nodes = chain(node)
+        nodes = leaf_nodes(node)
         source = nodes[0]
         assert isinstance(source, Source)
         if source.declaration.lifetimes:
@@ -162,10 +162,10 @@ class _Assembly:
             return self._changes(source, nodes[1:], key)
         if source.window.partition:
             return self._partition(source, nodes[1:], key)
-        read, steps = chosen_first(source, in_steps(nodes[1:], source.schema))
-        first = choosing(source, read)
+        read, steps = split_selection(source, leaf_steps(nodes[1:], source.schema))
+        first = selection(source, read)
         schema = steps[-1].schema if steps else first.schema
-        side = map_side(first, steps, pa.schema([]))
+        side = build_map_side(first, steps, pa.schema([]))
         hashed = (OFFSET,) if key is None else key
         number = self._reading(source, side, schema, hashed, read, steps)
         window: plans.Window
@@ -181,32 +181,32 @@ class _Assembly:
 
     def _reading(
         self, source: Source, side: MapSide, schema: pa.Schema, key: tuple[str, ...], read: Mapping[str, str],
-        steps: Sequence[Step | Meeting],
+        steps: Sequence[Step | LookupStep],
     ) -> int:  # fmt: skip
         self.read.append(set(read.values()))
         taken = Input(source.declaration.name, side, schema, key)
         if taken in self.inputs:  # several windows of one reading
             return self.inputs.index(taken)
-        return self.add(taken, Reading("rows", tuple(told(read, steps, source)), tuple(read.values())))
+        return self.add(taken, DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values())))
 
     def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
-        read, steps = chosen_first(source, scalar_steps(above, source.schema))
+        read, steps = split_selection(source, scalar_steps(above, source.schema))
         carried = pa.schema([(ROW_ID, pa.int64()), (VALID_FROM, pa.int64()), (VALID_TO, pa.int64())])
-        chosen = choosing(source, read)
-        first = Lived(chosen.columns, pa.schema([*chosen.schema, *carried]), source.declaration.time_scale)
+        chosen = selection(source, read)
+        first = LifetimeRows(chosen.columns, pa.schema([*chosen.schema, *carried]), source.declaration.time_scale)
         schema = steps[-1].schema if steps else chosen.schema
-        side = map_side(first, steps, carried)
+        side = build_map_side(first, steps, carried)
         hashed = (ROW_ID,) if key is None else key
         number = self._reading(source, side, pa.schema([*schema, *carried]), hashed, read, steps)
         return plans.Lifetimes(number, schema)
 
     def _changes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
         own = stream_columns(source)
-        chosen = choosing(source, own)
+        chosen = selection(source, own)
         schema = pa.schema([*chosen.schema, pa.field(ADDED, pa.bool_())])
         sign = source.declaration.changes
         assert sign is not None
-        side = Changed(chosen.columns, schema, sign)
+        side = ChangeRows(chosen.columns, schema, sign)
         number = self._reading(source, side, schema, key or (), {**own, ADDED: sign}, ())
         return _scalars(plans.Changes(number, chosen.schema), scalar_steps(above, source.schema))
 
@@ -215,29 +215,29 @@ class _Assembly:
         own = stream_columns(source)
         rest = list(above)
         conditions: list[Expression] = []
-        while rest and (isinstance(rest[0], Filter) or only_keeps(rest[0])):
+        while rest and (isinstance(rest[0], Filter) or only_drops_columns(rest[0])):
             lowest = rest.pop(0)
             if isinstance(lowest, Filter):
                 conditions.append(lowest.predicate)
         shown = above[len(above) - len(rest) - 1].schema.names if len(rest) < len(above) else source.schema.names
         steps = scalar_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
-        needed = read_by(steps[0]) if steps else set(shown)
+        needed = columns_read(steps[0]) if steps else set(shown)
         keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
         where = conjunction(conditions)
         names = [name for name in own if name in needed or name in keys]
         read = {name: own[name] for name in own if name in names or (where and name in where.columns)}
-        first = choosing(source, read)
+        first = selection(source, read)
         schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
         schema = nullable(schema)
         if not steps and names != list(shown):  # the keys of the window go no further
-            steps = [Step(same(pa.schema([schema.field(name) for name in shown])))]
+            steps = [Step(identity_columns(pa.schema([schema.field(name) for name in shown])))]
         window = plans.Partition(keys, source.window.length, source.window.slide or 1)
         if where is None:
             number = self._reading(source, first, schema, key or (), read, ())
             return _scalars(plans.Windowed(number, window, schema), steps)
         flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
-        marked = Step((*same(schema), Column(_LET_THROUGH, flag)))
-        side = map_side(first, [marked], pa.schema([]), _LET_THROUGH)
+        marked = Step((*identity_columns(schema), Column(_LET_THROUGH, flag)))
+        side = build_map_side(first, [marked], pa.schema([]), _LET_THROUGH)
         number = self._reading(source, side, marked.schema, key or (), read, [marked])
         return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
 
@@ -246,24 +246,26 @@ class _Assembly:
     def _shared(self, node: Aggregate) -> plans.Node:
         """Many windows of a stream, or one, aggregated in one pass; keys and arguments are columns of the input."""
         key = next(self.keys)
-        nodes = chain(node.child)
+        nodes = leaf_nodes(node.child)
         source = nodes[0]
         assert isinstance(source, Source)
         window = source.window
         steps = scalar_steps(nodes[1:], source.schema)
-        names = tuple(plain(each.value) or "" for each in node.keys)
+        names = tuple(column_name(each.value) or "" for each in node.keys)
         where = None
         if window.kind == "rows":
-            steps, where = _marked(steps)
-            hashed = tuple(next(name for name in names if traced(node.child, name) == each) for each in key or ())
+            steps, where = _mark_instead_of_filter(steps)
+            hashed = tuple(
+                next(name for name in names if source_column(node.child, name) == each) for each in key or ()
+            )
         else:
             hashed = key or ()
-        read, rest = chosen_first(source, steps)
+        read, rest = split_selection(source, steps)
         own = (
             {} if rest else read
         )  # columns that are only chosen are called as the stream calls them: all readers agree
-        first = choosing(source, read if rest else {name: name for name in read.values()})
-        side = map_side(first, rest, pa.schema([]), where)
+        first = selection(source, read if rest else {name: name for name in read.values()})
+        side = build_map_side(first, rest, pa.schema([]), where)
         schema = rest[-1].schema if rest else first.schema
         hashed, keys = (tuple(own.get(name, name) for name in each) for each in (hashed, names))
         number = self._reading(source, side, schema, hashed, read, rest)
@@ -293,7 +295,7 @@ class _Assembly:
             case Aggregate():
                 child = self.node(node.child)
                 keys = tuple(each.name for each in node.keys)
-                calls = tuple(replace(each, function=over_relation(each.function)) for each in _calls(node))
+                calls = tuple(replace(each, function=relation_aggregate(each.function)) for each in _calls(node))
                 return plans.Aggregate(child, keys, calls, nullable(node.schema))
             case Distinct():
                 child = self.node(node.child)
@@ -302,16 +304,16 @@ class _Assembly:
                 return self._set_operation(node)
             case ToStream():
                 child = self.node(node.child)
-                if node.kind != "rstream" and differs(node.child):
+                if node.kind != "rstream" and needs_coalescing(node.child):
                     child = plans.Multiset("coalesce", (child,), child.schema)
-                instants = tuple(map(self.instants, self.facts.moves)) if node.kind == "rstream" else ()
+                instants = tuple(map(self.instants, self.facts.triggers)) if node.kind == "rstream" else ()
                 return plans.ToStream(node.kind, child, child.schema, None, instants)
             case _:
                 raise AssertionError(f"{type(node).__name__} is a leaf")
 
     def _join(self, node: Join) -> plans.Node:
         left, right = self.node(node.left), self.node(node.right)
-        keys = tuple((plain(one) or "", plain(other) or "") for one, other in node.equal)
+        keys = tuple((column_name(one) or "", column_name(other) or "") for one, other in node.equal)
         schema = left.schema if node.kind in ("semi", "anti") else pa.schema([*left.schema, *right.schema])
         return plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
 
@@ -337,7 +339,7 @@ def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> 
     """The calls of an aggregate over columns, some of which have other names."""
 
     def name(argument: Expression | None) -> str | None:
-        own = plain(argument) if argument else None
+        own = column_name(argument) if argument else None
         return names.get(own, own) if own is not None else None
 
     return tuple(
@@ -346,7 +348,7 @@ def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> 
     )
 
 
-def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
+def _mark_instead_of_filter(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
     """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them. So are
     those of which something cannot be computed, by the map side."""
     let_through: Expression | None = None
@@ -354,27 +356,28 @@ def _marked(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
     for step in steps:
         flag = let_through
         if step.where is not None:
-            where = step.where if flag is None else _guarded(step.where, flag)
+            where = step.where if flag is None else _only_where(step.where, flag)
             flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
         if flag is None:
-            if step.only_chooses:
+            if step.only_selects:
                 made.append(step)
                 continue
             flag = Expression("true", pa.bool_(), frozenset(), "true")
         columns = [
-            each if plain(each.value) else Column(each.name, _guarded(each.value, flag)) for each in step.columns
+            each if column_name(each.value) else Column(each.name, _only_where(each.value, flag))
+            for each in step.columns
         ]
         made.append(Step((*columns, Column(_LET_THROUGH, flag))))
         let_through = column(_LET_THROUGH, pa.bool_())
     return made, _LET_THROUGH if let_through is not None else None
 
 
-def _guarded(value: Expression, flag: Expression) -> Expression:
+def _only_where(value: Expression, flag: Expression) -> Expression:
     sql = f"CASE WHEN (\n{flag.sql}\n) THEN (\n{value.sql}\n) END"
     return replace(value, sql=sql, columns=value.columns | flag.columns, equality=None)
 
 
-def _has_global(node: plans.Node) -> bool:
+def _has_global_aggregate(node: plans.Node) -> bool:
     """Whether some aggregate has a row also over nothing."""
     own = isinstance(node, plans.Aggregate | plans.Shared) and not node.keys
-    return own or any(_has_global(child) for child in plans.children(node))
+    return own or any(_has_global_aggregate(child) for child in plans.children(node))

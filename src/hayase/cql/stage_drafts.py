@@ -8,11 +8,11 @@ from typing import Literal
 import pyarrow as pa
 
 from hayase.core.stages import Stage
-from hayase.cql.columns import plain
+from hayase.cql.columns import column_name
 from hayase.cql.logical import Column, Expression, TableJoin
 from hayase.lifetimes import plans
 
-__all__ = ["Draft", "Meeting", "Reading", "Step"]
+__all__ = ["Draft", "DraftInput", "LookupStep", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Step:
     where: Expression | None = None
 
     @property
-    def only_chooses(self) -> bool:
-        return self.where is None and all(plain(each.value) is not None for each in self.columns)
+    def only_selects(self) -> bool:
+        return self.where is None and all(column_name(each.value) is not None for each in self.columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class LookupStep:
     """Rows of a leaf meet a table; `keys` are the columns of the rows that are the parts of its key, in their order."""
 
     join: TableJoin
@@ -44,11 +44,11 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DraftInput:
     """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
 
     role: Literal["rows", "ticks", "instants", "earliest", "clock"] = "rows"
-    steps: tuple[Step | Meeting, ...] = ()
+    steps: tuple[Step | LookupStep, ...] = ()
     columns: tuple[str, ...] = ()
     """Columns of the stream (or view) that it reads."""
     views: tuple[str, ...] = ()
@@ -59,5 +59,5 @@ class Draft:
     """A stage, and of what it was made: a reading per input, and the operators of its kernel."""
 
     stage: Stage
-    readings: tuple[Reading, ...]
+    draft_inputs: tuple[DraftInput, ...]
     plan: plans.Node | None = None

@@ -13,9 +13,9 @@ from sqlglot import ParseError, Token, TokenError, exp, tokenize
 
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import check_syntax
-from hayase.cql.dialect import StreamOperator, around, trees
+from hayase.cql.dialect import StreamOperator, find_stream_operator, parse_statements
 from hayase.cql.sqlglot_errors import mistake_of
-from hayase.cql.syntax import Part, Query, named, plain
+from hayase.cql.syntax import Part, Query, named_relations, normalize_token
 from hayase.cql.syntax_reader import Reader, position
 
 __all__ = ["Part", "Statement", "parse"]
@@ -46,32 +46,34 @@ def parse(text: str) -> Statement:
     hayase.core.errors.DeclarationError: 1:22: LIMIT is not supported; a relation has neither order nor end
     """
     try:
-        bare = _bare(text)
+        bare = _without_comments(text)
         tokens = tokenize(bare, dialect="duckdb")
     except TokenError as error:
         raise DeclarationError([Mistake("cannot read the query", "is a quote left open?", line=1, column=1)]) from error
-    operator, elsewhere = around(tokens)
+    operator, elsewhere = find_stream_operator(tokens)
     if elsewhere:
-        raise DeclarationError([_elsewhere(text, each) for each in elsewhere])
+        raise DeclarationError([_misplaced_operator(text, each) for each in elsewhere])
     kept = [each for at, each in enumerate(tokens) if operator is None or at not in operator.tokens]
     try:
-        found = trees(kept, text)
+        found = parse_statements(kept, text)
         query = _query(text, kept, found.statements)
     except ParseError as error:
         raise DeclarationError([mistake_of(error)]) from error
     except RecursionError as error:
         raise DeclarationError([_mistake(text, 0, "the query is nested too deeply", "cut it into several")]) from error
     said = [(tokens[at].start, tokens[at].end + 1) for at in operator.tokens] if operator else []
-    check_syntax(_blanked(text, [*said, *found.windows]))  # sqlglot overlooks some slips, such as a comma too many
-    return Statement(query, _stream(operator), tuple(each.part for each in named(query)), _canon(bare, tokens))
+    check_syntax(_blank_out(text, [*said, *found.windows]))  # sqlglot overlooks some slips, such as a comma too many
+    return Statement(
+        query, _stream_kind(operator), tuple(each.part for each in named_relations(query)), _canon(bare, tokens)
+    )
 
 
-def _bare(text: str) -> str:
+def _without_comments(text: str) -> str:
     """The text with blanks for comments: sqlglot knows GROUP BY as one token, but not with a comment inside."""
     found = tokenize(text, dialect="duckdb")
     ends = [0, *(each.end + 1 for each in found)]
     starts = [*(each.start for each in found), len(text)]
-    return _blanked(text, list(zip(ends, starts)))
+    return _blank_out(text, list(zip(ends, starts)))
 
 
 def _query(text: str, tokens: list[Token], statements: tuple[exp.Expr, ...]) -> Query:
@@ -86,16 +88,16 @@ def _query(text: str, tokens: list[Token], statements: tuple[exp.Expr, ...]) -> 
     return query
 
 
-def _stream(operator: StreamOperator | None) -> Literal["istream", "dstream", "rstream"] | None:
+def _stream_kind(operator: StreamOperator | None) -> Literal["istream", "dstream", "rstream"] | None:
     return cast('Literal["istream", "dstream", "rstream"]', operator.kind) if operator else None
 
 
 def _canon(bare: str, tokens: list[Token]) -> str:
     written = [bare[each.start : each.end + 1] for each in tokens]
-    return " ".join(plain(each) for each in written if each != ";")
+    return " ".join(normalize_token(each) for each in written if each != ";")
 
 
-def _blanked(text: str, spans: list[tuple[int, int]]) -> str:
+def _blank_out(text: str, spans: list[tuple[int, int]]) -> str:
     """The text with spaces where DuckDB is not to look; everything else keeps its place."""
     characters = list(text)
     for first, last in spans:
@@ -111,7 +113,7 @@ def _mistake(text: str, offset: int, message: str, hint: str | None = None) -> M
     return Mistake(message, hint, line=line, column=column)
 
 
-def _elsewhere(text: str, token: Token) -> Mistake:
+def _misplaced_operator(text: str, token: Token) -> Mistake:
     name = token.text.capitalize()
     hint = "write it before the query, in parentheses; what is inside may be a named query"
     return _mistake(text, token.start, f"{name} stands around the whole query, once", hint)

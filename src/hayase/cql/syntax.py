@@ -15,7 +15,7 @@ from hayase.lifetimes.plans import JoinKind, WindowKind
 
 __all__ = [
     "Combined", "Condition", "Item", "Joined", "Membership", "Named", "Nested", "Part", "Plain", "Query", "Relation",
-    "Select", "WindowText", "named", "plain",
+    "Select", "WindowText", "named_relations", "normalize_token",
 ]  # fmt: skip
 
 
@@ -149,31 +149,31 @@ class Combined:
 Query = Select | Combined
 
 
-def named(node: Query | Relation | Condition) -> Iterator[Named]:
+def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:
     """Every stream or query that is read, in the order of the text."""
     match node:
         case Named():
             yield node
         case Nested():
-            yield from named(node.query)
+            yield from named_relations(node.query)
         case Joined():
-            yield from named(node.left)
-            yield from named(node.right)
+            yield from named_relations(node.left)
+            yield from named_relations(node.right)
         case Combined():
-            yield from named(node.left)
-            yield from named(node.right)
+            yield from named_relations(node.left)
+            yield from named_relations(node.right)
         case Membership():
-            yield from named(node.query)
+            yield from named_relations(node.query)
         case Select():
-            yield from named(node.source)
+            yield from named_relations(node.source)
             for each in node.where:
-                yield from named(each)
+                yield from named_relations(each)
 
 
-def plain(token: str) -> str:
+def normalize_token(token: str) -> str:
     """A token without case and layout, except where it is quoted in one way or another and they mean something.
 
-    >>> plain("GROUP   BY"), plain("'A'")
+    >>> normalize_token("GROUP   BY"), normalize_token("'A'")
     ('group by', "'A'")
     """
     return token if any(mark in token for mark in "'\"$") else " ".join(token.lower().split())

@@ -331,13 +331,13 @@ class Reader:
         inner = sorted(((start - first, end - first) for start, end in spans), key=lambda each: (each[0], -each[1]))
         return Part(self.text[first:last], *position(self.text, first), tuple(inner))
 
-    def _subexpression(self, found: exp.Expr, whole: exp.Expr) -> None:
-        place = min(self._start(found), self._start(whole)) if "span" not in found.meta else self._start(found)
-        if isinstance(found, exp.Exists):
+    def _subexpression(self, node: exp.Expr, whole: exp.Expr) -> None:
+        place = min(self._start(node), self._start(whole)) if "span" not in node.meta else self._start(node)
+        if isinstance(node, exp.Exists):
             self._refuse("EXISTS inside an expression", place, _ALONE)
-        elif isinstance(found, exp.In):
+        elif isinstance(node, exp.In):
             self._refuse("IN with a sub-query inside an expression", place, _ALONE)
-        elif isinstance(found.parent, (exp.Any, exp.All)):
+        elif isinstance(node.parent, (exp.Any, exp.All)):
             self._refuse("ANY or ALL with a sub-query", place, "use IN or EXISTS in WHERE")
         else:
             self._refuse("a scalar sub-query", self._before(place, TokenType.L_PAREN), _IN_FROM)

@@ -20,17 +20,17 @@ from hayase.cql import logical, syntax
 from hayase.cql.columns import column, conjunction, quoted
 from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.logical import Column, Expression, Node
-from hayase.cql.query_expressions import Phrases, canonical
-from hayase.cql.scopes import Around, Found, From, Merged, Relation, Scope
+from hayase.cql.query_expressions import ExpressionResolver, canonical
+from hayase.cql.scopes import Context, FromClause, MergedColumn, Relation, ResolvedName, Scope
 from hayase.cql.syntax import Part, Plain
 
-__all__ = ["TableJoins", "is_called_twice"]
+__all__ = ["TableJoins", "has_duplicate_alias"]
 
-_ALONE = "join it with a stream [Now]; `hayase tables scan {0}` and GET /tables/{0} read it by itself"
+_NO_STREAM = "join it with a stream [Now]; `hayase tables scan {0}` and GET /tables/{0} read it by itself"
 _ONE_STREAM = "let a query of its own join one stream with the table, and join its result here"
 _NOW = "write [Now] behind the stream; for a window over the result, name this query and read it in another"
 _INSIDE = "join a stream [Now] with the table inside of it"
-_KINDS = {
+_KIND_HINTS = {
     "semi": "write JOIN, and select only what is the stream's",
     "anti": "write LEFT JOIN, and in WHERE that the table's key IS NULL",
 }
@@ -40,12 +40,12 @@ _FAMILIES = (
 """What keys of tables can be: texts, numbers, true and false."""
 
 
-def is_called_twice(phrases: Phrases, join: syntax.Joined, left: Scope, right: Scope) -> bool:
+def has_duplicate_alias(resolver: ExpressionResolver, join: syntax.Joined, left: Scope, right: Scope) -> bool:
     """Whether two relations of a join have one name, which is a mistake."""
     twice = [each.alias for each in right.relations if each.alias and left.relation(each.alias)]
     for alias in twice[:1]:
         message = f'two relations are called "{alias}"'
-        phrases.wrong(join.right.part, message, "name one of them differently with AS")
+        resolver.refuse(join.right.part, message, "name one of them differently with AS")
     return bool(twice)
 
 
@@ -110,24 +110,24 @@ class TableJoins:
 
     def __init__(
         self,
-        phrases: Phrases,
+        resolver: ExpressionResolver,
         tables: Mapping[str, Lookup],
-        relation: Callable[[syntax.Relation, Around], From | None],
+        relation: Callable[[syntax.Relation, Context], FromClause | None],
     ):
-        self.phrases, self.relation = phrases, relation
+        self.resolver, self.relation = resolver, relation
         self._tables = {name.lower(): each for name, each in tables.items()}
 
     def table(self, relation: syntax.Relation) -> Lookup | None:
         """The table that a relation is."""
         return self._tables.get(relation.part.text.lower()) if isinstance(relation, syntax.Named) else None
 
-    def among(self, source: syntax.Relation) -> bool:
+    def has_tables(self, source: syntax.Relation) -> bool:
         """Whether a FROM clause has tables."""
         return any(self.table(each) for each in _relations(source))
 
-    def joined(
-        self, source: syntax.Relation, where: Sequence[syntax.Condition], around: Around
-    ) -> tuple[From, list[syntax.Condition]] | None:
+    def join(
+        self, source: syntax.Relation, where: Sequence[syntax.Condition], context: Context
+    ) -> tuple[FromClause, list[syntax.Condition]] | None:
         """The stream of a FROM clause with its tables, and the conditions of WHERE that are left."""
         read = list(_relations(source))
         streams = [each for each in read if self.table(each) is None]
@@ -135,29 +135,29 @@ class TableJoins:
         name = tables[0].part.text
         if not streams:
             message = f'the table "{name}" has no records of its own to read'
-            self.phrases.wrong(tables[0].part, message, _ALONE.format(name))
+            self.resolver.refuse(tables[0].part, message, _NO_STREAM.format(name))
         elif len(streams) > 1:
             message = f'a join of several streams with the table "{name}" is not supported'
-            self.phrases.wrong(tables[0].part, message, _ONE_STREAM)
+            self.resolver.refuse(tables[0].part, message, _ONE_STREAM)
         else:
-            return _Clause(self, where).joined(source, streams[0], around)
+            return _TableFrom(self, where).join(source, streams[0], context)
         return None
 
 
-class _Clause:
+class _TableFrom:
     """One FROM clause on its way: the stream, its tables, and the conditions that any of them may be found by."""
 
     def __init__(self, joins: TableJoins, where: Sequence[syntax.Condition]):
-        self._joins, self._phrases, self._written = joins, joins.phrases, where
+        self._joins, self._resolver, self._written = joins, joins.resolver, where
         self._tables: list[_Table] = []
         self._stream: Node | None = None
         self._inner: list[_Condition] = []
         self._where: list[_Condition] = []
 
-    def joined(
-        self, source: syntax.Relation, stream: syntax.Relation, around: Around
-    ) -> tuple[From, list[syntax.Condition]] | None:
-        whole = self._side(source, around)
+    def join(
+        self, source: syntax.Relation, stream: syntax.Relation, context: Context
+    ) -> tuple[FromClause, list[syntax.Condition]] | None:
+        whole = self._resolve_side(source, context)
         node = self._stream
         if whole is None or node is None:
             return None
@@ -168,11 +168,11 @@ class _Clause:
         while waiting:
             ready = [(each, keys) for each in waiting if (keys := self._keys(each, set(node.schema.names))) is not None]
             if not ready:
-                self._stuck(waiting)
+                self._explain_unmatched(waiting)
                 return None
             table, keys = ready[0]
             waiting.remove(table)
-            met = self._met(node, table, keys)
+            met = self._look_up(node, table, keys)
             if met is None:
                 return None
             node = met
@@ -180,7 +180,7 @@ class _Clause:
             held = self._bound(each, node.schema)
             node = logical.Filter(node, held) if held is not None and held.sql.lower() != "true" else node
         used = [each.written for each in given if each not in self._where]
-        return From(node, whole.scope), [each for each in self._written if not any(each is one for one in used)]
+        return FromClause(node, whole.scope), [each for each in self._written if not any(each is one for one in used)]
 
     def _check_stream(self, written: syntax.Relation, node: Node) -> None:
         """Only single records meet a table."""
@@ -191,43 +191,47 @@ class _Clause:
                 return
         if not isinstance(written, syntax.Named):
             message = "only records of this very instant meet a table, and this sub-query gives others"
-            self._phrases.wrong(written.part, message, _INSIDE)
+            self._resolver.refuse(written.part, message, _INSIDE)
         elif source is not None and (source.declaration.lifetimes or source.declaration.changes is not None):
             message = f'only records of this very instant meet a table, and "{written.part.text}" is a relation'
-            self._phrases.wrong(written.part, message, "join the table with a stream [Now] instead")
+            self._resolver.refuse(written.part, message, "join the table with a stream [Now] instead")
         else:
             message = f'only records of this very instant meet a table, and those of "{written.part.text}" stay'
-            self._phrases.wrong(written.window.part if written.window else written.part, message, _NOW)
+            self._resolver.refuse(written.window.part if written.window else written.part, message, _NOW)
 
     # ------------------------------------------------------------------------------------------------ joins
 
-    def _side(self, relation: syntax.Relation, around: Around) -> _Side | None:
+    def _resolve_side(self, relation: syntax.Relation, context: Context) -> _Side | None:
         lookup = self._joins.table(relation)
         if lookup is not None and isinstance(relation, syntax.Named):
-            return self._table(relation, lookup, around)
+            return self._table(relation, lookup, context)
         if isinstance(relation, syntax.Joined):
-            return self._join(relation, around)
-        found = self._joins.relation(relation, around)
+            return self._join(relation, context)
+        found = self._joins.relation(relation, context)
         if found is None:
             return None
         self._stream = found.node
         return _Side(found.scope, has_stream=True)
 
-    def _table(self, relation: syntax.Named, lookup: Lookup, around: Around) -> _Side:
+    def _table(self, relation: syntax.Named, lookup: Lookup, context: Context) -> _Side:
         if relation.window is not None:
             message = f'a window behind the table "{relation.part.text}" is not supported'
-            self._phrases.wrong(relation.window.part, message, "a table is met as it is; leave the window out")
+            self._resolver.refuse(relation.window.part, message, "a table is met as it is; leave the window out")
         alias = relation.alias or lookup.table.name
-        shown = Relation(alias, around.prefix(alias), (*lookup.table.key, *lookup.schema.names))
+        shown = Relation(alias, context.prefix(alias), (*lookup.table.key, *lookup.schema.names))
         table = _Table(relation, lookup, shown)
         self._tables.append(table)
-        return _Side(around.scope((shown,)), has_stream=False, table=table)
+        return _Side(context.scope((shown,)), has_stream=False, table=table)
 
-    def _join(self, join: syntax.Joined, around: Around) -> _Side | None:
-        left = self._side(join.left, around)
-        beside = around.beside + (left.scope.relations if left else ())
-        right = self._side(join.right, replace(around, beside=beside))
-        if left is None or right is None or is_called_twice(self._phrases, join, around.scope(beside), right.scope):
+    def _join(self, join: syntax.Joined, context: Context) -> _Side | None:
+        left = self._resolve_side(join.left, context)
+        beside = context.beside + (left.scope.relations if left else ())
+        right = self._resolve_side(join.right, replace(context, beside=beside))
+        if (
+            left is None
+            or right is None
+            or has_duplicate_alias(self._resolver, join, context.scope(beside), right.scope)
+        ):
             return None
         into = self._inner
         if join.kind == "left" and left.has_stream and right.table is not None:
@@ -236,35 +240,37 @@ class _Clause:
             message = (
                 f"{join.kind.upper()} JOIN is not supported here: of a table only rows that a record asks for are read"
             )
-            hint = _KINDS.get(
+            hint = _KIND_HINTS.get(
                 join.kind, "write JOIN or LEFT JOIN, with the stream on the left and one table on the right"
             )
-            self._phrases.wrong(join.part, message, hint)
+            self._resolver.refuse(join.part, message, hint)
             return None
         merged = [*left.scope.merged, *right.scope.merged]
         for part in join.using:
             self._using(part, left.scope, right.scope, merged, into)
-        scope = around.scope(left.scope.relations + right.scope.relations, tuple(merged))
+        scope = context.scope(left.scope.relations + right.scope.relations, tuple(merged))
         into += [self._condition(each, scope) for each in join.on if isinstance(each, Plain)]
         return _Side(scope, left.has_stream or right.has_stream)
 
-    def _using(self, part: Part, left: Scope, right: Scope, merged: list[Merged], into: list[_Condition]) -> None:
+    def _using(self, part: Part, left: Scope, right: Scope, merged: list[MergedColumn], into: list[_Condition]) -> None:
         """A column that both sides have: one name for the two, and a condition."""
         pair = [replace(each, outer=None).find((part.text,)) for each in (left, right)]
         for each in pair:
-            if not isinstance(each, Found):
-                self._phrases.wrong(part, each.message, each.hint)
-        found = [each for each in pair if isinstance(each, Found)]
+            if not isinstance(each, ResolvedName):
+                self._resolver.refuse(part, each.message, each.hint)
+        found = [each for each in pair if isinstance(each, ResolvedName)]
         if len(found) < 2:
             return
-        one, other = (_Value(part, frozenset((_name(each.sql),)), _name(each.sql), each.sql) for each in found)
-        names = {_name(each.sql) for each in found}
+        one, other = (_Value(part, frozenset((_unquoted(each.sql),)), _unquoted(each.sql), each.sql) for each in found)
+        names = {_unquoted(each.sql) for each in found}
         if not any(names & set(table.key) for table in self._tables):
             message = f'"{part.text}" is no part of the key of a table here'
-            self._phrases.wrong(part, message, "write ON, and compare it there")
+            self._resolver.refuse(part, message, "write ON, and compare it there")
         before = [each for each in merged if each.hides & names]
         merged[:] = [each for each in merged if each not in before]
-        merged.append(Merged(found[0].name, found[0].sql, frozenset(names).union(*(each.hides for each in before))))
+        merged.append(
+            MergedColumn(found[0].name, found[0].sql, frozenset(names).union(*(each.hides for each in before)))
+        )
         into.append(_Condition(part, left, None, frozenset(names), (one, other)))
 
     # ------------------------------------------------------------------------------------------------ conditions
@@ -275,37 +281,37 @@ class _Clause:
 
     def _value(self, part: Part, scope: Scope) -> _Value:
         """What an expression reads; mistakes in it are told when it is bound."""
-        noted = len(self._phrases.mistakes)
-        read = self._phrases.read(part)
-        del self._phrases.mistakes[noted:]
+        noted = len(self._resolver.mistakes)
+        read = self._resolver.parse(part)
+        del self._resolver.mistakes[noted:]
         if read is None or read.calls:
             return _Value(part, None, None)
         columns: set[str] = set()
         for reference in read.columns:
             found = scope.find(reference.parts)
-            if not isinstance(found, Found) or found.depth:
+            if not isinstance(found, ResolvedName) or found.depth:
                 return _Value(part, None, None)
-            columns.add(_name(found.sql))
+            columns.add(_unquoted(found.sql))
             whole = part.text[reference.start : reference.end]
             if found.parts == len(reference.parts) and canonical(part.text, ()) == canonical(whole, ()):
-                return _Value(part, frozenset(columns), _name(found.sql))
+                return _Value(part, frozenset(columns), _unquoted(found.sql))
         return _Value(part, frozenset(columns), None)
 
     def _bound(self, condition: _Condition, schema: pa.Schema) -> Expression | None:
         if condition.written is not None:
-            return self._phrases.condition(condition.written, condition.scope, schema)
+            return self._resolver.condition(condition.written, condition.scope, schema)
         one, other = (each.sql for each in condition.sides or ())
-        return self._phrases.bound(condition.part, f"{one} = {other}", schema, boolean=True)
+        return self._resolver.bind(condition.part, f"{one} = {other}", schema, boolean=True)
 
     # ------------------------------------------------------------------------------------------------ keys
 
-    def _given(self, table: _Table) -> list[_Condition]:
+    def _key_conditions(self, table: _Table) -> list[_Condition]:
         """The conditions by which a table may be found."""
         return table.only_if if table.is_left else [*self._inner, *self._where]
 
     def _keys(self, table: _Table, known: set[str]) -> list[tuple[_Condition, _Value]] | None:
         """For each part of a table's key the first condition that says what it is, if all are said by known columns."""
-        found = [self._equal(table, part, known) for part in table.key]
+        found = [self._key_value(table, part, known) for part in table.key]
         keys = [each for each in found if each is not None]
         if len(keys) < len(found):
             return None
@@ -314,22 +320,22 @@ class _Clause:
         rest = (each.columns or frozenset() for each in table.only_if if each not in used)
         return keys if all(each <= known | own for each in rest) else None
 
-    def _equal(self, table: _Table, part: str, known: set[str]) -> tuple[_Condition, _Value] | None:
-        for each in self._given(table):
+    def _key_value(self, table: _Table, part: str, known: set[str]) -> tuple[_Condition, _Value] | None:
+        for each in self._key_conditions(table):
             for side, other in (each.sides, each.sides[::-1]) if each.sides else ():
                 if side.alone == part and other.columns is not None and other.columns <= known:
                     return each, other
         return None
 
-    def _met(self, node: Node, table: _Table, keys: Sequence[tuple[_Condition, _Value]]) -> Node | None:
+    def _look_up(self, node: Node, table: _Table, keys: Sequence[tuple[_Condition, _Value]]) -> Node | None:
         """The rows with those of a table, found by these values."""
         columns: list[Column] = []
         for name, (condition, value) in zip(table.key, keys):
             if value.sql is not None:
-                found = self._phrases.bound(value.part, value.sql, node.schema)
+                found = self._resolver.bind(value.part, value.sql, node.schema)
             else:
-                found = self._phrases.expression(value.part, condition.scope, node.schema)
-            if found is not None and self._is_key(found, name):
+                found = self._resolver.expression(value.part, condition.scope, node.schema)
+            if found is not None and self._check_key_type(found, name):
                 columns.append(Column(name, found))
         if len(columns) < len(keys):
             return None
@@ -344,24 +350,24 @@ class _Clause:
         if len(kept) < len(held):
             return None
         wanted = conjunction([each for each in kept if each.sql.lower() != "true"])
-        return _only_if(joined, wanted, table.written.part) if wanted else joined
+        return _null_unless(joined, wanted, table.written.part) if wanted else joined
 
-    def _is_key(self, value: Expression, name: str) -> bool:
+    def _check_key_type(self, value: Expression, name: str) -> bool:
         if any(family(value.kind) for family in _FAMILIES):
             return True
         message = f'a {value.kind} cannot be "{name}": keys of tables are texts, numbers, true and false'
         place = Part(value.text, value.line, value.column)
-        self._phrases.wrong(place, message, "cast it to what the key is made of, such as string")
+        self._resolver.refuse(place, message, "cast it to what the key is made of, such as string")
         return False
 
-    def _stuck(self, waiting: Sequence[_Table]) -> None:
+    def _explain_unmatched(self, waiting: Sequence[_Table]) -> None:
         """Say why the tables that are left cannot be found: names that are wrong, or else parts of keys that nothing equals."""
-        noted = len(self._phrases.mistakes)
+        noted = len(self._resolver.mistakes)
         for condition in (*self._inner, *self._where, *(each for table in waiting for each in table.only_if)):
-            read = self._phrases.read(condition.part) if condition.written is not None else None
+            read = self._resolver.parse(condition.part) if condition.written is not None else None
             if read is not None:
-                self._phrases.pieces(condition.part, read.columns, condition.scope, deep=_ANY_DEPTH)
-        if len(self._phrases.mistakes) > noted:
+                self._resolver.replacements(condition.part, read.columns, condition.scope, deep=_ANY_DEPTH)
+        if len(self._resolver.mistakes) > noted:
             return
         for table in waiting:
             name, alias = table.lookup.table.name, table.shown.alias
@@ -372,7 +378,9 @@ class _Clause:
             assert self._stream is not None
             known = (others | set(self._stream.schema.names)) - own
             missing = [
-                part for part, flat in zip(table.lookup.table.key, table.key) if self._equal(table, flat, known) is None
+                part
+                for part, flat in zip(table.lookup.table.key, table.key)
+                if self._key_value(table, flat, known) is None
             ]
             if missing:
                 parts = " and ".join(f'"{each}"' for each in missing)
@@ -382,18 +390,18 @@ class _Clause:
             else:
                 message = f'the table "{name}" is found by columns of tables that are found by its own'
                 hint = "say in WHERE or ON what its key is by columns of the stream"
-            self._phrases.wrong(table.written.part, message, hint)
+            self._resolver.refuse(table.written.part, message, hint)
 
 
 _ANY_DEPTH = 1000
 
 
-def _name(sql: str) -> str:
+def _unquoted(sql: str) -> str:
     """The column that a quoted name is."""
     return sql[1:-1].replace('""', '"')
 
 
-def _only_if(joined: logical.TableJoin, condition: Expression, part: Part) -> Node:
+def _null_unless(joined: logical.TableJoin, condition: Expression, part: Part) -> Node:
     """The same where the table's columns are null unless a condition holds."""
     own = set(joined.added.names)
     columns: list[Column] = []

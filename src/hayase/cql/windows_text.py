@@ -21,7 +21,7 @@ from hayase.cql.syntax import Part, WindowText
 
 __all__ = ["read_window"]
 
-_WAYS = "[Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length"
+_FORMS = "[Range 10 seconds], [Rows 5], [Partition By k Rows 5], [Now] or [Unbounded]; Slide may follow a length"
 _WORDS = ("range", "rows", "partition", "by", "slide", "now", "unbounded")
 _NUMBER = re.compile(r"-?\d+")
 
@@ -46,14 +46,14 @@ def read_window(brackets: Part) -> WindowText:
     """
     words = _words(brackets)[1:-1]
     if not words:
-        raise _wrong(brackets, "a window is missing between the brackets", f"write {_WAYS}")
+        raise _error(brackets, "a window is missing between the brackets", f"write {_FORMS}")
     first, rest = words[0], words[1:]
     if first.word in ("now", "unbounded") and not rest:
         return WindowText(brackets, "range" if first.word == "now" else "unbounded")
     if first.word == "range" and [each.word for each in rest] == ["unbounded"]:
         return WindowText(brackets, "unbounded")
     if first.word in ("now", "unbounded"):
-        raise _wrong(rest[0].part, f'"{rest[0].part.text}" cannot follow {first.word.capitalize()}', f"write {_WAYS}")
+        raise _error(rest[0].part, f'"{rest[0].part.text}" cannot follow {first.word.capitalize()}', f"write {_FORMS}")
     if first.word == "range":
         return _range(brackets, first, rest)
     if first.word == "rows":
@@ -61,8 +61,8 @@ def read_window(brackets: Part) -> WindowText:
     if first.word == "partition":
         return _partition(brackets, rest)
     close = difflib.get_close_matches(first.word, _WORDS, n=1)
-    hint = f'did you mean "{close[0].capitalize()}"?' if close else f"write {_WAYS}"
-    raise _wrong(first.part, f'"{first.part.text}" does not begin a window', hint)
+    hint = f'did you mean "{close[0].capitalize()}"?' if close else f"write {_FORMS}"
+    raise _error(first.part, f'"{first.part.text}" does not begin a window', hint)
 
 
 def _words(brackets: Part) -> list[_Word]:
@@ -77,7 +77,7 @@ def _words(brackets: Part) -> list[_Word]:
     return words
 
 
-def _split(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Sequence[_Word]]:
+def _split_at_slide(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Sequence[_Word]]:
     """What stands before and after the word Slide."""
     for at, each in enumerate(words):
         if each.word == "slide":
@@ -86,75 +86,77 @@ def _split(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Seque
 
 
 def _range(brackets: Part, first: _Word, rest: Sequence[_Word]) -> WindowText:
-    size, slide, step = _split(rest)
-    lengths = [(_duration(first, each), " ".join(word.part.text for word in each)) for each in _listed(size)]
-    several = _several(size, lengths)
+    size, slide, step = _split_at_slide(rest)
+    lengths = [(_duration(first, each), " ".join(word.part.text for word in each)) for each in _split_at_commas(size)]
+    several = _check_lengths(size, lengths)
     return WindowText(brackets, "range", lengths[0][0], _duration(slide, step) if slide else None, several=several)
 
 
-def _listed(words: Sequence[_Word]) -> list[Sequence[_Word]]:
+def _split_at_commas(words: Sequence[_Word]) -> list[Sequence[_Word]]:
     """What stands between commas."""
     bounds = [-1, *(at for at, each in enumerate(words) if each.word == ","), len(words)]
     return [words[start + 1 : end] for start, end in pairwise(bounds)]
 
 
-def _several(words: Sequence[_Word], lengths: Sequence[tuple[int, int | str]]) -> tuple[tuple[int, int | str], ...]:
+def _check_lengths(
+    words: Sequence[_Word], lengths: Sequence[tuple[int, int | str]]
+) -> tuple[tuple[int, int | str], ...]:
     """Lengths with what tells them apart, if there is more than one."""
     for at, (length, written) in enumerate(lengths):
         if any(length == other for other, _ in lengths[:at]):
-            raise _wrong(words[0].part, f"the window of {written} is named twice", "name every length once")
+            raise _error(words[0].part, f"the window of {written} is named twice", "name every length once")
     return tuple(lengths) if len(lengths) > 1 else ()
 
 
 def _duration(opening: _Word, words: Sequence[_Word]) -> int:
     after = f"after {opening.word.capitalize()}"
     if not words:
-        raise _wrong(opening.part, f"a duration is missing {after}", "write it like 10 seconds")
+        raise _error(opening.part, f"a duration is missing {after}", "write it like 10 seconds")
     if words[0].word == "-":
-        raise _wrong(words[0].part, f"the duration {after} is negative", "it must be longer than 0")
+        raise _error(words[0].part, f"the duration {after} is negative", "it must be longer than 0")
     text = " ".join(each.part.text for each in words)
     try:
         found = duration(text)
     except HayaseError as error:
-        raise _wrong(words[0].part, error.problem, error.remedy) from None
+        raise _error(words[0].part, error.problem, error.remedy) from None
     if found <= 0:
-        raise _wrong(words[0].part, f"the duration {after} is 0", "it must be longer; [Now] is as short as can be")
+        raise _error(words[0].part, f"the duration {after} is 0", "it must be longer; [Now] is as short as can be")
     return found
 
 
 def _rows(brackets: Part, partition: tuple[Part, ...], first: _Word, rest: Sequence[_Word]) -> WindowText:
-    size, slide, step = _split(rest)
-    counts = [_count(first, each) for each in _listed(size)]
-    several = _several(size, [(count, count) for count in counts])
+    size, slide, step = _split_at_slide(rest)
+    counts = [_count(first, each) for each in _split_at_commas(size)]
+    several = _check_lengths(size, [(count, count) for count in counts])
     return WindowText(brackets, "rows", counts[0], _count(slide, step) if slide else None, partition, several)
 
 
 def _count(opening: _Word, words: Sequence[_Word]) -> int:
     after = f"after {opening.word.capitalize()}"
     if not words:
-        raise _wrong(opening.part, f"a number of rows is missing {after}", "write it like Rows 5")
+        raise _error(opening.part, f"a number of rows is missing {after}", "write it like Rows 5")
     text = "".join(each.part.text for each in words)
     if not _NUMBER.fullmatch(text):
         written = " ".join(each.part.text for each in words)
-        raise _wrong(words[0].part, f'"{written}" is not a number of rows', "write it like Rows 5 or Rows 5 Slide 2")
+        raise _error(words[0].part, f'"{written}" is not a number of rows', "write it like Rows 5 or Rows 5 Slide 2")
     if not 1 <= int(text) < 2**31:
-        raise _wrong(words[0].part, f"{text} is no number of rows {after}", "give 1 or more, below 2147483648")
+        raise _error(words[0].part, f"{text} is no number of rows {after}", "give 1 or more, below 2147483648")
     return int(text)
 
 
 def _partition(brackets: Part, rest: Sequence[_Word]) -> WindowText:
     if not rest or rest[0].word != "by":
         place = rest[0].part if rest else brackets
-        raise _wrong(place, "Partition must be followed by By", "write it like [Partition By k Rows 5]")
+        raise _error(place, "Partition must be followed by By", "write it like [Partition By k Rows 5]")
     at = next((at for at, each in enumerate(rest) if each.word == "rows" and at > 1), None)
     if at is None:
-        raise _wrong(
+        raise _error(
             rest[0].part, "Partition By needs Rows behind its columns", "write it like [Partition By k Rows 5]"
         )
     names = rest[1:at]
     columns = [each.part for each in names[::2]]
     if len(names) % 2 == 0 or any(each.word != "," for each in names[1::2]) or not all(map(_is_name, columns)):
-        raise _wrong(names[0].part, "Partition By takes columns", "name them with commas: [Partition By a, b Rows 5]")
+        raise _error(names[0].part, "Partition By takes columns", "name them with commas: [Partition By a, b Rows 5]")
     return _rows(brackets, tuple(columns), rest[at], rest[at + 1 :])
 
 
@@ -162,5 +164,5 @@ def _is_name(part: Part) -> bool:
     return bool(re.fullmatch(r'[^\W\d]\w*|"([^"]|"")+"', part.text))
 
 
-def _wrong(part: Part, message: str, hint: str | None = None) -> DeclarationError:
+def _error(part: Part, message: str, hint: str | None = None) -> DeclarationError:
     return DeclarationError([part.mistake(message, hint)])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hayase.core.expressions import cast
-from hayase.cql.columns import column, kept, plain, quoted
+from hayase.cql.columns import column, column_name, quoted, select_columns
 from hayase.cql.equalities import are_same_family
 from hayase.cql.logical import Aggregate, Column, Expression, Join, Node, Project, SetOperation, Source
 from hayase.cql.rewrites.prune_columns import required_columns
@@ -54,7 +54,7 @@ class _KeyNames:
         columns = [Column(field.name, column(field.name, field.type)) for field in child.schema]
         named: list[Expression] = []
         for expression in expressions:
-            name = plain(expression)
+            name = column_name(expression)
             if name is None:
                 same = (known.name for known in columns if known.value.sql == expression.sql)
                 name = next(same, None) or self._next_name()
@@ -73,7 +73,7 @@ class _KeyNames:
                 return None
             known = by_sql.get(argument.sql)
             if known is None:
-                name = plain(argument)
+                name = column_name(argument)
                 is_taken = name is None or any(other.name.lower() == name.lower() for other in columns)
                 known = Column(self._next_name() if name is None or is_taken else name, argument)
                 by_sql[argument.sql] = known
@@ -84,9 +84,9 @@ class _KeyNames:
         keys = tuple(Column(key.name, column(key.name, key.value.kind, key.value)) for key in node.keys)
         child = node.child
         if not columns:
-            child = kept(child, required_columns(child, frozenset()))
-        elif all(plain(each.value) == each.name for each in columns):
-            child = kept(child, [each.name for each in columns])
+            child = select_columns(child, required_columns(child, frozenset()))
+        elif all(column_name(each.value) == each.name for each in columns):
+            child = select_columns(child, [each.name for each in columns])
         else:
             child = Project(child, tuple(columns))
         return replace(node, child=child, keys=keys, calls=calls)

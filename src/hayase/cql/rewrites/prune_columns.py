@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from hayase.cql.columns import kept
+from hayase.cql.columns import select_columns
 from hayase.cql.logical import (
     Aggregate,
     Distinct,
@@ -51,15 +51,15 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
             return replace(node, child=child, calls=calls)
         case SetOperation(kind="union", all=True):
             names = required_columns(node, needed)
-            left, right = (kept(_prune(side, needed), names) for side in (node.left, node.right))
+            left, right = (select_columns(_prune(side, needed), names) for side in (node.left, node.right))
             return SetOperation(node.kind, node.all, left, right)
         case SetOperation():
             names = node.schema.names
-            left, right = (kept(_prune(side, frozenset(names)), names) for side in (node.left, node.right))
+            left, right = (select_columns(_prune(side, frozenset(names)), names) for side in (node.left, node.right))
             return SetOperation(node.kind, node.all, left, right)
         case Distinct() | ToStream():
             names = node.schema.names
-            return replace(node, child=kept(_prune(node.child, frozenset(names)), names))
+            return replace(node, child=select_columns(_prune(node.child, frozenset(names)), names))
         case Join():
             read = needed | _columns_read(side for pair in node.equal for side in pair)
             read |= node.residual.columns if node.residual else frozenset()
@@ -72,7 +72,7 @@ def _columns_read(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _trim(node: Node, needed: frozenset[str]) -> Node:
-    return kept(node, required_columns(node, needed))
+    return select_columns(node, required_columns(node, needed))
 
 
 def required_columns(node: Node, needed: frozenset[str]) -> list[str]:

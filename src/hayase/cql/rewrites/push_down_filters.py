@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hayase.cql.columns import conjunction, plain_columns, renamed
+from hayase.cql.columns import conjunction, passed_columns, rename_columns
 from hayase.cql.equalities import can_be_keys, equality, join_keys
 from hayase.cql.logical import (
     Aggregate,
@@ -42,13 +42,13 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
         case Filter():
             return _push(node.child, [node.predicate, *conditions])
         case Project():
-            return _push_through(node, conditions, plain_columns(node.columns))
+            return _push_through(node, conditions, passed_columns(node.columns))
         case TableJoin():
             names = {name: name for name in node.child.schema.names}
-            names |= plain_columns(node.keys) if node.kind == "inner" else {}
+            names |= passed_columns(node.keys) if node.kind == "inner" else {}
             return _push_through(node, conditions, names)
         case Aggregate():
-            return _push_through(node, conditions, plain_columns(node.keys))
+            return _push_through(node, conditions, passed_columns(node.keys))
         case Distinct():
             return Distinct(_push(node.child, conditions))
         case SetOperation():
@@ -67,7 +67,7 @@ def _push_through(
 ) -> Node:
     """Push conditions below a node whose columns `names` only repeat columns of its child."""
     below, above = _split(conditions, names)
-    child = _push(node.child, [renamed(condition, names) for condition in below])
+    child = _push(node.child, [rename_columns(condition, names) for condition in below])
     return _filter(replace(node, child=child), above)
 
 
