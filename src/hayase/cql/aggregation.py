@@ -1,7 +1,7 @@
-"""GROUP BY and aggregates: the keys and calls of a select, and its expressions over them.
+"""GROUP BY and aggregates: the keys and aggregate calls of a select, and its expressions over them.
 
-An expression over groups is made of keys, aggregates and constants. A part of it that is written like a key, whatever
-its layout and case, is that key.
+An expression over groups consists of keys, aggregates and constants. A part of it that is written like a key, apart from
+layout and case, is that key.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from hayase.lifetimes.accumulators import result_type
 __all__ = ["FUNCTIONS", "Groups", "call_text"]
 
 FUNCTIONS = {**{name: name for name in AGGREGATES}, **SYNONYMS}
-"""Names that a query may use, and the aggregates that they stand for."""
+"""Names that a query may use for aggregates, with the names of the aggregates."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallText:
-    """What stands in an aggregate's parentheses, between commas, and behind FILTER."""
+    """The arguments of an aggregate call, and the condition of its FILTER."""
 
     arguments: tuple[Part, ...]
     condition: Part | None
 
 
 def call_text(part: Part, call: Call) -> CallText:
-    """The argument and the filter of a call in a part, as they are written."""
+    """Return the arguments and the filter of a call in a part, as written."""
     whole = part.piece(call.start, call.end)
     tokens = tokenize(whole.text, dialect="duckdb")
-    inside: list[list[tuple[int, int]]] = []  # per pair of outermost parentheses, first and last token between commas
+    inside: list[list[tuple[int, int]]] = []  # per pair of outermost parentheses: first and last token of each argument
     depth = opened = 0
     for at, token in enumerate(tokens):
         if token.token_type in _OPENING:
@@ -56,14 +56,14 @@ def call_text(part: Part, call: Call) -> CallText:
             inside[-1].append((opened, at - 1))
             opened = at + 1 if depth else len(tokens)
     parts: list[tuple[Part, ...]] = []
-    for each in inside:
-        found = []
-        for first, last in each:
+    for spans in inside:
+        pieces = []
+        for first, last in spans:
             if first <= last and tokens[first].text.lower() in ("distinct", "all", "where"):
                 first += 1
             if first <= last:
-                found.append(whole.piece(tokens[first].start, tokens[last].end + 1))
-        parts.append(tuple(found))
+                pieces.append(whole.piece(tokens[first].start, tokens[last].end + 1))
+        parts.append(tuple(pieces))
     arguments = parts[0] if call.arguments else ()
     return CallText(arguments, parts[1][0] if call.filtered and len(parts) > 1 and parts[1] else None)
 
@@ -73,7 +73,7 @@ _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 class Groups:
-    """The groups of one select over a child."""
+    """The groups of one select over the plan `child`."""
 
     def __init__(
         self,
@@ -85,37 +85,37 @@ class Groups:
     ):
         self.resolver, self.child, self.scope, self.tag = resolver, child, scope, tag
         self.items = items
-        self.aliases = {each.alias.lower(): each for each in items if each.alias}
+        self.aliases = {item.alias.lower(): item for item in items if item.alias}
         self.keys: dict[str, Column] = {}
         self.calls: dict[str, AggregateCall] = {}
         self._failed: set[str] = set()
         self._reported: set[Part] = set()
 
     def node(self) -> Aggregate:
-        """The keys, then the calls that were met in expressions."""
+        """Return the aggregate: the keys, then the calls found in the expressions so far."""
         return Aggregate(self.child, tuple(self.keys.values()), tuple(self.calls.values()), self.tag)
 
     # ------------------------------------------------------------------------------------------------ keys
 
     def key(self, part: Part) -> None:
-        """An entry of GROUP BY: an expression or, of the select list, a place or (if no column) an alias."""
-        chosen = self._key_part(part)
-        found = self.resolver.parse(chosen) if chosen else None
-        if chosen is None or found is None:
+        """Add an entry of GROUP BY: an expression, or a position in the select list, or an alias of it that is not a column."""
+        expression = self._key_part(part)
+        parsed = self.resolver.parse(expression) if expression else None
+        if expression is None or parsed is None:
             return
-        if found.calls:
+        if parsed.calls:
             self.resolver.refuse(part, "an aggregate cannot be a key", "group by columns of the record")
             return
-        pieces = self.resolver.replacements(chosen, found.columns, self.scope)
+        pieces = self.resolver.replacements(expression, parsed.columns, self.scope)
         if pieces is None:
             return
-        canon = canonical(chosen.text, pieces)
-        value = self.resolver.bind(chosen, splice(chosen.text, pieces), self.child.schema)
-        if value is None or not self.resolver.check_key(chosen, value.kind):
+        canon = canonical(expression.text, pieces)
+        value = self.resolver.bind(expression, splice(expression.text, pieces), self.child.schema)
+        if value is None or not self.resolver.check_key(expression, value.kind):
             self._failed.add(canon)
             return
-        plain = next((each for each in value.columns if quoted(each) == canon), None)
-        self.keys.setdefault(canon, Column(plain or f"key_{len(self.keys) + 1}", value))
+        column_name = next((name for name in value.columns if quoted(name) == canon), None)
+        self.keys.setdefault(canon, Column(column_name or f"key_{len(self.keys) + 1}", value))
 
     def _key_part(self, part: Part) -> Part | None:
         if part.text.isdecimal():
@@ -132,17 +132,17 @@ class Groups:
     # ------------------------------------------------------------------------------------------------ expressions
 
     def condition(self, plain: Plain) -> Expression | None:
-        """A condition of HAVING: it may also name entries of the select list by their alias."""
+        """Resolve a condition of HAVING, which may also name aliases of the select list."""
         sql = self._group_sql(plain.part, aliases=True)
         return self.resolver.bind(plain.part, sql, self.node().schema, boolean=True) if sql is not None else None
 
     def expression(self, part: Part) -> Expression | None:
-        """An entry of the select list."""
+        """Resolve an entry of the select list."""
         sql = self._group_sql(part, aliases=False)
         return self.resolver.bind(part, sql, self.node().schema) if sql is not None else None
 
     def column(self, part: Part, name: str, sql: str) -> Expression | None:
-        """A column that a star stands for: it must be a key. Of a star, the first that is none is told."""
+        """Resolve a column of a star, which must be a key. Only the first column of a star that is none is reported."""
         if sql in self.keys:
             key = self.keys[sql]
             return self.resolver.bind(part, quoted(key.name), self.node().schema)
@@ -153,31 +153,31 @@ class Groups:
         return None
 
     def _group_sql(self, part: Part, aliases: bool) -> str | None:
-        """The part over the columns of the groups; None if there are mistakes in it."""
-        found = self.resolver.parse(part)
-        if found is None:
+        """Return the SQL of a part over the columns of the groups; None if it has mistakes."""
+        parsed = self.resolver.parse(part)
+        if parsed is None:
             return None
         noted = len(self.resolver.mistakes)
-        pieces = [(each.start, each.end, self._call_column(part, each)) for each in found.calls]
-        pieces += self._key_pieces(part, found)
-        for reference in found.columns:
+        pieces = [(call.start, call.end, self._call_column(part, call)) for call in parsed.calls]
+        pieces += self._key_pieces(part, parsed)
+        for reference in parsed.columns:
             if not any(start <= reference.start < end for start, end, _ in pieces):
                 pieces.append(self._column(part, reference, aliases))
-        failed = len(self.resolver.mistakes) > noted or any(each is None for _, _, each in pieces)
-        return None if failed else splice(part.text, [(start, end, each or "") for start, end, each in pieces])
+        failed = len(self.resolver.mistakes) > noted or any(sql is None for _, _, sql in pieces)
+        return None if failed else splice(part.text, [(start, end, sql or "") for start, end, sql in pieces])
 
     def _key_pieces(self, part: Part, parsed: ParsedExpression) -> list[tuple[int, int, str | None]]:
-        """The largest pieces of a part that are keys."""
+        """Return the largest pieces of a part that are keys, with the columns that replace them."""
         columns: list[tuple[int, int, str]] = []
-        for each in parsed.columns:
-            one = self.scope.find(each.parts)
-            if isinstance(one, ResolvedName):
-                columns.append((each.start, name_end(part.text, each, one), one.sql))
+        for reference in parsed.columns:
+            resolved = self.scope.find(reference.parts)
+            if isinstance(resolved, ResolvedName):
+                columns.append((reference.start, name_end(part.text, reference, resolved), resolved.sql))
         taken: list[tuple[int, int, str | None]] = []
-        blocked = [(each.start, each.end) for each in parsed.calls]
+        blocked = [(call.start, call.end) for call in parsed.calls]
         whole = (0, len(part.text))
         spans = {whole, *part.inner, *((start, end) for start, end, _ in columns)}
-        for first, last in sorted(spans, key=lambda each: each[0] - each[1]):
+        for first, last in sorted(spans, key=lambda span: span[0] - span[1]):
             if any(start < last and first < end for start, end in blocked):
                 continue
             inside = [
@@ -190,7 +190,7 @@ class Groups:
         return taken
 
     def _column(self, part: Part, reference: Reference, aliases: bool) -> tuple[int, int, str | None]:
-        """A column outside of keys and aggregates: an alias, or a mistake."""
+        """Resolve a column outside of keys and aggregates: an alias of the select list, or a mistake."""
         name = reference.parts[0].lower()
         alias = self.aliases.get(name) if aliases and len(reference.parts) == 1 else None
         if alias is not None:
@@ -205,7 +205,7 @@ class Groups:
     # ------------------------------------------------------------------------------------------------ aggregates
 
     def _call_column(self, part: Part, call: Call) -> str | None:
-        """The name of the column that holds an aggregate."""
+        """Check an aggregate call and add it. Return the quoted column of its result; None if it has mistakes."""
         place = part.piece(call.start, call.end)
         function = self.resolver.aggregates.get(call.function) or FUNCTIONS.get(call.function)
         if function is None:
@@ -213,14 +213,14 @@ class Groups:
             self.resolver.refuse(place, f"the aggregate {call.function} is not supported", f"there are {supported}")
             return None
         aggregate = Algebra.from_name(function)
-        wanted = aggregate.arity + (aggregate.constant is not None)
+        arity = aggregate.arity + (aggregate.constant is not None)
         if call.ordered:
             self.resolver.refuse(place, f"{call.function}(... ORDER BY ...) is not supported", "leave the order out")
-        elif call.arguments != wanted and not (aggregate.star and call.arguments == 0):
-            many = {1: "one argument", 2: "two arguments"}.get(wanted, f"{wanted} arguments")
-            self.resolver.refuse(place, f"{call.function} takes {many}")
-        elif wanted > 2:
-            self.resolver.refuse(place, f"{call.function} takes {wanted} arguments, and a query may give two")
+        elif call.arguments != arity and not (aggregate.star and call.arguments == 0):
+            count = {1: "one argument", 2: "two arguments"}.get(arity, f"{arity} arguments")
+            self.resolver.refuse(place, f"{call.function} takes {count}")
+        elif arity > 2:
+            self.resolver.refuse(place, f"{call.function} takes {arity} arguments, and a query may give two")
         elif call.distinct and function not in ("count", "min", "max", "bool_and", "bool_or"):
             hint = "take the distinct values in a sub-query, and aggregate those"
             self.resolver.refuse(place, f"{call.function}(DISTINCT ...) is not supported", hint)
@@ -230,43 +230,43 @@ class Groups:
 
     def _add_call(self, part: Part, call: Call, function: str, aggregate: Algebra) -> str | None:
         place = part.piece(call.start, call.end)
-        written = call_text(part, call)
+        text = call_text(part, call)
         noted = len(self.resolver.mistakes)
         constant = None
-        parts = list(written.arguments)
+        parts = list(text.arguments)
         if aggregate.constant is not None:
             constant = self._constant(parts.pop())
-        found = [self.resolver.expression(each, self.scope, self.child.schema) for each in parts]
-        values = [each for each in found if each is not None]
+        expressions = [self.resolver.expression(argument, self.scope, self.child.schema) for argument in parts]
+        values = [value for value in expressions if value is not None]
         condition = None
-        if written.condition is not None:
-            condition = self.resolver.condition(Plain(written.condition), self.scope, self.child.schema)
-        if len(values) < len(found) or len(self.resolver.mistakes) > noted:
+        if text.condition is not None:
+            condition = self.resolver.condition(Plain(text.condition), self.scope, self.child.schema)
+        if len(values) < len(expressions) or len(self.resolver.mistakes) > noted:
             return None
         distinct = call.distinct and function == "count"
-        texts = [each.sql for each in values]
+        texts = [value.sql for value in values]
         if condition is not None:
-            texts = [f"CASE WHEN (\n{condition.sql}\n) THEN (\n{each}\n) END" for each in texts or ["1"]]
-        listed = [canonical(each, ()) for each in texts] or ["*"]
+            texts = [f"CASE WHEN (\n{condition.sql}\n) THEN (\n{sql}\n) END" for sql in texts or ["1"]]
+        canonical_texts = [canonical(sql, ()) for sql in texts] or ["*"]
         fraction = [] if constant is None else [f"{constant!r}"]
-        canon = f"{function}({'distinct ' if distinct else ''}{', '.join([*listed, *fraction])})"
+        canon = f"{function}({'distinct ' if distinct else ''}{', '.join([*canonical_texts, *fraction])})"
         if canon not in self.calls:
-            bound = [self.resolver.bind(place, each, self.child.schema) for each in texts]
-            arguments = [each for each in bound if each is not None]
+            bound = [self.resolver.bind(place, sql, self.child.schema) for sql in texts]
+            arguments = [argument for argument in bound if argument is not None]
             if len(arguments) < len(bound):
                 return None
             kind = self._result_type(parts[0] if parts else place, aggregate, constant, arguments, distinct)
             if kind is None:
                 return None
-            one, other = (*arguments, None, None)[:2]
+            first, second = (*arguments, None, None)[:2]
             name = f"{aggregate.name}_{len(self.calls) + 1}"
             self.calls[canon] = AggregateCall(
-                name, function, one, distinct, kind, place.text, other, constant, place.line, place.column
+                name, function, first, distinct, kind, place.text, second, constant, place.line, place.column
             )
         return quoted(self.calls[canon].name)
 
     def _constant(self, part: Part) -> float:
-        """The number that a second argument must be; what it may be is the aggregate's to say."""
+        """Read the constant argument of an aggregate. The aggregate itself checks its value."""
         try:
             return float(part.text)
         except ValueError:
@@ -284,7 +284,7 @@ class Groups:
         try:
             if distinct:
                 return result_type("count", arguments[0].kind, distinct)
-            return aggregate.at(constant).result([each.kind for each in arguments])
+            return aggregate.at(constant).result([argument.kind for argument in arguments])
         except DeclarationError as error:
             self.resolver.refuse_inside(part, error)
             return None

@@ -1,14 +1,13 @@
-"""Where a plan runs: by which columns the tuples of every leaf are hashed, so that all that must meet are in one bucket,
-and where it is cut because that cannot be done at once.
+"""Distribution of a plan: by which columns the rows of every leaf are hashed, and where the plan is cut into stages.
 
-A *leaf* is a source with the filters, projections and tables directly upon it. A join, an aggregate, DISTINCT, a set operation
-and the difference that Istream and Dstream take let tuples *meet*: those with equal keys. A key can be followed down to
-the leaves as long as every meeting on the way is by that key too; then all of these operators run in one stage, in all
-buckets. Where it cannot, the child is cut off: it becomes a stage of its own with a stream of lifetimes in between.
-What has no key (an aggregate over everything, a join without an equality, Rstream) runs in one bucket, and what can be
-spread below it is cut off. Of several possible keys the one with the fewest cuts wins; all others that fit are added.
+A *leaf* is a source with the filters, projections and table lookups directly above it. A join, an aggregate, DISTINCT, a set
+operation, and the difference that Istream and Dstream take are *stateful*: they bring tuples with equal keys together, so
+these must be in one bucket. If every stateful operator down to the leaves can use the same key, all of them run in one stage,
+in all buckets. Otherwise the child is cut off: it becomes a stage of its own, with a stream of lifetimes in between.
+An operator without a key (an aggregate over everything, a join without an equality, Rstream) runs in one bucket, and what can
+be distributed below it is cut off. Of several possible keys the one with the fewest cuts is taken; others that fit are added.
 
-Expects a plan that `rewriting` has been over: keys are columns.
+The plan must have been rewritten (`cql.rewrites`), so that all keys are columns.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ __all__ = [
 ]
 
 LeafKey = tuple[str, ...] | None
-"""The columns by which a leaf's rows are hashed: none of them, all rows in one bucket; ANYWHERE, any bucket will do."""
+"""The columns by which a leaf's rows are hashed. `()`: all rows are in one bucket. ANYWHERE: a row may be in any bucket."""
 ANYWHERE: LeafKey = None
 _MAX_KEY_COLUMNS = 4
-"""More columns cost more to hash and spread rows no better."""
+"""More columns take longer to hash and do not distribute rows better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A part of a query that is one stage: its plan, and the key of each leaf, from left to right."""
+    """A part of a query that runs as one stage: its plan, and the key of every leaf, from left to right."""
 
     name: str
     root: Node
@@ -69,16 +68,16 @@ class Fragment:
 
 
 def cut(query: str, root: Node, between: Callable[[str, pa.Schema], StreamDeclaration]) -> tuple[Fragment, ...]:
-    """The fragments of a query, each after those that it reads; the last one is the query's own.
+    """Cut a query into fragments, each after those that it reads. The last one gives the result and has the query's name.
 
-    `between` declares the stream in which a fragment of that name leaves its rows.
+    `between(name, schema)` declares the stream to which the fragment of that name writes its rows.
     """
-    placed = _Cutter(query, between).place(root)
-    numbers = {each.name: f"_{query}_{number}" for number, each in enumerate(placed.cuts, 1)}
-    fragments = (*placed.cuts, Fragment(query, placed.node, placed.keys))
+    placement = _Cutter(query, between).place(root)
+    numbers = {fragment.name: f"_{query}_{number}" for number, fragment in enumerate(placement.cuts, 1)}
+    fragments = (*placement.cuts, Fragment(query, placement.node, placement.keys))
     return tuple(
-        replace(each, name=numbers.get(each.name, each.name), root=_rename_sources(each.root, numbers))
-        for each in fragments
+        replace(fragment, name=numbers.get(fragment.name, fragment.name), root=_rename_sources(fragment.root, numbers))
+        for fragment in fragments
     )
 
 
@@ -86,12 +85,12 @@ def cut(query: str, root: Node, between: Callable[[str, pa.Schema], StreamDeclar
 
 
 def is_leaf(node: Node) -> bool:
-    """Whether a node is a source with nothing but filters, projections and tables upon it."""
+    """Return whether a node is a source, with nothing but filters, projections and table lookups above it."""
     return isinstance(node, Source) or (isinstance(node, Filter | Project | TableJoin) and is_leaf(node.child))
 
 
 def leaves(node: Node) -> Iterator[Node]:
-    """The leaves of a plan, from left to right."""
+    """Yield the leaves of a plan, from left to right."""
     if is_leaf(node):
         yield node
     else:
@@ -100,14 +99,14 @@ def leaves(node: Node) -> Iterator[Node]:
 
 
 def source_of(leaf: Node) -> Source:
-    """The source of a leaf."""
+    """Return the source of a leaf."""
     while not isinstance(leaf, Source):
         (leaf,) = children(leaf)
     return leaf
 
 
 def with_children(node: Node, inner: Sequence[Node]) -> Node:
-    """The node over other children."""
+    """Return the node with other children."""
     match node:
         case Source():
             return node
@@ -125,13 +124,15 @@ def _rename_sources(node: Node, names: dict[str, str]) -> Node:
 
 
 def needs_coalescing(node: Node) -> bool:
-    """Whether in a relation a row may end at the very instant at which an equal one begins: Istream and Dstream, which
-    compare with the instant before, must not tell of these."""
+    """Return whether a row of a relation may end at the very instant at which an equal one begins.
+
+    Istream and Dstream compare an instant with the one before, so they must not emit such rows.
+    """
     return not _never_ends(node) and not _is_coalesced(node)
 
 
 def _never_ends(node: Node) -> bool:
-    """Whether no row of a relation ever ends."""
+    """Return whether no row of a relation ever ends."""
     match node:
         case Source():
             stream = node.declaration
@@ -147,7 +148,7 @@ def _never_ends(node: Node) -> bool:
 
 
 def _is_coalesced(node: Node) -> bool:
-    """Whether a row that stays is never told as two: aggregates, DISTINCT and set operations see to that."""
+    """Return whether a row that stays is always one tuple, as aggregates, DISTINCT and set operations guarantee."""
     match node:
         case Aggregate() | Distinct():
             return True
@@ -156,17 +157,17 @@ def _is_coalesced(node: Node) -> bool:
         case Filter():
             return _is_coalesced(node.child)
         case Project():
-            shown = {column_name(each.value) for each in node.columns}
-            return _is_coalesced(node.child) and shown.issuperset(node.child.schema.names)
+            names = {column_name(column.value) for column in node.columns}
+            return _is_coalesced(node.child) and names.issuperset(node.child.schema.names)
         case _:
             return False
 
 
-# ---------------------------------------------------------------------------------------------------- meeting
+# ---------------------------------------------------------------------------------------------------- state and keys
 
 
 def _is_stateful(node: Node) -> bool:
-    """Whether a node lets tuples meet, and so has state."""
+    """Return whether an operator brings tuples with equal keys together, and so has state."""
     match node:
         case Join() | Aggregate() | Distinct():
             return True
@@ -179,17 +180,17 @@ def _is_stateful(node: Node) -> bool:
 
 
 def _possible_keys(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The keys by which tuples meet: for each its column in every child, and the columns of the result that equal it."""
+    """Return the keys of a stateful operator: for each its column in every child, and the columns of the result equal to it."""
     match node:
         case Join():
-            found: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-            for one, other in node.equal:
-                pair = _key_column(one), _key_column(other)
-                shown = {"inner": pair, "right": pair[1:], "full": ()}.get(node.kind, pair[:1])
-                found.append((pair, shown))
-            return found
+            keys: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+            for left, right in node.equal:
+                pair = _key_column(left), _key_column(right)
+                equal_columns = {"inner": pair, "right": pair[1:], "full": ()}.get(node.kind, pair[:1])
+                keys.append((pair, equal_columns))
+            return keys
         case Aggregate():
-            return [((_key_column(each.value),), (each.name,)) for each in node.keys]
+            return [((_key_column(key.value),), (key.name,)) for key in node.keys]
         case ToStream(kind="rstream"):
             return []
         case _:
@@ -208,7 +209,7 @@ def _key_column(key: Expression) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A plan in which cuts are made, the keys of its leaves, and what was cut off, sources first."""
+    """A plan with its cuts made, the keys of its leaves, and the fragments that were cut off, sources first."""
 
     node: Node
     keys: tuple[LeafKey, ...]
@@ -225,38 +226,42 @@ class _Cutter:
         self._query, self._between, self._numbers = query, between, count(1)
 
     def place(self, node: Node) -> _Placement:
-        """The best place for a plan that may run by any key."""
+        """Return the best placement of a plan that may use any key."""
         if is_leaf(node):
             return _Placement(node, (_default_key(node),))
         if not _is_stateful(node):
             return _combine(node, [self.place(child) for child in children(node)])
-        meetings = [columns for columns, _ in _possible_keys(node)]
-        if not meetings:
+        possible_keys = [columns for columns, _ in _possible_keys(node)]
+        if not possible_keys:
             return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
-        best = min((self._place_by(node, columns) for columns in meetings), key=lambda each: len(each.cuts))
-        fitting = [self._place_by(best.node, columns) for columns in meetings]
-        keys = [each.keys for each in fitting if not each.cuts]
-        return _Placement(best.node, tuple(_combined_key(each) for each in zip(*keys)), best.cuts)
+        best = min(
+            (self._place_by(node, columns) for columns in possible_keys), key=lambda placement: len(placement.cuts)
+        )
+        placements = [self._place_by(best.node, columns) for columns in possible_keys]
+        keys = [placement.keys for placement in placements if not placement.cuts]
+        return _Placement(best.node, tuple(_combined_key(leaf_keys) for leaf_keys in zip(*keys)), best.cuts)
 
     def _place_by(self, node: Node, columns: Sequence[str]) -> _Placement:
-        """The plan by a key of which each child has a column."""
+        """Place the plan by a key that is one of these columns in every child."""
         return _combine(node, [self._place_or_cut(child, name) for child, name in zip(children(node), columns)])
 
     def _place_or_cut(self, node: Node, column: str) -> _Placement:
-        """The plan by a column of its result, cut off if that saves cuts."""
+        """Place the plan by a column of its result, or cut it off if that needs fewer cuts."""
         below = self._place_by_column(node, column)
         if below is not None and not below.cuts:
             return below
-        off = self._cut_off(node)
-        return below if below is not None and len(below.cuts) <= len(off.cuts) else replace(off, keys=((column,),))
+        cut_off = self._cut_off(node)
+        return (
+            below if below is not None and len(below.cuts) <= len(cut_off.cuts) else replace(cut_off, keys=((column,),))
+        )
 
     def _place_by_column(self, node: Node, column: str) -> _Placement | None:
-        """The plan by a column of its result, if that column can be followed to all leaves."""
+        """Place the plan by a column of its result. Return None if the column cannot be traced to all leaves."""
         if is_leaf(node):
             name = _hash_column(node, column)
             return None if name is None else _Placement(node, ((name,),))
         if isinstance(node, Project):
-            inner = next((column_name(each.value) for each in node.columns if each.name == column), None)
+            inner = next((column_name(output.value) for output in node.columns if output.name == column), None)
             below = self._place_by_column(node.child, inner) if inner is not None else None
             return None if below is None else _combine(node, [below])
         if isinstance(node, Filter):
@@ -264,11 +269,13 @@ class _Cutter:
             return None if below is None else _combine(node, [below])
         if not _is_stateful(node):
             return _combine(node, [self._place_or_cut(child, column) for child in children(node)])
-        found = [self._place_by(node, columns) for columns, shown in _possible_keys(node) if column in shown]
-        return min(found, key=lambda each: len(each.cuts), default=None)
+        placements = [
+            self._place_by(node, columns) for columns, equal_columns in _possible_keys(node) if column in equal_columns
+        ]
+        return min(placements, key=lambda placement: len(placement.cuts), default=None)
 
     def _place_in_one_bucket(self, node: Node) -> _Placement:
-        """The plan in one bucket; what can be spread over many is cut off."""
+        """Place the plan in one bucket, and cut off what can be distributed."""
         if is_leaf(node):
             return _Placement(node, ((),))
         base = node
@@ -276,46 +283,46 @@ class _Cutter:
             base = base.child
         if not _is_stateful(base):
             return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
-        settled = self.place(node)
-        return replace(self._cut_off(node), keys=((),)) if settled.is_spread else settled
+        placement = self.place(node)
+        return replace(self._cut_off(node), keys=((),)) if placement.is_spread else placement
 
     def _cut_off(self, node: Node) -> _Placement:
-        """The plan as a stage of its own, and a source that reads its result."""
-        settled = self.place(node)
-        name = f"_{self._query}_0{next(self._numbers)}"  # until it is known which cuts are made
+        """Make the plan a fragment of its own. Return a source that reads its result."""
+        placement = self.place(node)
+        name = f"_{self._query}_0{next(self._numbers)}"  # `cut` numbers the fragments once all cuts are known
         source = Source(self._between(name, node.schema), name, Window("unbounded"), node.schema)
-        return _Placement(source, (ANYWHERE,), (*settled.cuts, Fragment(name, settled.node, settled.keys)))
+        return _Placement(source, (ANYWHERE,), (*placement.cuts, Fragment(name, placement.node, placement.keys)))
 
 
 def _combine(node: Node, placements: Sequence[_Placement]) -> _Placement:
-    keys = tuple(key for each in placements for key in each.keys)
+    keys = tuple(key for placement in placements for key in placement.keys)
     return _Placement(
-        with_children(node, [each.node for each in placements]),
+        with_children(node, [placement.node for placement in placements]),
         keys,
-        tuple(one for each in placements for one in each.cuts),
+        tuple(fragment for placement in placements for fragment in placement.cuts),
     )
 
 
 def _combined_key(keys: Sequence[LeafKey]) -> LeafKey:
-    """A leaf's columns of several keys: some spread it well enough, and all leaves have those of the same keys."""
+    """Combine a leaf's columns of several keys. All leaves take the same keys, at most `_MAX_KEY_COLUMNS` of them."""
     return tuple(name for key in keys[:_MAX_KEY_COLUMNS] for name in key or ())
 
 
 def _default_key(leaf: Node) -> LeafKey:
-    """How a leaf is spread when nobody above it asks for a key."""
+    """Return the key of a leaf when no operator above it needs one."""
     source = source_of(leaf)
     if source.window.partition:
         return tuple(f"{source.alias}.{name}" for name in source.window.partition)
     if source.declaration.changes is not None:
-        return tuple(each.name for each in source.schema if _can_be_key(each.type))[:_MAX_KEY_COLUMNS]
+        return tuple(field.name for field in source.schema if _can_be_key(field.type))[:_MAX_KEY_COLUMNS]
     return ANYWHERE
 
 
 def _hash_column(leaf: Node, column: str) -> str | None:
-    """The column by which a leaf must be hashed, so that it is by a column of its result.
+    """Return the column by which a leaf must be hashed so that its result is distributed by `column`.
 
-    Of a window by partition and of a stream of changes, that is a column of the source: one of the partition's, so that
-    the window's tuples are together.
+    For a window by partition, this must be a column of the partition, so that the tuples of a window are in one bucket. For a
+    stream of changes, it must be a column of the source.
     """
     source = source_of(leaf)
     if not source.window.partition and source.declaration.changes is None:
@@ -323,9 +330,9 @@ def _hash_column(leaf: Node, column: str) -> str | None:
     name: str | None = column
     while not isinstance(leaf, Source):
         if isinstance(leaf, Project):
-            name = next((column_name(each.value) for each in leaf.columns if each.name == name), None)
+            name = next((column_name(output.value) for output in leaf.columns if output.name == name), None)
         (leaf,) = children(leaf)
-    allowed = [f"{source.alias}.{each}" for each in source.window.partition] or source.schema.names
+    allowed = [f"{source.alias}.{part}" for part in source.window.partition] or source.schema.names
     return name if name in allowed else None
 
 
@@ -333,9 +340,9 @@ def _hash_column(leaf: Node, column: str) -> str | None:
 
 
 def check_keys(root: Node) -> list[Mistake]:
-    """Values that would have to be compared with each other and have no canonical form, where they stand."""
-    found = [_mistake(what, one) for what, one in _compared_expressions(root) if not _can_be_key(one.kind)]
-    return list(dict.fromkeys(found))
+    """Return a mistake for every value that the plan must compare but whose type has no canonical form."""
+    mistakes = [_mistake(what, value) for what, value in _compared_expressions(root) if not _can_be_key(value.kind)]
+    return list(dict.fromkeys(mistakes))
 
 
 def _can_be_key(kind: pa.DataType) -> bool:
@@ -356,39 +363,39 @@ def _compared_expressions(node: Node) -> Iterator[tuple[str, Expression]]:
         case Join():
             yield from (("a join", side) for pair in node.equal for side in pair)
         case Aggregate():
-            yield from (("GROUP BY", each.value) for each in node.keys)
+            yield from (("GROUP BY", key.value) for key in node.keys)
             for call in node.calls:
                 if call.distinct and call.argument:
                     yield "DISTINCT", call.argument
         case Distinct():
-            yield from (("DISTINCT", each) for each in _output_expressions(node.child))
+            yield from (("DISTINCT", value) for value in _output_expressions(node.child))
         case SetOperation() if _is_stateful(node):
-            yield from ((node.kind.upper(), each) for side in children(node) for each in _output_expressions(side))
+            yield from ((node.kind.upper(), value) for side in children(node) for value in _output_expressions(side))
         case ToStream() if _is_stateful(node) and node.kind != "rstream":
-            yield from ((node.kind.capitalize(), each) for each in _output_expressions(node.child))
+            yield from ((node.kind.capitalize(), value) for value in _output_expressions(node.child))
     for child in children(node):
         yield from _compared_expressions(child)
     if isinstance(node, Source) and node.declaration.changes is not None:
         yield from (
-            ("a relation of changes", replace(each, line=node.line, column=node.column))
-            for each in _output_expressions(node)
+            ("a relation of changes", replace(value, line=node.line, column=node.column))
+            for value in _output_expressions(node)
         )
     elif isinstance(node, Source) and node.window.partition:
-        names = {f"{node.alias}.{each}" for each in node.window.partition}
-        partition = (each for each in _output_expressions(node) if each.columns <= names)
-        yield from (("Partition By", replace(each, line=node.line, column=node.column)) for each in partition)
+        names = {f"{node.alias}.{name}" for name in node.window.partition}
+        partition = (value for value in _output_expressions(node) if value.columns <= names)
+        yield from (("Partition By", replace(value, line=node.line, column=node.column)) for value in partition)
 
 
 def _output_expressions(node: Node) -> list[Expression]:
-    """The columns of a relation, with the places where they were written."""
+    """Return the columns of a relation, with their places in the query's text."""
     match node:
         case Project():
-            return [each.value for each in node.columns]
+            return [output.value for output in node.columns]
         case Filter() | Distinct():
             return _output_expressions(node.child)
         case SetOperation():
             return _output_expressions(node.left)
         case Aggregate():
-            return [each.value for each in node.keys]
+            return [key.value for key in node.keys]
         case _:
-            return [column(each.name, each.type) for each in node.schema]
+            return [column(field.name, field.type) for field in node.schema]

@@ -1,7 +1,7 @@
-"""Expressions of a query against the columns they may name: text in, typed SQL over the columns of the plan out.
+"""Resolves the expressions of a query: text in, typed SQL over the columns of the plan out.
 
-The text stays what it was; only names are replaced. Mistakes gather in one list, placed in the query, so that all of
-them are told at once; an expression with a mistake is None.
+Only names are replaced; the rest of the text stays as written. Mistakes are collected, with their places in the query, so that
+all of them are reported at once. An expression with a mistake is None.
 """
 
 from __future__ import annotations
@@ -24,109 +24,109 @@ from hayase.cql.syntax import Part, Plain, normalize_token
 __all__ = ["ExpressionResolver", "canonical", "cast_to", "comparable_sides", "name_end", "splice"]
 
 _Replacements = Sequence[tuple[int, int, str]]
-"""What replaces the characters from one offset to another."""
+"""Replacements in a text: start, end, and the new text."""
 
 _CORRELATION_HINT = "name columns of the query around a sub-query only in plain conditions of the sub-query's WHERE"
 
 
 class ExpressionResolver:
-    """Reads, resolves and types expressions. `aggregates` are a user's own, by name: where each is found."""
+    """Parses, resolves and types expressions. `aggregates` maps names of user-defined aggregates to "module:attribute"."""
 
     def __init__(self, aggregates: Mapping[str, str] | None = None) -> None:
         self.mistakes: list[Mistake] = []
         self.aggregates = dict(aggregates or {})
 
     def refuse(self, part: Part, message: str, hint: str | None = None) -> None:
-        """Note a mistake."""
+        """Note a mistake at a part of the query."""
         self.mistakes.append(part.mistake(message, hint))
 
     def refuse_inside(self, part: Part, error: DeclarationError) -> None:
-        """Note the mistakes of a part, whose places count within it."""
-        for each in error.mistakes:
-            line, start = each.line or 1, each.column or 1
+        """Note the mistakes of an error whose lines and columns count within the part."""
+        for mistake in error.mistakes:
+            line, start = mistake.line or 1, mistake.column or 1
             first = part.column - 1 if line == 1 else 0
-            self.mistakes.append(replace(each, line=part.line + line - 1, column=start + first))
+            self.mistakes.append(replace(mistake, line=part.line + line - 1, column=start + first))
 
     def parse(self, part: Part) -> ParsedExpression | None:
-        """What DuckDB reads in a part."""
+        """Parse a part with DuckDB. Note its mistakes and return None if it has any."""
         try:
-            found = parse_expression(part.text, frozenset(self.aggregates))
+            parsed = parse_expression(part.text, frozenset(self.aggregates))
         except DeclarationError as error:
             self.refuse_inside(part, error)
             return None
-        if found.mistakes:
-            self.refuse_inside(part, DeclarationError(found.mistakes))
+        if parsed.mistakes:
+            self.refuse_inside(part, DeclarationError(parsed.mistakes))
             return None
-        return found
+        return parsed
 
     # ------------------------------------------------------------------------------------------------ resolution
 
     def expression(self, part: Part, scope: Scope, schema: pa.Schema, deep: int = 0) -> Expression | None:
-        """A part as SQL over `schema`; it may name columns of as many queries further out as `deep` says."""
+        """Resolve a part into SQL over `schema`. It may name columns of queries up to `deep` levels further out."""
         sql = self._to_sql(part, scope, deep)
         return self.bind(part, sql, schema) if sql is not None else None
 
     def condition(self, written: Plain, scope: Scope, schema: pa.Schema, deep: int = 0) -> Expression | None:
-        """A condition as SQL over `schema`, with its two sides if it is an equality."""
+        """Resolve a condition into SQL over `schema`, with its two sides if it is an equality."""
         sql = self._to_sql(written.part, scope, deep)
-        found = self.bind(written.part, sql, schema, boolean=True) if sql is not None else None
-        if found is None or written.sides is None or not parse_expression(written.part.text).equality:
-            return found
-        noted = len(self.mistakes)  # a side may have a type that no stream has: then it is no equality to plan with
-        one, other = (self.expression(each, scope, schema, deep) for each in written.sides)
+        predicate = self.bind(written.part, sql, schema, boolean=True) if sql is not None else None
+        if predicate is None or written.sides is None or not parse_expression(written.part.text).equality:
+            return predicate
+        noted = len(self.mistakes)  # a side may have a type that no stream can have: then the equality cannot be a key
+        left, right = (self.expression(side, scope, schema, deep) for side in written.sides)
         del self.mistakes[noted:]
-        return replace(found, equality=comparable_sides(one, other)) if one and other else found
+        return replace(predicate, equality=comparable_sides(left, right)) if left and right else predicate
 
     def _to_sql(self, part: Part, scope: Scope, deep: int) -> str | None:
-        found = self.parse(part)
-        if found is None:
+        parsed = self.parse(part)
+        if parsed is None:
             return None
-        for call in found.calls:
+        for call in parsed.calls:
             hint = "aggregates stand in the select list or in HAVING"
             self.refuse(part.piece(call.start, call.end), f"the aggregate {call.function} is not supported here", hint)
-        pieces = self.replacements(part, found.columns, scope, deep)
-        return splice(part.text, pieces) if pieces is not None and not found.calls else None
+        pieces = self.replacements(part, parsed.columns, scope, deep)
+        return splice(part.text, pieces) if pieces is not None and not parsed.calls else None
 
     def replacements(
         self, part: Part, columns: Iterable[Reference], scope: Scope, deep: int = 0
     ) -> _Replacements | None:
-        """What stands for the columns of a part; None if one of them is a mistake."""
-        found: list[tuple[int, int, str]] = []
+        """Return what replaces the column names of a part; None if one of them cannot be resolved."""
+        pieces: list[tuple[int, int, str]] = []
         failed = False
         for reference in columns:
-            one = self.find(part, reference, scope, deep)
-            if one is None:
+            column = self.find(part, reference, scope, deep)
+            if column is None:
                 failed = True
             else:
-                found.append((reference.start, name_end(part.text, reference, one), one.sql))
-        return None if failed else found
+                pieces.append((reference.start, name_end(part.text, reference, column), column.sql))
+        return None if failed else pieces
 
     def find(self, part: Part, reference: Reference, scope: Scope, deep: int = 0) -> ResolvedName | None:
-        """What a column stands for."""
-        found = scope.find(reference.parts)
+        """Resolve the name of a column. Note a mistake and return None if that fails."""
+        resolved = scope.find(reference.parts)
         place = part.piece(reference.start, reference.end)
-        if isinstance(found, UnresolvedName):
-            self.refuse(place, found.message, found.hint)
+        if isinstance(resolved, UnresolvedName):
+            self.refuse(place, resolved.message, resolved.hint)
             return None
-        if found.depth > deep:
+        if resolved.depth > deep:
             self.refuse(place, f'"{place.text}" belongs to the query around this sub-query', _CORRELATION_HINT)
             return None
-        return found
+        return resolved
 
     def bind(self, part: Part, sql: str, schema: pa.Schema, boolean: bool = False) -> Expression | None:
-        """SQL over `schema`, typed; the part is what the user wrote for it."""
-        alone = next((each for each in schema if quoted(each.name) == sql), None)
-        if alone is not None and not boolean:
-            return column(alone.name, alone.type, part)
+        """Return the typed expression for SQL over `schema`; `part` is what the user wrote for it."""
+        field = next((other for other in schema if quoted(other.name) == sql), None)
+        if field is not None and not boolean:
+            return column(field.name, field.type, part)
         try:
             bound = (condition if boolean else bind)(sql, schema)
         except DeclarationError as error:
-            self.mistakes += [part.mistake(each.message, each.hint) for each in error.mistakes]
+            self.mistakes += [part.mistake(mistake.message, mistake.hint) for mistake in error.mistakes]
             return None
         return Expression(sql, bound.kind, bound.columns, part.text, part.line, part.column)
 
     def check_key(self, part: Part, kind: pa.DataType) -> bool:
-        """Whether values of a type can be told apart by a key; if not, that is a mistake."""
+        """Return whether values of a type can be keys; note a mistake if not."""
         try:
             check_key_type(kind)
         except DeclarationError as error:
@@ -139,7 +139,7 @@ class ExpressionResolver:
 
 
 def splice(text: str, pieces: _Replacements) -> str:
-    """The text with pieces of it replaced.
+    """Return the text with these pieces of it replaced.
 
     >>> splice("a + b", [(0, 1, "x.a"), (4, 5, "y.b")])
     'x.a + y.b'
@@ -150,13 +150,13 @@ def splice(text: str, pieces: _Replacements) -> str:
 
 
 def name_end(text: str, reference: Reference, resolved: ResolvedName) -> int:
-    """Where the part of a reference ends that names the column; what follows are fields of it."""
+    """Return the offset at which the name of the column ends; what follows in the reference are fields of a struct."""
     tokens = tokenize(text[reference.start : reference.end], dialect="duckdb")
     return reference.start + tokens[2 * resolved.parts - 2].end + 1
 
 
 def canonical(text: str, pieces: _Replacements) -> str:
-    """A text without layout, comments, case and the parentheses around it, its columns as in the plan.
+    """Return a text in canonical form: no layout, comments, case or outer parentheses, and columns as in the plan.
 
     >>> canonical("( A + 1 )", [(2, 3, '"s.a"')])
     '"s.a" + 1'
@@ -175,7 +175,7 @@ def canonical(text: str, pieces: _Replacements) -> str:
 
 
 def _is_parenthesized(words: Sequence[str]) -> bool:
-    """Whether the first parenthesis closes at the end."""
+    """Return whether one pair of parentheses encloses all words."""
     if not words or words[0] != "(":
         return False
     depth = 0
@@ -190,14 +190,14 @@ def _is_parenthesized(words: Sequence[str]) -> bool:
 
 
 def cast_to(expression: Expression, kind: pa.DataType) -> Expression:
-    """The expression as a value of a type."""
+    """Return the expression cast to a type."""
     if expression.kind == kind:
         return expression
     return replace(expression, sql=cast(expression.sql, kind), kind=kind, equality=None)
 
 
 def comparable_sides(one: Expression, other: Expression) -> tuple[Expression, Expression] | None:
-    """Two sides of an equality in the type in which they are compared, if it can be a key."""
+    """Return both sides of an equality, cast to the type in which they are compared; None if that type cannot be a key."""
     try:
         kind = common_type(one.kind, other.kind)
         check_key_type(kind)

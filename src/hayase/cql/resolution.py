@@ -1,7 +1,7 @@
-"""A query against the streams that it reads: names resolved, expressions typed, clauses as operators.
+"""Resolution of a parsed query into a logical plan: names are resolved, expressions typed, clauses become operators.
 
-EXISTS and IN with a sub-query become semi and anti joins. A sub-query's columns are called `alias.column`, like those of
-a stream; where an alias occurs again further out, the inner one gets a number.
+EXISTS and IN with a sub-query become semi and anti joins. A sub-query's columns are named `alias.column`, like those of a
+stream; if an outer query uses the same alias, the inner one gets a number.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def resolve(
     aggregates: Mapping[str, str] | None = None,
     tables: Mapping[str, Lookup] | None = None,
 ) -> Node:
-    """The logical plan of a query over declared streams, or DeclarationError with everything that is wrong.
+    """Return the logical plan of a query over declared streams. Raise DeclarationError with all mistakes in it.
 
-    `aggregates` are a user's own, by name: "module:attribute"; `tables` are those that it may join with.
+    `aggregates` maps the names of user-defined aggregates to "module:attribute"; `tables` are those that the query may join.
 
     >>> from hayase.cql.statement import parse
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -62,13 +62,13 @@ def resolve(
     resolution = _Resolution(sources, aggregates, tables, EVENT_TIME in statement.canon.lower())
     node = resolution.query(statement.query, Context(), result=True)
     if node is None or resolution.mistakes:
-        found = dict.fromkeys(resolution.mistakes)
-        raise DeclarationError(sorted(found, key=lambda each: (each.line or 0, each.column or 0)))
+        mistakes = dict.fromkeys(resolution.mistakes)
+        raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
     return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
 class _Resolution:
-    """A query on its way to a plan; None stands for what has mistakes."""
+    """Builds the plan of one query. Methods note mistakes and return None for a part that has some."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class _Resolution:
         names_time: bool,
     ):
         self._names_time = names_time
-        self.sources = {name.lower(): each for name, each in sources.items()}
+        self.sources = {name.lower(): stream for name, stream in sources.items()}
         self.resolver = ExpressionResolver(aggregates)
         self.mistakes = self.resolver.mistakes
         self._select_lists = SelectList(self.resolver)
         self._tables = TableJoins(self.resolver, tables or {}, self._relation)
 
     def query(self, query: syntax.Query, context: Context, result: bool = False) -> Node | None:
-        """The plan of a query; of the `result` itself some names are reserved."""
+        """Return the plan of a query. If it is the `result` of the statement, some column names are reserved."""
         if isinstance(query, syntax.Select):
             return self._select(query, context, result)
         return self._set_operation(query, context, result)
@@ -96,23 +96,23 @@ class _Resolution:
         left, right = self.query(query.left, context, result), self.query(query.right, context)
         if left is None or right is None:
             return None
-        one, other = left.schema, right.schema
-        if len(one) != len(other):
-            message = f"{query.kind.upper()} of {len(one)} and {len(other)} columns"
+        left_schema, right_schema = left.schema, right.schema
+        if len(left_schema) != len(right_schema):
+            message = f"{query.kind.upper()} of {len(left_schema)} and {len(right_schema)} columns"
             self.resolver.refuse(query.part, message, "select as many on both sides; columns are matched by position")
             return None
         kinds: list[pa.DataType] = []
-        for first, second in zip(one, other):
+        for left_field, right_field in zip(left_schema, right_schema):
             try:
-                kinds.append(common_type(first.type, second.type))
+                kinds.append(common_type(left_field.type, right_field.type))
                 if (query.kind, query.all) != ("union", True):
                     check_key_type(kinds[-1])
             except DeclarationError as error:
                 hint = error.mistakes[0].hint
-                self.resolver.refuse(query.part, f'column "{first.name}": {error.mistakes[0].message}', hint)
-        if len(kinds) != len(one):
+                self.resolver.refuse(query.part, f'column "{left_field.name}": {error.mistakes[0].message}', hint)
+        if len(kinds) != len(left_schema):
             return None
-        left, right = (_rename(each, one.names, query.part, kinds) for each in (left, right))
+        left, right = (_rename(side, left_schema.names, query.part, kinds) for side in (left, right))
         return logical.SetOperation(query.kind, query.all, left, right)
 
     # ------------------------------------------------------------------------------------------------ relations
@@ -120,11 +120,11 @@ class _Resolution:
     def _from_clause(
         self, source: syntax.Relation, where: Sequence[syntax.Condition], context: Context
     ) -> tuple[FromClause, Sequence[syntax.Condition]] | None:
-        """A FROM clause, and the conditions of WHERE that say more than which rows of tables are meant."""
+        """Resolve a FROM clause. Return it with the conditions of WHERE, minus those that became keys of table lookups."""
         if self._tables.has_tables(source):
             return self._tables.join(source, where, context)
-        found = self._relation(source, context)
-        return (found, where) if found else None
+        clause = self._relation(source, context)
+        return (clause, where) if clause else None
 
     def _relation(self, relation: syntax.Relation, context: Context) -> FromClause | None:
         match relation:
@@ -139,21 +139,21 @@ class _Resolution:
         part = relation.part
         declaration = self.sources.get(part.text.lower())
         if declaration is None:
-            hint = suggestion(part.text, [each.name for each in self.sources.values()])
+            hint = suggestion(part.text, [stream.name for stream in self.sources.values()])
             self.resolver.refuse(part, f'unknown stream "{part.text}"', hint)
             return None
         alias = relation.alias or declaration.name
         fields = _row_fields(declaration)
-        names = tuple(each.name for each in fields)
-        aside = [] if declaration.changes else _extra_time_fields(declaration, names, self._names_time)
-        shown = Relation(alias, context.prefix(alias), names, tuple(each.name for each in aside))
-        fields += aside
+        names = tuple(field.name for field in fields)
+        extra = [] if declaration.changes else _extra_time_fields(declaration, names, self._names_time)
+        relation_names = Relation(alias, context.prefix(alias), names, tuple(field.name for field in extra))
+        fields += extra
         window = self._window(relation.window, declaration)
-        schema = pa.schema([pa.field(shown.flat(each.name), each.type) for each in fields])
+        schema = pa.schema([pa.field(relation_names.flat(field.name), field.type) for field in fields])
         if window is None:
             return None
-        source = logical.Source(declaration, shown.prefix, window, schema, part.line, part.column)
-        return FromClause(source, context.scope((shown,)))
+        source = logical.Source(declaration, relation_names.prefix, window, schema, part.line, part.column)
+        return FromClause(source, context.scope((relation_names,)))
 
     def _window(self, window: syntax.WindowText | None, stream: StreamDeclaration) -> logical.Window | None:
         if window is None:
@@ -163,7 +163,7 @@ class _Resolution:
             self.resolver.refuse(window.part, f'a window behind the relation "{stream.name}" is not supported', hint)
             return None
         schema = stream.arrow_schema
-        spelled = {each.lower(): each for each in schema.names}
+        spelled = {column.lower(): column for column in schema.names}
         columns: list[str] = []
         for part in window.partition:
             name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
@@ -183,18 +183,18 @@ class _Resolution:
         if node is None:
             return None
         names = tuple(node.schema.names)
-        shown = Relation(relation.alias, context.prefix(relation.alias or "subquery"), names)
-        flat = [shown.flat(each) for each in names]
-        return FromClause(_rename(node, flat, relation.part), context.scope((shown,)))
+        relation_names = Relation(relation.alias, context.prefix(relation.alias or "subquery"), names)
+        flat = [relation_names.flat(name) for name in names]
+        return FromClause(_rename(node, flat, relation.part), context.scope((relation_names,)))
 
     def _joined(self, join: syntax.Joined, context: Context) -> FromClause | None:
         self._refuse_several_windows(join.left, join.right)
         left = self._relation(join.left, context)
-        beside = context.beside + (left.scope.relations if left else ())
-        right = self._relation(join.right, replace(context, beside=beside))
+        left_relations = context.beside + (left.scope.relations if left else ())
+        right = self._relation(join.right, replace(context, beside=left_relations))
         if left is None or right is None:
             return None
-        if has_duplicate_alias(self.resolver, join, context.scope(beside), right.scope):
+        if has_duplicate_alias(self.resolver, join, context.scope(left_relations), right.scope):
             return None
         merged = self._using(join, left, right)
         if len(merged.columns) < len(join.using):
@@ -203,52 +203,56 @@ class _Resolution:
         schema = pa.schema([*left.node.schema, *right.node.schema])
         equal, rest = list(merged.equal), list[Expression]()
         for condition in join.on:
-            found = self.resolver.condition(condition, both, schema) if isinstance(condition, Plain) else None
-            pair = _join_keys(found, left.node, right.node) if found else None
+            resolved = self.resolver.condition(condition, both, schema) if isinstance(condition, Plain) else None
+            pair = _join_keys(resolved, left.node, right.node) if resolved else None
             if pair is not None:
                 equal.append(pair)
-            elif found is not None and found.sql.lower() != "true":
-                rest.append(found)
+            elif resolved is not None and resolved.sql.lower() != "true":
+                rest.append(resolved)
         node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
         if join.kind in ("semi", "anti"):
             return FromClause(node, left.scope)
-        hidden = {flat for each in merged.columns for flat in each.hides}
-        kept = tuple(each for each in both.merged if not each.hides & hidden)
+        hidden = {flat for column in merged.columns for flat in column.hides}
+        kept = tuple(column for column in both.merged if not column.hides & hidden)
         return FromClause(node, replace(both, merged=kept + merged.columns))
 
     def _refuse_several_windows(self, *relations: syntax.Relation) -> None:
-        """Of these, none may have several windows."""
-        for each in relations:
-            if isinstance(each, syntax.Named) and each.window and each.window.several:
+        """Refuse relations with several windows: they cannot be joined."""
+        for relation in relations:
+            if isinstance(relation, syntax.Named) and relation.window and relation.window.several:
                 self.resolver.refuse(
-                    each.window.part, "several windows in a join are not supported", _SEVERAL_WINDOWS_HINT
+                    relation.window.part, "several windows in a join are not supported", _SEVERAL_WINDOWS_HINT
                 )
 
     def _using(self, join: syntax.Joined, left: FromClause, right: FromClause) -> _UsingColumns:
         equal: list[tuple[Expression, Expression]] = []
         columns: list[MergedColumn] = []
         for part in join.using:
-            pair = [self._using_column(part, each) for each in (left, right)]
-            one, other = pair[0], pair[1]
-            if one is None or other is None:
+            pair = [self._using_column(part, side) for side in (left, right)]
+            left_column, right_column = pair[0], pair[1]
+            if left_column is None or right_column is None:
                 continue
-            sides = comparable_sides(one, other)
+            sides = comparable_sides(left_column, right_column)
             if sides is None:
                 message = f'the columns "{part.text}" of both sides cannot be compared'
                 self.resolver.refuse(part, message, "write ON with a cast")
                 continue
             equal.append(sides)
-            values = {"right": other.sql, "full": f"coalesce({one.sql}, {other.sql})"}
-            columns.append(MergedColumn(one.text, values.get(join.kind, one.sql), one.columns | other.columns))
+            values = {"right": right_column.sql, "full": f"coalesce({left_column.sql}, {right_column.sql})"}
+            columns.append(
+                MergedColumn(
+                    left_column.text, values.get(join.kind, left_column.sql), left_column.columns | right_column.columns
+                )
+            )
         return _UsingColumns(tuple(equal), tuple(columns))
 
     def _using_column(self, part: Part, side: FromClause) -> Expression | None:
-        """A column of USING on one side."""
-        found = replace(side.scope, outer=None).find((part.text,))
-        if not isinstance(found, ResolvedName):
-            self.resolver.refuse(part, found.message, found.hint)
+        """Resolve a column of USING on one side of the join."""
+        name = replace(side.scope, outer=None).find((part.text,))
+        if not isinstance(name, ResolvedName):
+            self.resolver.refuse(part, name.message, name.hint)
             return None
-        return self.resolver.bind(replace(part, text=found.name), found.sql, side.node.schema)
+        return self.resolver.bind(replace(part, text=name.name), name.sql, side.node.schema)
 
     # ------------------------------------------------------------------------------------------------ select
 
@@ -259,50 +263,50 @@ class _Resolution:
         source, where = read
         noted = len(self.mistakes)
         node = source.node
-        scope = replace(source.scope, aliases=frozenset(each.alias.lower() for each in select.items if each.alias))
+        scope = replace(source.scope, aliases=frozenset(item.alias.lower() for item in select.items if item.alias))
         for condition in where:
             node = self._where(condition, node, scope)
         outputs = self._select_lists.outputs(select.items, scope, result)
-        several = select.source.window if isinstance(select.source, syntax.Named) else None
-        if several is not None and several.several and not self._is_grouped(select):
+        window = select.source.window if isinstance(select.source, syntax.Named) else None
+        if window is not None and window.several and not self._is_grouped(select):
             self.resolver.refuse(
-                several.part, "several windows without an aggregate are not supported", _SEVERAL_WINDOWS_HINT
+                window.part, "several windows without an aggregate are not supported", _SEVERAL_WINDOWS_HINT
             )
         if self._is_grouped(select):
-            found = self._aggregate(select, outputs, node, scope)
+            plan = self._aggregate(select, outputs, node, scope)
         else:
-            found = self._project(outputs, node, scope)
-        if found is None or len(self.mistakes) > noted:
+            plan = self._project(outputs, node, scope)
+        if plan is None or len(self.mistakes) > noted:
             return None
         if select.distinct:
-            for output, each in zip(outputs, found.columns):
-                self.resolver.check_key(output.part, each.value.kind)
-            return logical.Distinct(found)
-        return found
+            for output, column in zip(outputs, plan.columns):
+                self.resolver.check_key(output.part, column.value.kind)
+            return logical.Distinct(plan)
+        return plan
 
     def _where(self, condition: syntax.Condition, node: Node, scope: Scope) -> Node:
         if isinstance(condition, syntax.Membership):
             return self._membership(condition, node, scope)
-        found = self.resolver.condition(condition, scope, node.schema)
-        return logical.Filter(node, found) if found else node
+        predicate = self.resolver.condition(condition, scope, node.schema)
+        return logical.Filter(node, predicate) if predicate else node
 
     def _is_grouped(self, select: syntax.Select) -> bool:
-        """Whether a select has groups; what cannot be read is told later."""
+        """Return whether a select has groups. Expressions that cannot be parsed are reported later, not here."""
         if select.group or select.having:
             return True
         noted = len(self.mistakes)
-        found = [self.resolver.parse(each.part) for each in select.items if not each.star]
+        expressions = [self.resolver.parse(item.part) for item in select.items if not item.star]
         del self.mistakes[noted:]
-        return any(each is not None and each.calls for each in found)
+        return any(expression is not None and expression.calls for expression in expressions)
 
     def _project(self, outputs: Sequence[Output], node: Node, scope: Scope) -> logical.Project | None:
         columns: list[logical.Column] = []
-        for each in outputs:
-            if each.sql is not None:
-                value = self.resolver.bind(each.part, each.sql, node.schema)
+        for output in outputs:
+            if output.sql is not None:
+                value = self.resolver.bind(output.part, output.sql, node.schema)
             else:
-                value = self.resolver.expression(each.part, scope, node.schema)
-            columns += [logical.Column(each.name, value)] if value else []
+                value = self.resolver.expression(output.part, scope, node.schema)
+            columns += [logical.Column(output.name, value)] if value else []
         return logical.Project(node, tuple(columns)) if len(columns) == len(outputs) else None
 
     def _aggregate(
@@ -312,76 +316,76 @@ class _Resolution:
         for part in select.group:
             groups.key(part)
         values: list[Expression | None] = []
-        for each in outputs:
-            if each.sql is None:
-                values.append(groups.expression(each.part))
+        for output in outputs:
+            if output.sql is None:
+                values.append(groups.expression(output.part))
             else:
-                values.append(groups.column(each.part, each.name, each.sql))
-        conditions = [groups.condition(each) for each in select.having]
+                values.append(groups.column(output.part, output.name, output.sql))
+        conditions = [groups.condition(having) for having in select.having]
         aggregate = groups.node()
         if not select.group and not aggregate.calls and select.having and not self.mistakes:
             message = "HAVING without GROUP BY or an aggregate is not supported"
             self.resolver.refuse(select.having[0].part, message, "use WHERE")
-        if any(each is None for each in (*values, *conditions)):
+        if any(resolved is None for resolved in (*values, *conditions)):
             return None
         top: Node = aggregate
         for condition in conditions:
             top = logical.Filter(top, condition) if condition else top
-        columns = [logical.Column(each.name, value) for each, value in zip(outputs, values) if value]
+        columns = [logical.Column(output.name, value) for output, value in zip(outputs, values) if value]
         if groups.tag is not None:
             columns.insert(0, logical.Column(groups.tag.name, column(groups.tag.name, groups.tag.type, select.part)))
         return logical.Project(top, tuple(columns))
 
     def _tag(self, select: syntax.Select, outputs: Sequence[Output]) -> pa.Field | None:
-        """The column that tells windows apart, if there are several."""
+        """Return the column that names the window, if there are several windows."""
         window = select.source.window if isinstance(select.source, syntax.Named) else None
         if window is None or not window.several:
             return None
-        for each in outputs:
-            if each.name.lower() == _TAG:
-                message = f'"{each.name}" is the column that tells the windows apart'
-                self.resolver.refuse(each.part, message, "name this one differently with AS")
+        for output in outputs:
+            if output.name.lower() == _TAG:
+                message = f'"{output.name}" is the column that tells the windows apart'
+                self.resolver.refuse(output.part, message, "name this one differently with AS")
         return pa.field(_TAG, pa.int64() if window.kind == "rows" else pa.string())
 
     # ------------------------------------------------------------------------------------------------ sub-queries
 
     def _membership(self, member: syntax.Membership, node: Node, scope: Scope) -> Node:
-        """EXISTS and IN are joins: semi joins or, negated, anti joins."""
+        """Resolve EXISTS or IN into a semi join or, if negated, an anti join."""
         query = member.query
         if isinstance(query, syntax.Select) and not self._is_grouped(query):
-            found = self._correlated(member, query, node, scope)
+            parts = self._correlated(member, query, node, scope)
         else:
-            found = self._uncorrelated(member, node, scope)
-        if found is None:
+            parts = self._uncorrelated(member, node, scope)
+        if parts is None:
             return node
-        right, compared, conditions = found
+        right, compared, conditions = parts
         equal: list[tuple[Expression, Expression]] = []
         rest: list[Expression] = []
-        for each in conditions:
-            pair = _join_keys(each, node, right)
+        for condition in conditions:
+            pair = _join_keys(condition, node, right)
             if pair is not None:
                 equal.append(pair)
             else:
-                rest.append(each)
+                rest.append(condition)
         if compared is not None:
-            value, other = compared
+            value, member_value = compared
             both = pa.schema([*node.schema, *right.schema])
-            same = self.resolver.bind(member.part, f"({value.sql}) = ({other.sql})", both, boolean=True)
-            if same is None:
+            equality = self.resolver.bind(member.part, f"({value.sql}) = ({member_value.sql})", both, boolean=True)
+            if equality is None:
                 return node
-            sides = comparable_sides(value, other) if not member.negated else None
+            sides = comparable_sides(value, member_value) if not member.negated else None
             if sides is not None and sides[0].columns and sides[1].columns:
                 equal.append(sides)
-            elif member.negated:  # an unknown answer, because of a NULL, is as good as an equal value
-                rest.append(replace(same, sql=f"(({value.sql}) = ({other.sql})) IS NOT FALSE"))
+            elif member.negated:  # NOT IN excludes a row also if a comparison with NULL is unknown
+                rest.append(replace(equality, sql=f"(({value.sql}) = ({member_value.sql})) IS NOT FALSE"))
             else:
-                rest.append(same)
+                rest.append(equality)
         return logical.Join("anti" if member.negated else "semi", node, right, tuple(equal), conjunction(rest))
 
     def _correlated(
         self, member: syntax.Membership, query: syntax.Select, node: Node, scope: Scope
     ) -> _MembershipJoin | None:
-        """A plain sub-query: conditions of its WHERE that name columns around it become conditions of the join."""
+        """Resolve a plain sub-query. Conditions of its WHERE that name columns of the outer query become join conditions."""
         context = Context(outer=scope)
         self._refuse_several_windows(query.source)
         read = self._from_clause(query.source, query.where, context)
@@ -391,16 +395,16 @@ class _Resolution:
         noted = len(self.mistakes)
         right, inner = source.node, source.scope
         conditions: list[Expression] = []
-        for each in where:
-            if isinstance(each, syntax.Membership):
-                right = self._membership(each, right, inner)
+        for condition in where:
+            if isinstance(condition, syntax.Membership):
+                right = self._membership(condition, right, inner)
                 continue
             both = pa.schema([*node.schema, *right.schema])
-            found = self.resolver.condition(each, inner, both, deep=1)
-            if found is not None and found.columns <= set(right.schema.names):
-                right = logical.Filter(right, found)
-            elif found is not None:
-                conditions.append(found)
+            resolved = self.resolver.condition(condition, inner, both, deep=1)
+            if resolved is not None and resolved.columns <= set(right.schema.names):
+                right = logical.Filter(right, resolved)
+            elif resolved is not None:
+                conditions.append(resolved)
         outputs = self._select_lists.outputs(query.items, inner, result=False)
         projected = self._project(outputs, right, inner)
         compared = None
@@ -412,13 +416,13 @@ class _Resolution:
         return right, compared, conditions
 
     def _uncorrelated(self, member: syntax.Membership, node: Node, scope: Scope) -> _MembershipJoin | None:
-        """A sub-query that is computed for itself, whatever the rows around it."""
+        """Resolve a sub-query that cannot depend on the rows of the outer query."""
         inner = self.query(member.query, Context(hidden=HiddenScope(scope, _UNCORRELATED, _UNCORRELATED_HINT)))
         value = self.resolver.expression(member.value, scope, node.schema) if member.value else None
         if inner is None or (member.value is not None and value is None):
             return None
         prefix = Context(outer=scope).prefix("subquery")
-        right = _rename(inner, [f"{prefix}.{each}" for each in inner.schema.names], member.part)
+        right = _rename(inner, [f"{prefix}.{name}" for name in inner.schema.names], member.part)
         if value is None:
             return right, None, []
         if not self._has_one_column(member, len(right.schema)):
@@ -433,7 +437,7 @@ class _Resolution:
 
 
 _MembershipJoin = tuple[Node, tuple[Expression, Expression] | None, list[Expression]]
-"""The right side of a semi or anti join, the two values that IN compares, and the other conditions."""
+"""The right side of a semi or anti join, the two values that IN compares, and the other join conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,26 +447,29 @@ class _UsingColumns:
 
 
 def _row_fields(stream: StreamDeclaration) -> list[pa.Field]:
-    """The columns of the rows themselves, without those that tell when a row of a relation is there."""
-    told: set[str | None] = set()
+    """Return the columns of the rows themselves, without those that say when a row of a relation is valid."""
+    hidden: set[str | None] = set()
     if stream.lifetimes:
-        told |= set(LIFETIME_COLUMNS)
+        hidden |= set(LIFETIME_COLUMNS)
     elif stream.changes:
-        told |= {stream.changes, stream.time, stream.id}
+        hidden |= {stream.changes, stream.time, stream.id}
     elif stream.hides_time:
-        told |= {stream.time}
-    return [each for each in stream.arrow_schema if each.name not in told]
+        hidden |= {stream.time}
+    return [field for field in stream.arrow_schema if field.name not in hidden]
 
 
 def _extra_time_fields(stream: StreamDeclaration, own: Sequence[str], named: bool) -> list[pa.Field]:
-    """The event time of a stream, where it is none of its own columns: under the name that the log has for it, which plans
-    and older queries use, and as `event_time` if the query names that. A row of a relation has the time when it appears."""
+    """Return the event time of a stream as extra fields that a query can name although they are none of its columns.
+
+    A hidden event time has its name in the log, which plans and older queries use. If the query names `event_time`, that
+    is a field too; for a row of a relation it is the time when the row appears.
+    """
     schema = stream.arrow_schema
-    found = [schema.field(stream.time)] if stream.hides_time and not stream.lifetimes else []
-    taken = {each.lower() for each in (*own, *(each.name for each in found))}
+    fields = [schema.field(stream.time)] if stream.hides_time and not stream.lifetimes else []
+    taken = {name.lower() for name in (*own, *(field.name for field in fields))}
     if named and EVENT_TIME not in taken:
-        found.append(schema.field("valid_from" if stream.lifetimes else stream.time).with_name(EVENT_TIME))
-    return found
+        fields.append(schema.field("valid_from" if stream.lifetimes else stream.time).with_name(EVENT_TIME))
+    return fields
 
 
 def _join_keys(condition: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:
@@ -470,13 +477,13 @@ def _join_keys(condition: Expression, left: Node, right: Node) -> tuple[Expressi
 
 
 def _rename(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:
-    """The node with other names for its columns, and other types if they are given."""
-    wanted = list(kinds) if kinds is not None else node.schema.types
-    if list(names) == node.schema.names and wanted == node.schema.types:
+    """Return the node with these names for its columns, and cast to these types if they are given."""
+    types = list(kinds) if kinds is not None else node.schema.types
+    if list(names) == node.schema.names and types == node.schema.types:
         return node
     if isinstance(node, logical.Project):
-        values, child = [each.value for each in node.columns], node.child
+        values, child = [output.value for output in node.columns], node.child
     else:
-        values, child = [column(each.name, each.type, part) for each in node.schema], node
-    columns = [logical.Column(name, cast_to(value, kind)) for name, value, kind in zip(names, values, wanted)]
+        values, child = [column(field.name, field.type, part) for field in node.schema], node
+    columns = [logical.Column(name, cast_to(value, kind)) for name, value, kind in zip(names, values, types)]
     return logical.Project(child, tuple(columns))

@@ -1,7 +1,7 @@
-"""Which columns an expression may name, and what their names stand for.
+"""Name resolution: which columns an expression may name, and which columns of the plan these are.
 
-A relation in FROM shows its columns as `alias.column` and, where no other has one of that name, as `column`. Names are
-found without regard to case. What stands around a sub-query can be seen from inside it, unless it is hidden.
+A column of a relation in FROM is named `alias.column` or, if no other relation has one of that name, `column`. Case does not
+matter. A sub-query can name columns of the outer query, unless these are hidden.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation in FROM. `columns` are the names of its columns, `prefix` what the plan puts before them. What stands `aside`
-    can be named, but is none of its columns: `*` leaves it out."""
+    """A relation in FROM: the names of its columns, and the `prefix` that they have in the plan.
+
+    Columns in `extra` can be named, but `*` leaves them out.
+    """
 
     alias: str | None
     prefix: str
@@ -37,17 +39,17 @@ class Relation:
     extra: tuple[str, ...] = ()
 
     def flat(self, column: str) -> str:
-        """The column's name in the plan."""
+        """Return the column's name in the plan."""
         return f"{self.prefix}.{column}"
 
     def spelled(self, name: str) -> str | None:
-        """The column of a name, as the relation spells it."""
-        return next((each for each in (*self.columns, *self.extra) if each.lower() == name.lower()), None)
+        """Return the column of that name in the relation's own spelling; None if there is none."""
+        return next((column for column in (*self.columns, *self.extra) if column.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MergedColumn:
-    """The one column that USING makes of two: what it is, and the columns of the plan that it stands for."""
+    """The column into which USING merges two: its SQL, and the columns of the plan that it hides."""
 
     name: str
     sql: str
@@ -56,7 +58,7 @@ class MergedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedName:
-    """What a name stands for, how many parts of the name were needed to say so, and how many queries further out."""
+    """The column that a name refers to: its SQL, how many parts of the name it takes up, and how many queries further out it is."""
 
     sql: str
     name: str
@@ -66,7 +68,7 @@ class ResolvedName:
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedName:
-    """Why a name stands for nothing."""
+    """Why a name refers to no column."""
 
     message: str
     hint: str | None = None
@@ -74,7 +76,7 @@ class UnresolvedName:
 
 @dataclass(frozen=True, slots=True)
 class HiddenScope:
-    """What stands around a sub-query that cannot look out, and why it cannot."""
+    """The scope around a sub-query that cannot name its columns, and the message to give if it does."""
 
     scope: Scope
     message: str
@@ -83,24 +85,24 @@ class HiddenScope:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The relations of a FROM clause, and what stands around the query."""
+    """The relations of a FROM clause, and the scopes of the queries around it."""
 
     relations: tuple[Relation, ...] = ()
     merged: tuple[MergedColumn, ...] = ()
     outer: Scope | None = None
     hidden: HiddenScope | None = None
     aliases: frozenset[str] = frozenset()
-    """Names of the select list, in lower case: they stand for nothing here, but somebody may think so."""
+    """Aliases of the select list, in lower case. They cannot be used here; they are known for the error message."""
 
     def find(self, parts: Sequence[str]) -> ResolvedName | UnresolvedName:
-        """What the parts of a name stand for: `column`, `alias.column`, and fields of a struct behind them."""
-        here = self._here(parts)
-        if here is not None:
-            return here
+        """Resolve the parts of a name: `column` or `alias.column`, and fields of a struct after it."""
+        own = self._here(parts)
+        if own is not None:
+            return own
         if self.outer is not None:
-            further = self.outer.find(parts)
-            if isinstance(further, ResolvedName):
-                return ResolvedName(further.sql, further.name, further.parts, further.depth + 1)
+            outer = self.outer.find(parts)
+            if isinstance(outer, ResolvedName):
+                return ResolvedName(outer.sql, outer.name, outer.parts, outer.depth + 1)
         if self.hidden is not None and isinstance(self.hidden.scope.find(parts), ResolvedName):
             return UnresolvedName(self.hidden.message, self.hidden.hint)
         return self._missing(parts)
@@ -110,11 +112,11 @@ class Scope:
         column = relation.spelled(parts[1]) if relation else None
         if relation is not None and column is not None:
             return ResolvedName(quoted(relation.flat(column)), column, 2)
-        found = list(self._named(parts[0]))
-        if len(found) == 1:
-            return ResolvedName(found[0][1], found[0][0], 1)
-        if found:
-            names = " or ".join(f'"{each}"' for _, _, each in found)
+        columns = list(self._named(parts[0]))
+        if len(columns) == 1:
+            return ResolvedName(columns[0][1], columns[0][0], 1)
+        if columns:
+            names = " or ".join(f'"{qualified}"' for _, _, qualified in columns)
             return UnresolvedName(f'the column "{parts[0]}" is ambiguous', f"say which: {names}")
         if relation is None:
             return None
@@ -122,11 +124,11 @@ class Scope:
         return UnresolvedName(f'unknown column "{parts[1]}" in "{relation.alias}"', hint)
 
     def _named(self, name: str) -> Iterator[tuple[str, str, str]]:
-        """The columns of a name: as it is spelled, its SQL, and how to say which."""
-        merged = [each for each in self.merged if each.name.lower() == name.lower()]
-        hides = frozenset[str]().union(*(each.hides for each in merged))
-        for each in merged:
-            yield each.name, each.sql, each.name
+        """Yield all columns of that name: the spelling, the SQL, and the qualified name."""
+        merged = [item for item in self.merged if item.name.lower() == name.lower()]
+        hides = frozenset[str]().union(*(item.hides for item in merged))
+        for item in merged:
+            yield item.name, item.sql, item.name
         for relation in self.relations:
             column = relation.spelled(name)
             if column is not None and relation.flat(column) not in hides:
@@ -140,24 +142,27 @@ class Scope:
         if parts[0].lower() in self.aliases:
             hint = "it is a name of the select list; write its expression here"
             return UnresolvedName(f'unknown column "{parts[0]}"', hint)
-        reads = " or ".join(f'"{each.alias or each.prefix}"' for each in self.relations)
+        reads = " or ".join(f'"{source.alias or source.prefix}"' for source in self.relations)
         known = {column for relation in self.relations for column in relation.columns}
         return UnresolvedName(f'unknown column "{parts[0]}" in {reads}', suggestion(parts[0], known))
 
     def unknown_relation(self, name: str) -> UnresolvedName:
-        """That no relation here has a name."""
-        names = [each.alias for each in self.relations if each.alias]
+        """Return the error for a relation that is not in this FROM clause."""
+        names = [relation.alias for relation in self.relations if relation.alias]
         return UnresolvedName(
-            f'unknown stream "{name}"', f"this query reads {', '.join(quoted(each) for each in names)}"
+            f'unknown stream "{name}"', f"this query reads {', '.join(quoted(name) for name in names)}"
         )
 
     def relation(self, alias: str) -> Relation | None:
-        """The relation of that alias."""
-        return next((each for each in self.relations if each.alias and each.alias.lower() == alias.lower()), None)
+        """Return the relation with that alias; None if there is none."""
+        return next(
+            (relation for relation in self.relations if relation.alias and relation.alias.lower() == alias.lower()),
+            None,
+        )
 
     def star(self) -> Iterator[tuple[str, str]]:
-        """All columns with their SQL: those that USING merged are there once, where the first of them stands."""
-        hides = {flat: each for each in self.merged for flat in each.hides}
+        """Yield the columns of `*` with their SQL. Columns merged by USING occur once, at the place of the first."""
+        hides = {flat: item for item in self.merged for flat in item.hides}
         shown: set[str] = set()
         for relation in self.relations:
             for column in relation.columns:
@@ -170,22 +175,22 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stands around a query or a relation: queries further out, and the relations to its left in FROM."""
+    """What surrounds a query or a relation: the scope of the outer query, and the relations to its left in FROM."""
 
     outer: Scope | None = None
     hidden: HiddenScope | None = None
     beside: tuple[Relation, ...] = ()
 
     def scope(self, relations: tuple[Relation, ...] = (), merged: tuple[MergedColumn, ...] = ()) -> Scope:
-        """The names that these relations show there."""
+        """Return the scope of a FROM clause with these relations."""
         return Scope(relations, merged, self.outer, self.hidden)
 
     def prefix(self, alias: str) -> str:
-        """What the plan puts before the columns of a relation: its alias, unless something around has it."""
-        taken = {each.prefix.lower() for each in self.beside}
+        """Return the prefix of a relation's columns in the plan: its alias, with a number if the alias is in use around it."""
+        taken = {relation.prefix.lower() for relation in self.beside}
         scope = self.outer
         while scope is not None:
-            taken |= {each.prefix.lower() for each in scope.relations}
+            taken |= {relation.prefix.lower() for relation in scope.relations}
             scope = scope.outer
         name, number = alias, 2
         while name.lower() in taken:
@@ -195,7 +200,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class FromClause:
-    """A relation of a FROM clause, and the names that it shows."""
+    """The plan of a FROM clause, and the scope of its names."""
 
     node: Node
     scope: Scope

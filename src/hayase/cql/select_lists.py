@@ -1,8 +1,8 @@
-"""The columns that a select list gives, and their names.
+"""The output columns of a select list and their names.
 
-An alias is taken as it is written, a column as the stream spells it; `count(*)` is "count", `sum(x)` and `count(x)` of a
-column are "sum_x" and "count_x"; any other expression is "column_N", N its place in the list. Where stars give two
-columns of one name, because two relations have it, the later ones become "name_1", "name_2".
+An alias is taken as written, a column in the spelling of its stream. `count(*)` is named "count"; `sum(x)` and `count(x)` of a
+column are named "sum_x" and "count_x"; any other expression is named "column_N", where N is its place in the list. If `*`
+gives two columns of one name, from two relations, the later ones become "name_1", "name_2".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Output", "SelectList"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column: its name, and the expression that it is or, for one of a star, its SQL over the plan."""
+    """An output column: its name and its part of the query or, if it comes from a star, its SQL over the plan."""
 
     name: str
     part: Part
@@ -31,32 +31,32 @@ class Output:
 
 
 class SelectList:
-    """Writes out stars and names columns; mistakes go to the phrases."""
+    """Expands stars and names columns. Mistakes go to the resolver."""
 
     def __init__(self, resolver: ExpressionResolver):
         self._resolver = resolver
 
     def outputs(self, items: Sequence[Item], scope: Scope, result: bool) -> list[Output]:
-        """The columns of a select list; of the `result` of a query some names are reserved."""
-        found: list[Output] = []
+        """Return the columns of a select list. In the `result` of a statement some names are reserved."""
+        expanded: list[Output] = []
         for place, item in enumerate(items, 1):
             if item.star:
-                found += self._starred(item, scope)
+                expanded += self._starred(item, scope)
             else:
-                found.append(Output(item.alias or self._name(item, place, scope), item.part))
+                expanded.append(Output(item.alias or self._name(item, place, scope), item.part))
         taken: dict[str, Output] = {}
         outputs: list[Output] = []
-        for each in found:
-            name, number = each.name, 1
-            while each.starred and name.lower() in taken and taken[name.lower()].starred:
-                name, number = f"{each.name}_{number}", number + 1
+        for column in expanded:
+            name, number = column.name, 1
+            while column.starred and name.lower() in taken and taken[name.lower()].starred:
+                name, number = f"{column.name}_{number}", number + 1
             if name.lower() in taken:
-                message = f'two columns of the result are called "{each.name}"'
-                self._resolver.refuse(each.part, message, "name one of them differently with AS")
+                message = f'two columns of the result are called "{column.name}"'
+                self._resolver.refuse(column.part, message, "name one of them differently with AS")
             elif result:
-                self._reserved(name, each.part)
-            outputs.append(replace(each, name=name))
-            taken.setdefault(name.lower(), each)
+                self._reserved(name, column.part)
+            outputs.append(replace(column, name=name))
+            taken.setdefault(name.lower(), column)
         return outputs
 
     def _reserved(self, name: str, part: Part) -> None:
@@ -78,17 +78,17 @@ class SelectList:
         return [Output(name, item.part, quoted(relation.flat(name)), starred=True) for name in relation.columns]
 
     def _name(self, item: Item, place: int, scope: Scope) -> str:
-        """The name of a column without an alias."""
+        """Return the name of an output column without an alias."""
         noted = len(self._resolver.mistakes)
-        found = self._resolver.parse(item.part)
+        parsed = self._resolver.parse(item.part)
         del self._resolver.mistakes[noted:]
-        if found is None:
+        if parsed is None:
             return f"column_{place}"
         text = item.part.text
-        if len(found.columns) == 1 and not found.calls:
+        if len(parsed.columns) == 1 and not parsed.calls:
             return self._column_name(text, scope) or f"column_{place}"
-        if len(found.calls) == 1 and not found.columns:
-            call = found.calls[0]
+        if len(parsed.calls) == 1 and not parsed.columns:
+            call = parsed.calls[0]
             if canonical(text, ()) == canonical(text[call.start : call.end], ()) and self._is_known(call.function):
                 arguments = call_text(item.part, call).arguments
                 if not arguments:
@@ -102,16 +102,16 @@ class SelectList:
         return function in FUNCTIONS or function in self._resolver.aggregates
 
     def _column_name(self, text: str, scope: Scope) -> str | None:
-        """The name of a column, or of a field of it, if the text is nothing else."""
+        """Return the name of a column, or of a field of it, if the text is nothing else."""
         noted = len(self._resolver.mistakes)
-        found = self._resolver.parse(Part(text, 1, 1))
+        parsed = self._resolver.parse(Part(text, 1, 1))
         del self._resolver.mistakes[noted:]
-        if found is None or len(found.columns) != 1 or found.calls:
+        if parsed is None or len(parsed.columns) != 1 or parsed.calls:
             return None
-        reference = found.columns[0]
+        reference = parsed.columns[0]
         if canonical(text, ()) != canonical(text[reference.start : reference.end], ()):
             return None
-        known = scope.find(reference.parts)
-        if isinstance(known, ResolvedName) and known.parts == len(reference.parts):
-            return known.name
+        resolved = scope.find(reference.parts)
+        if isinstance(resolved, ResolvedName) and resolved.parts == len(reference.parts):
+            return resolved.name
         return reference.parts[-1]
