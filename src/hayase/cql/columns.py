@@ -1,4 +1,4 @@
-"""Column names inside expressions: quoting them, knowing an expression that is nothing but a column, renaming them."""
+"""Columns in expressions of a plan: quoting and renaming them, and recognizing expressions that are only a column."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _QUOTED = re.compile(
     r"""|(?P<dot>\.\s*)?"(?P<name>(?:[^"]|"")*)"(?P<key>\s*:(?!:))?""",
     re.DOTALL,
 )
-"""What a quoted name can be mistaken for: a comment, a text, a field behind a dot, a key before a colon."""
+"""A quoted name, and what looks like one: in a comment or a string, a field after a dot, a key before a colon."""
 
 
 def quoted(name: str) -> str:
-    """A name as SQL reads it whatever it is."""
+    """Return a name in double quotes, as SQL reads it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def column(name: str, kind: pa.DataType, like: Expression | Part | None = None) -> Expression:
-    """The expression that is that column; where it stands in the query is where `like` does."""
+    """Return the expression that is only that column; its text and place in the query are those of `like`."""
     line, place = (like.line, like.column) if like else (1, 1)
     return Expression(quoted(name), kind, frozenset((name,)), like.text if like else name, line, place)
 
 
 def column_name(expression: Expression) -> str | None:
-    """The column that an expression is, if it is nothing else.
+    """Return the column that an expression only repeats; None if it computes something.
 
     >>> column_name(column("e.user", pa.string())), column_name(Expression('"n" + 1', pa.int64(), frozenset("n"), "n + 1"))
     ('e.user', None)
@@ -48,50 +48,50 @@ def column_name(expression: Expression) -> str | None:
 
 
 def passed_columns(columns: Iterable[Column]) -> dict[str, str]:
-    """Of output columns, those that only repeat a column of the child, and which."""
-    found = ((each.name, column_name(each.value)) for each in columns)
-    return {name: source for name, source in found if source is not None}
+    """Map the output columns that only repeat a column of the child to that column."""
+    pairs = ((output.name, column_name(output.value)) for output in columns)
+    return {name: source for name, source in pairs if source is not None}
 
 
 def rename_columns(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """The same expression where its columns have other names.
+    """Return the expression with its columns renamed.
 
     >>> rename_columns(Expression('''"n" = '"n"' ''', pa.bool_(), frozenset("n"), "n = '\\"n\\"'"), {"n": "e.n"}).sql
     '"e.n" = \\'"n"\\' '
     """
 
     def name(match: re.Match[str]) -> str:
-        found = match["name"]
-        if found is None or match["dot"] is not None or match["key"] is not None:
+        quoted_name = match["name"]
+        if quoted_name is None or match["dot"] is not None or match["key"] is not None:
             return match[0]
-        return quoted(names.get(found.replace('""', '"'), found.replace('""', '"')))
+        return quoted(names.get(quoted_name.replace('""', '"'), quoted_name.replace('""', '"')))
 
     sides = expression.equality
     return replace(
         expression,
         sql=_QUOTED.sub(name, expression.sql),
-        columns=frozenset(names.get(each, each) for each in expression.columns),
+        columns=frozenset(names.get(column, column) for column in expression.columns),
         equality=(rename_columns(sides[0], names), rename_columns(sides[1], names)) if sides else None,
     )
 
 
 def conjunction(conditions: Sequence[Expression]) -> Expression | None:
-    """The conjunction of some conditions; None of none."""
+    """Return the conjunction of these conditions; None if there are none."""
     if len(conditions) < 2:
         return conditions[0] if conditions else None
     return Expression(
-        " AND ".join(f"({each.sql})" for each in conditions),
+        " AND ".join(f"({condition.sql})" for condition in conditions),
         pa.bool_(),
-        frozenset().union(*(each.columns for each in conditions)),
-        " and ".join(each.text for each in conditions),
+        frozenset().union(*(condition.columns for condition in conditions)),
+        " and ".join(condition.text for condition in conditions),
         conditions[0].line,
         conditions[0].column,
     )
 
 
 def select_columns(child: Node, names: Iterable[str]) -> Node:
-    """The child with these columns, in this order, and no others."""
-    wanted = list(names)
-    if wanted == child.schema.names:
+    """Return the child with exactly these columns, in this order."""
+    columns = list(names)
+    if columns == child.schema.names:
         return child
-    return Project(child, tuple(Column(name, column(name, child.schema.field(name).type)) for name in wanted))
+    return Project(child, tuple(Column(name, column(name, child.schema.field(name).type)) for name in columns))

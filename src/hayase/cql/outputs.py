@@ -1,4 +1,4 @@
-"""The streams that the stages of queries write, and the type of their times."""
+"""The output streams of the stages of queries, and the type of their time columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Times", "intermediate_stream", "nullable", "output_stream", "written
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The type of a result's times, as DDL, and the unit if it is an integer."""
+    """The DDL type of a result's time columns, and their unit if they are integers."""
 
     kind: str = "timestamp"
     unit: str | None = None
@@ -30,25 +30,25 @@ class Times:
 
     @classmethod
     def of(cls, sources: Iterable[StreamDeclaration]) -> Times:
-        """That of the streams, if they agree; else timestamps."""
-        found = {cls._own(each) for each in sources}
-        return found.pop() if len(found) == 1 else cls()
+        """Return the type that all these streams use for event time; `timestamp` if they differ."""
+        types = {cls._own(stream) for stream in sources}
+        return types.pop() if len(types) == 1 else cls()
 
     @classmethod
     def _own(cls, stream: StreamDeclaration) -> Times:
         kind = stream.arrow_schema.field(stream.time).type
         if pa.types.is_integer(kind):
-            return cls("bigint", stream.time_unit)  # a narrower one may not hold when a row ends
+            return cls("bigint", stream.time_unit)  # a narrower integer may be too small for the end of a lifetime
         return cls("timestamp" if kind.tz else "timestamp_ntz")
 
 
 def intermediate_stream(times: Times, name: str, schema: pa.Schema) -> StreamDeclaration:
-    """The stream in which a fragment leaves its rows for the next one; its columns have names that any stream may have."""
+    """Declare the stream between two fragments. Columns whose names a stream cannot have are renamed."""
     taken = set(LIFETIME_COLUMNS)
     fields: list[pa.Field] = []
-    for number, each in enumerate(schema, 1):
-        usable = not each.name.startswith("__") and each.name.lower() not in taken
-        fields.append(pa.field(each.name if usable else f"value {number}", each.type))
+    for number, field in enumerate(schema, 1):
+        usable = not field.name.startswith("__") and field.name.lower() not in taken
+        fields.append(pa.field(field.name if usable else f"value {number}", field.type))
         taken.add(fields[-1].name.lower())
     return _lifetime_stream(times, name, pa.schema(fields))
 
@@ -72,17 +72,17 @@ def _record_stream(times: Times, name: str, schema: pa.Schema) -> StreamDeclarat
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, any of which may be null."""
-    return pa.schema([pa.field(each.name, each.type) for each in schema])
+    """Return the schema with all columns nullable."""
+    return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
 def output_stream(times: Times, name: str, root: Node) -> StreamDeclaration:
-    """The stream of a query's results: the rows' lifetimes, or records as they come."""
+    """Declare the stream of a query's results: lifetimes of rows or, for a query that yields a stream, records."""
     return (_record_stream if isinstance(root, ToStream) else _lifetime_stream)(times, name, root.schema)
 
 
 def written_columns(node: Node) -> Sequence[Column]:
-    """The columns of a relation, with the places where they were written."""
+    """Return the columns of a relation, with their places in the query's text."""
     match node:
         case Project():
             return node.columns
@@ -91,4 +91,4 @@ def written_columns(node: Node) -> Sequence[Column]:
         case SetOperation():
             return written_columns(node.left)
         case _:
-            return [Column(each.name, column(each.name, each.type)) for each in node.schema]
+            return [Column(field.name, column(field.name, field.type)) for field in node.schema]

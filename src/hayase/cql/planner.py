@@ -1,7 +1,7 @@
-"""From the declared queries of a pipeline to its stages, in an order in which each reads only what came before it.
+"""Plans the queries of a pipeline: from their texts to stages, in an order in which every stage comes after its inputs.
 
-`plan` never raises for what somebody wrote: it reports all mistakes of all queries, each with line and column within
-its query's text. A query that reads one with mistakes is passed over: there is nothing yet to say about it.
+`plan` does not raise for mistakes in queries. It returns all mistakes of all queries, with line and column within the text of
+the query. A query that reads one with mistakes is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Planned", "PlannedQuery", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query on its way to its stages: what it means, and what was made of it. The last stage is the query's own."""
+    """A planned query: its logical plan, and the drafts of its stages. The last stage writes the result."""
 
     name: str
     text: str
@@ -43,7 +43,7 @@ class PlannedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The stages, sources first, and what is wrong, by query."""
+    """The stages, sources first, and all mistakes, with the name of the query."""
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str, Mistake], ...] = ()
@@ -55,9 +55,9 @@ def plan(
     lookups: Mapping[str, Lookup] = MappingProxyType({}),
     expected: Collection[str] = (),
 ) -> Planned:
-    """The stages of all queries of a pipeline. `lookups` are its tables, by name, as queries meet them.
+    """Plan all queries of a pipeline. `lookups` are the tables that queries can join, by name.
 
-    `expected` are streams that others will write and whose columns are not known yet: a query that reads one is passed over.
+    `expected` are streams of other stages whose columns are not known yet; a query that reads one is skipped.
 
     >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -65,84 +65,84 @@ def plan(
     >>> plan(PipelineDeclaration("shop", (events,), (big,))).stages[0].stream.schema
     'user_id string, gross double, time timestamp'
     """
-    found: dict[str, list[Mistake]] = {query.name: [] for query in declaration.queries}
+    mistakes_by_query: dict[str, list[Mistake]] = {query.name: [] for query in declaration.queries}
     texts = {query.name: query.text for query in declaration.queries}
     statements: dict[str, Statement] = {}
     for name, text in texts.items():
         try:
             statements[name] = parse(text)
         except DeclarationError as error:
-            found[name] += error.mistakes
+            mistakes_by_query[name] += error.mistakes
     pipeline = _QueryPlanner(declaration, lookups)
-    tables = [each.name for each in declaration.tables]
-    names = {name.lower(): name for name in (*expected, *pipeline.streams, *found, *tables)}
-    sources = {name: tuple(names.get(part.text.lower()) for part in each.sources) for name, each in statements.items()}
-    circles = _cycles(sources)
-    for name in _in_order({name: each for name, each in sources.items() if name not in circles}):
+    tables = [table.name for table in declaration.tables]
+    names = {name.lower(): name for name in (*expected, *pipeline.streams, *mistakes_by_query, *tables)}
+    sources = {
+        name: tuple(names.get(part.text.lower()) for part in parsed.sources) for name, parsed in statements.items()
+    }
+    cycles = _cycles(sources)
+    for name in _in_order({name: read for name, read in sources.items() if name not in cycles}):
         statement = statements[name]
         unknown = [part for part, source in zip(statement.sources, sources[name]) if source is None]
         for part in unknown:
             hint = suggestion(part.text, names.values())
-            found[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
+            mistakes_by_query[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
         unread = [source in tables and source not in lookups for source in sources[name]]
         for part, is_unread in zip(statement.sources, unread):
             if is_unread:
                 hint = "give `plan` a lookup for it"
-                found[name].append(part.mistake(f'the table "{part.text}" cannot be looked up here', hint))
+                mistakes_by_query[name].append(part.mistake(f'the table "{part.text}" cannot be looked up here', hint))
         if not unknown and all(source in pipeline.known for source in sources[name]):
             try:
                 pipeline.add(name, texts[name], statement, [source for source in sources[name] if source])
             except DeclarationError as error:
-                found[name] += error.mistakes
-    for name, circle in circles.items():
-        message = f"queries read each other: {' -> '.join(circle)}"
-        part = statements[name].sources[sources[name].index(circle[1])]
-        found[name].append(part.mistake(message, "let one of them read a declared stream"))
+                mistakes_by_query[name] += error.mistakes
+    for name, cycle in cycles.items():
+        message = f"queries read each other: {' -> '.join(cycle)}"
+        part = statements[name].sources[sources[name].index(cycle[1])]
+        mistakes_by_query[name].append(part.mistake(message, "let one of them read a declared stream"))
     stages = tuple(draft.stage for query in pipeline.queries for draft in query.drafts)
-    mistakes = tuple((name, each) for name, mistakes in found.items() for each in mistakes)
+    mistakes = tuple((name, mistake) for name, mistakes in mistakes_by_query.items() for mistake in mistakes)
     return Planned(stages, mistakes, tuple(pipeline.queries))
 
 
 class _QueryPlanner:
-    """What is planned so far: the streams there are, the declared ones behind each, and the queries that are views."""
+    """Plans one query after the other, and keeps the streams, the declared streams behind each, and the views so far."""
 
     def __init__(self, declared: PipelineDeclaration, lookups: Mapping[str, Lookup]):
-        for each in declared.aggregates:
-            each.load()
-        self._aggregates = {each.name.lower(): each.source for each in declared.aggregates}
-        self.streams = {each.name: each for each in declared.streams}
+        for aggregate in declared.aggregates:
+            aggregate.load()
+        self._aggregates = {aggregate.name.lower(): aggregate.source for aggregate in declared.aggregates}
+        self.streams = {stream.name: stream for stream in declared.streams}
         self.queries: list[PlannedQuery] = []
-        self._tables = {each.name: lookups[each.name] for each in declared.tables if each.name in lookups}
-        self._bases: dict[str, tuple[StreamDeclaration, ...]] = {each.name: (each,) for each in declared.streams}
+        self._tables = {table.name: lookups[table.name] for table in declared.tables if table.name in lookups}
+        self._bases: dict[str, tuple[StreamDeclaration, ...]] = {stream.name: (stream,) for stream in declared.streams}
         self._views: dict[str, Draft] = {}
         self._triggers = Triggers()
 
     @property
     def known(self) -> set[str]:
-        """What a query may read by now."""
+        """The names of the streams and tables that a query can read so far."""
         return {*self.streams, *self._tables}
 
     def add(self, name: str, text: str, statement: Statement, sources: Sequence[str]) -> None:
-        """Plan one more query, or raise DeclarationError with everything that is wrong with it."""
+        """Plan one more query. Raise DeclarationError with all its mistakes."""
         read = {source: self.streams[source] for source in sources if source in self.streams}
         tables = {source: self._tables[source] for source in sources if source in self._tables}
         root = resolve(statement, read, self._aggregates, tables)
         stateless = is_stateless(root)
         mistakes = [*([] if stateless else [*check_keys(root), *_event_time_mistakes(root)]), *check_windows(root)]
         if mistakes:
-            raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
+            raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
         behind = {base.name: base for source in read for base in self._bases[source]}
-        chosen = stateless and chooses_time(
-            root
-        )  # who reads it must read its event times, which stand in its log alone
+        chosen = stateless and chooses_time(root)  # then its log must be read: only that has its event times
         if not chosen:
             self._triggers.add(name, root, is_view=stateless)
-        made = (
+        built = (
             [stateless_stage(name, root, statement.canon)]
             if stateless
             else self._build_stages(name, root, statement.canon)
         )
-        drafts = tuple(read_through_views(self._views, draft) for draft in made)
+        drafts = tuple(read_through_views(self._views, draft) for draft in built)
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
         if chosen:
@@ -155,42 +155,44 @@ class _QueryPlanner:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
         facts = QueryFacts.of(root, canon, bases, self._triggers.of(name))
         drafts: list[Draft] = []
-        for each in cut(name, rewrite(split_windows(root)), partial(intermediate_stream, facts.times)):
-            sources = [source_of(leaf).declaration.name for leaf in leaves(each.root)]
-            bases[each.name] = tuple({one.name: one for source in sources for one in bases[source]}.values())
-            if each.name == name:
-                output = output_stream(facts.times, name, each.root)
+        for fragment in cut(name, rewrite(split_windows(root)), partial(intermediate_stream, facts.times)):
+            sources = [source_of(leaf).declaration.name for leaf in leaves(fragment.root)]
+            bases[fragment.name] = tuple({base.name: base for source in sources for base in bases[source]}.values())
+            if fragment.name == name:
+                output = output_stream(facts.times, name, fragment.root)
             else:
-                output = intermediate_stream(facts.times, each.name, each.root.schema)
-            drafts.append(build_stage(each, facts, output))
+                output = intermediate_stream(facts.times, fragment.name, fragment.root.schema)
+            drafts.append(build_stage(fragment, facts, output))
         return drafts
 
 
 def _event_time_mistakes(root: logical.Node) -> list[Mistake]:
-    """Columns called `event_time` of a query whose operators decide themselves when a row appears."""
+    """Return a mistake for every column named `event_time` of a stateful query: its operators set the event time."""
     hint = "name it differently with AS; a query of its own that reads this one can choose: select ..., x as event_time from this"
     message = "the event time of these results is when they come and go"
-    found = [each.value for each in written_columns(root) if each.name.lower() == EVENT_TIME]
-    return [Mistake(message, hint, None, each.line, each.column) for each in found]
+    times = [output.value for output in written_columns(root) if output.name.lower() == EVENT_TIME]
+    return [Mistake(message, hint, None, value.line, value.column) for value in times]
 
 
 def _cycles(sources: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Of each query that comes to read itself, a shortest way round."""
-    circles: dict[str, list[str]] = {}
+    """Return a shortest cycle for every query that reads itself, directly or through others."""
+    cycles: dict[str, list[str]] = {}
     for name in sources:
-        ways = [[name]]
+        paths = [[name]]
         seen: set[str] = set()
-        while ways and name not in circles:
-            way = ways.pop(0)
-            for source in sources.get(way[-1], ()):
+        while paths and name not in cycles:
+            path = paths.pop(0)
+            for source in sources.get(path[-1], ()):
                 if source == name:
-                    circles.setdefault(name, [*way, name])
+                    cycles.setdefault(name, [*path, name])
                 elif source is not None and source not in seen:
                     seen.add(source)
-                    ways.append([*way, source])
-    return circles
+                    paths.append([*path, source])
+    return cycles
 
 
 def _in_order(sources: Mapping[str, Sequence[str | None]]) -> list[str]:
-    graph = {name: [each for each in read if each is not None and each in sources] for name, read in sources.items()}
+    graph = {
+        name: [source for source in read if source is not None and source in sources] for name, read in sources.items()
+    }
     return list(TopologicalSorter(graph).static_order())

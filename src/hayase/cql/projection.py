@@ -1,6 +1,6 @@
-"""Queries without a kernel: they select and project records one by one, in the order of the log.
+"""Stateless queries: stages without a kernel, which filter and project records one by one, in the order of the log.
 
-The result always has an event-time column: the input's, selected under its own name or as `event_time`; another one that is
+The result always has an event-time column: the input's, selected under its own name or as `event_time`; or another column,
 selected as `event_time`; or else the input's, appended and hidden (`StreamDeclaration.hides_time`).
 """
 
@@ -40,8 +40,10 @@ _HIDDEN_TIME = "__event_time"
 
 
 def is_stateless(root: Node) -> bool:
-    """Whether a query only selects and projects records as they come, one by one: those that appear in a relation from
-    which nothing ever goes, or all that there are at the time of each, which is all that `[Now]` has."""
+    """Return whether a query only filters and projects records one by one.
+
+    These are queries over `[Unbounded]` that emit the rows that appear, and `Rstream` over `[Now]`.
+    """
     kind = root.kind if isinstance(root, ToStream) else "istream"
     inner = root.child if isinstance(root, ToStream) else root
     if not is_leaf(inner):
@@ -55,84 +57,88 @@ def is_stateless(root: Node) -> bool:
 
 
 def stateless_stage(name: str, root: Node, canon: str) -> Draft:
-    """The stage of a query without a kernel: the selected columns and the event time of the record."""
+    """Build the stage of a stateless query: the selected columns, and the event time of the record."""
     leaf = root.child if isinstance(root, ToStream) else root
     source = source_of(leaf)
     stream = source.declaration
     time = f"{source.alias}.{stream.time}"
     kind = source.schema.field(time).type
-    shown = _time_column(leaf, source)
+    time_column = _time_column(leaf, source)
     columns = list(identity_columns(leaf.schema))
-    chosen = shown is not None and not _is_time(leaf, source, shown)
-    hidden = stream.time if stream.time.lower() not in {each.lower() for each in leaf.schema.names} else EVENT_TIME
-    if shown is None:
+    has_new_time = time_column is not None and not _is_time(leaf, source, time_column)
+    hidden = stream.time if stream.time.lower() not in {name.lower() for name in leaf.schema.names} else EVENT_TIME
+    if time_column is None:
         below = (
-            time if all(isinstance(each, Source | Filter | TableJoin) for each in leaf_nodes(leaf)) else _HIDDEN_TIME
+            time if all(isinstance(node, Source | Filter | TableJoin) for node in leaf_nodes(leaf)) else _HIDDEN_TIME
         )
         columns.append(Column(hidden, column(below, kind)))
-    elif chosen:
-        columns = [_never_null(each) if each.name == shown else each for each in columns]
+    elif has_new_time:
+        columns = [_never_null(selected) if selected.name == time_column else selected for selected in columns]
     whole = Project(_with_time(leaf, time, kind), tuple(columns))
     above = leaf_nodes(prune_columns(push_down_filters(whole)))[1:]
     read, steps = split_selection(source, leaf_steps(above, source.schema))
     schema = nullable(whole.schema)
     side = build_map_side(selection(source, read), steps, pa.schema([]))
     output = StreamDeclaration(
-        name, ddl(schema), shown or hidden, _id_column(leaf, source), time_unit=stream.time_unit, slack=stream.slack,
-        max_ahead=None, ordered=stream.ordered and not chosen, hidden_time=shown is None,
+        name, ddl(schema), time_column or hidden, _id_column(leaf, source), time_unit=stream.time_unit, slack=stream.slack,
+        max_ahead=None, ordered=stream.ordered and not has_new_time, hidden_time=time_column is None,
     )  # fmt: skip
-    known = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
-    fingerprint = digest("projection", canon, known, output.schema)
+    facts = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
+    fingerprint = digest("projection", canon, facts, output.schema)
     reading = DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values()))
     return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (reading,))
 
 
 def chooses_time(root: Node) -> bool:
-    """Whether a query without a kernel gives its records another event time than they had."""
+    """Return whether a stateless query gives its records another event time than they had."""
     leaf = root.child if isinstance(root, ToStream) else root
     source = source_of(leaf)
-    shown = _time_column(leaf, source)
-    return shown is not None and not _is_time(leaf, source, shown)
+    time_column = _time_column(leaf, source)
+    return time_column is not None and not _is_time(leaf, source, time_column)
 
 
 def _is_time(leaf: Node, source: Source, name: str) -> bool:
-    """Whether a column of the result is the event time of the input."""
+    """Return whether a column of the result is the event time of the input."""
     return stream_columns(source).get(source_column(leaf, name) or "") == source.declaration.time
 
 
 def _time_column(leaf: Node, source: Source) -> str | None:
-    """The selected column that is the event time of the result: the one called `event_time`, which must be of the same type
-    as that of the input, or that of the input under its own name."""
+    """Return the selected column that is the event time of the result; None if none is.
+
+    It is the column named `event_time`, which must have the type of the input's event time, or that one under its own name.
+    """
     stream = source.declaration
-    for each in written_columns(leaf):
-        if each.name.lower() == EVENT_TIME:
+    for output in written_columns(leaf):
+        if output.name.lower() == EVENT_TIME:
             kind = stream.arrow_schema.field(stream.time).type
-            if each.value.kind != kind:
-                message = f'"{each.name}" is the event time of the result, and of type {each.value.kind}, not {kind}'
+            if output.value.kind != kind:
+                message = (
+                    f'"{output.name}" is the event time of the result, and of type {output.value.kind}, not {kind}'
+                )
                 hint = f'cast it to the type of the event time of "{stream.name}", or name it differently with AS'
-                raise DeclarationError([Mistake(message, hint, None, each.value.line, each.value.column)])
-            return each.name
-    own = (each.name for each in written_columns(leaf) if each.name.lower() == stream.time.lower())
-    return next((each for each in own if _is_time(leaf, source, each)), None)
+                raise DeclarationError([Mistake(message, hint, None, output.value.line, output.value.column)])
+            return output.name
+    own = (output.name for output in written_columns(leaf) if output.name.lower() == stream.time.lower())
+    return next((name for name in own if _is_time(leaf, source, name)), None)
 
 
 def _never_null(time: Column) -> Column:
-    """A chosen event time: a record for which it is null fails."""
-    failing = cast("'the event_time is null' || '!'", time.value.kind)
-    sql = f"coalesce({quoted(time.name)}, {failing})"
+    """Return the column of a selected event time with an expression that fails where it is null."""
+    failure = cast("'the event_time is null' || '!'", time.value.kind)
+    sql = f"coalesce({quoted(time.name)}, {failure})"
     return Column(time.name, replace(time.value, sql=sql, equality=None))
 
 
 def _id_column(leaf: Node, source: Source) -> str | None:
-    """The column that identifies a record of the result: that of the input, if it is selected."""
+    """Return the column that identifies a record of the result: the input's id column, if it is selected."""
     own = source.declaration.id
     if own is None:
         return None
-    return next((each for each in leaf.schema.names if source_column(leaf, each) == f"{source.alias}.{own}"), None)
+    return next((name for name in leaf.schema.names if source_column(leaf, name) == f"{source.alias}.{own}"), None)
 
 
 def _with_time(node: Node, time: str, kind: pa.DataType) -> Node:
-    """A leaf with the event time among its columns."""
+    """Return the leaf with the event time of the input among its columns."""
     match node:
         case Filter() | TableJoin():
             return replace(node, child=_with_time(node.child, time, kind))

@@ -1,10 +1,10 @@
-"""Aggregates over many windows in one pass (paper 2): which aggregates can be had so, and what becomes of the others.
+"""Which aggregates the kernel of shared windows computes (paper 2: many windows in one pass), and what becomes of the others.
 
-An aggregate directly over a stream shares if its window moves over the stream itself: by rows, over the whole stream or
-by the very columns it groups by, or by time with a slide. It then needs an order and a way to combine, and no inverse.
-Any other aggregate is one of a relation, whose tuples come and go in no order: `first` means nothing there, and what
-cannot be taken back cannot be kept. Several windows of such an aggregate are done one by one. So is a sum of 64-bit integers:
-the record that takes it out of 64 bits is refused, and the next sum is without it.
+An aggregate directly over a stream is shared if its window moves over the stream itself: by time with a slide, or by rows over
+the whole stream or partitioned by the columns of GROUP BY. It then needs an order and an associative combine, but no inverse.
+Any other aggregate is over a relation, whose tuples appear and end in no order: `first` has no meaning there, and an aggregate
+without an inverse cannot be maintained. Several windows of such an aggregate are computed one by one. So is a sum of 64-bit
+integers: the record at which it overflows is refused, and the next sum excludes it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from hayase.windows.partials import Lifting
 __all__ = ["check_windows", "is_shared", "relation_aggregate", "split_windows"]
 
 _SAFE_DIGITS = 28
-"""Digits of a decimal of which ten billion can be added."""
+"""Precision up to which ten billion decimals can be added without overflow."""
 
 
 def is_shared(node: Aggregate) -> bool:
-    """Whether an aggregate is done by the kernel of shared windows."""
-    if not _is_over_sequence(node) or any(each.distinct for each in node.calls):
+    """Return whether the kernel of shared windows computes an aggregate."""
+    if not _is_over_sequence(node) or any(call.distinct for call in node.calls):
         return False
     if any(map(_relation_mistakes, node.calls)):
         return True
@@ -51,8 +51,10 @@ def is_shared(node: Aggregate) -> bool:
 
 
 def _may_overflow(call: AggregateCall) -> bool:
-    """Whether a few records can take a sum out of its type. Then one of them must be refused, in the order in which they come
-    and go: the relation's aggregate does that, and the partial sums that windows share cannot."""
+    """Return whether a sum of a few records can overflow its type.
+
+    Then one of them must be refused, in event-time order. The aggregate over a relation does that; shared partials cannot.
+    """
     if call.function != "sum" or call.argument is None:
         return False
     kind = call.argument.kind
@@ -62,7 +64,7 @@ def _may_overflow(call: AggregateCall) -> bool:
 
 
 def _is_over_sequence(node: Aggregate) -> bool:
-    """Whether the groups of an aggregate are stretches of sequences: of the stream, or of its tuples of each group."""
+    """Return whether every window of an aggregate holds consecutive tuples of the stream, or of a group of it."""
     if not is_leaf(node.child):
         return False
     source = source_of(node.child)
@@ -73,33 +75,35 @@ def _is_over_sequence(node: Aggregate) -> bool:
         return window.slide is not None and window.slide % stream.time_scale == 0
     if window.kind == "unbounded":
         return False
-    keys = {source_column(node.child, column_name(each.value) or "") for each in node.keys}
+    keys = {source_column(node.child, column_name(key.value) or "") for key in node.keys}
     return keys == {f"{source.alias}.{name}" for name in window.partition}
 
 
 def _is_compiled(call: AggregateCall) -> bool:
-    """Whether the kernel of shared windows has it in compiled loops."""
-    return Lifting(Algebra.from_name(call.function).at(call.constant), [each.kind for each in call.arguments]).lanes
+    """Return whether the kernel of shared windows computes a call in compiled loops."""
+    return Lifting(
+        Algebra.from_name(call.function).at(call.constant), [argument.kind for argument in call.arguments]
+    ).lanes
 
 
 def relation_aggregate(function: str) -> str:
-    """The aggregate that stands for a function over a relation: for a few, one that comes to the same."""
+    """Return the aggregate that computes a function over a relation; for some functions, an equivalent one."""
     return {"bool_and": "min", "bool_or": "max"}.get(function, function)
 
 
 def _relation_mistakes(call: AggregateCall) -> list[Mistake]:
-    """Why an aggregate over a relation cannot keep a call, if it cannot."""
+    """Return why an aggregate over a relation cannot maintain a call; nothing if it can."""
     try:
         result_type(relation_aggregate(call.function), call.argument.kind if call.argument else None, call.distinct)
     except DeclarationError as error:
-        return [replace(each, line=call.line, column=call.column) for each in error.mistakes]
+        return [replace(mistake, line=call.line, column=call.column) for mistake in error.mistakes]
     return []
 
 
 def check_windows(root: Node) -> list[Mistake]:
-    """Aggregates that need the order of a stream, or cannot be taken back, where there is a relation."""
-    lost = (each for node in _aggregates(root) if not is_shared(node) for each in node.calls)
-    return [mistake for each in lost for mistake in _relation_mistakes(each)]
+    """Return a mistake for every aggregate over a relation that needs the order of a stream, or has no inverse."""
+    calls = (call for node in _aggregates(root) if not is_shared(node) for call in node.calls)
+    return [mistake for call in calls for mistake in _relation_mistakes(call)]
 
 
 def _aggregates(node: Node) -> Iterator[Aggregate]:
@@ -110,21 +114,21 @@ def _aggregates(node: Node) -> Iterator[Aggregate]:
 
 
 def split_windows(node: Node) -> Node:
-    """The plan in which several windows are only where one pass does them; others are united from as many aggregates."""
+    """Replace an aggregate over several windows that cannot share a pass by a union of one aggregate per window."""
     node = with_children(node, [split_windows(child) for child in children(node)])
     if not isinstance(node, Aggregate) or node.tag is None or is_shared(node):
         return node
-    several = source_of(node.child).window.several if is_leaf(node.child) else ()
-    assert several, "the resolution puts several windows under an aggregate only"
-    united: list[Node] = [_tagged_aggregate(node, node.tag, length, tag) for length, tag in several]
-    return reduce(lambda left, right: SetOperation("union", True, left, right), united)
+    windows = source_of(node.child).window.several if is_leaf(node.child) else ()
+    assert windows, "the resolution puts several windows under an aggregate only"
+    aggregates: list[Node] = [_tagged_aggregate(node, node.tag, length, tag) for length, tag in windows]
+    return reduce(lambda left, right: SetOperation("union", True, left, right), aggregates)
 
 
 def _tagged_aggregate(node: Aggregate, field: pa.Field, length: int, tag: int | str) -> Node:
-    """The aggregate over one of its windows, with what tells it from the others."""
+    """Return the aggregate over one of its windows, with the column that names the window."""
     text = f"{tag}::BIGINT" if isinstance(tag, int) else "'" + tag.replace("'", "''") + "'"
     single = replace(node, tag=None, child=_with_length(node.child, length))
-    rest = [Column(each.name, column(each.name, each.type)) for each in single.schema]
+    rest = [Column(other.name, column(other.name, other.type)) for other in single.schema]
     return Project(single, (Column(field.name, Expression(text, field.type, frozenset(), str(tag))), *rest))
 
 

@@ -1,7 +1,7 @@
-"""The windows that move a query, each of a stream: by them Rstream knows when to give a snapshot.
+"""Snapshot triggers: the windows of a query, and of the queries it reads, at whose changes Rstream emits a snapshot.
 
-Queries by name are looked into. The records of a view are those of the stream behind it, before its WHERE. Only a slide by
-rows is the view's own: its window counts what the view lets through.
+The records of a view are those of the stream behind it, before its WHERE. Only a slide by rows refers to the view itself,
+because its window counts the records that pass the view's filter.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ __all__ = ["Trigger", "Triggers"]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A window over the records of a stream. Of a window by rows only the slide matters."""
+    """A window over the records of a stream. For a window by rows, only the slide matters."""
 
     stream: StreamDeclaration
     window: plans.Window
 
 
 class Triggers:
-    """The windows of the queries that were planned so far."""
+    """The triggers of the queries planned so far."""
 
     def __init__(self) -> None:
         self._triggers: dict[str, tuple[Trigger, ...]] = {}
         self._behind: dict[str, StreamDeclaration] = {}
 
     def of(self, query: str) -> Sequence[Trigger]:
-        """All windows of a query and of those that it reads."""
+        """Return the triggers of a query and of those that it reads."""
         return self._triggers[query]
 
     def add(self, name: str, root: Node, *, is_view: bool) -> None:
-        """Take in a query; a view is one whose readers look through it."""
-        sources = [source_of(each) for each in leaves(root)]
-        grain = Times.of(each.declaration for each in sources).scale
-        found = [move for each in sources for move in self._triggers_of(each, grain)]
-        self._triggers[name] = tuple({repr(move): move for move in found}.values())
+        """Add a query. The readers of a view read the stream behind it."""
+        sources = [source_of(leaf) for leaf in leaves(root)]
+        grain = Times.of(source.declaration for source in sources).scale
+        triggers = [trigger for source in sources for trigger in self._triggers_of(source, grain)]
+        self._triggers[name] = tuple({repr(trigger): trigger for trigger in triggers}.values())
         if is_view:
             stream = sources[0].declaration
             self._behind[name] = self._behind.get(stream.name, stream)

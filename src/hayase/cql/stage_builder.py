@@ -1,8 +1,7 @@
-"""From a fragment of a query to a stage: the map sides of its leaves, their keys, the operators of the kernel, the output.
+"""Builds the stage of a fragment of a query: map sides and keys of its inputs, operators of its kernel, output stream.
 
-A leaf's filters and projections run on the map side, where tables are met too, and so do the keys and arguments of what
-stands above it. Above a window by partition, whose tuples must all come to be counted, and above a stream of changes,
-they stay in the kernel.
+The filters, projections and table lookups of a leaf run on the map side, and so do the keys and arguments of the operator above
+it. Above a window by partition, which must count all tuples, and above a stream of changes, they run in the kernel.
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ _LET_THROUGH = "__let_through"
 
 @dataclass(frozen=True, slots=True)
 class QueryFacts:
-    """What all stages of a query know of it.
+    """What all stages of a query share.
 
-    `times` is the type of the result's times; `triggers` are the windows that can move it, each of a stream; `bases` are, for
-    every stream that it reads, the declared streams behind that one, and `streams` all of these.
+    `times` is the type of the result's time columns; `triggers` are the windows that decide when Rstream emits; `bases` maps
+    every stream that the query reads to the declared streams behind it, and `streams` are all of these.
     """
 
     canon: str
@@ -79,44 +78,46 @@ class QueryFacts:
     def of(
         cls, root: Node, canon: str, bases: Mapping[str, Sequence[StreamDeclaration]], triggers: Sequence[Trigger]
     ) -> QueryFacts:
-        """The facts of a whole query."""
-        sources = [source_of(each) for each in leaves(root)]
-        times = Times.of(each.declaration for each in sources)
-        streams = {base.name: base for each in sources for base in bases[each.declaration.name]}
+        """Collect the facts of a query from its logical plan."""
+        sources = [source_of(leaf) for leaf in leaves(root)]
+        times = Times.of(source.declaration for source in sources)
+        streams = {base.name: base for source in sources for base in bases[source.declaration.name]}
         return cls(canon, times, triggers, bases, tuple(streams.values()))
 
 
 def build_stage(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration) -> Draft:
-    """The stage of a fragment of a query."""
-    work = _StageBuilder(facts, iter(fragment.keys))
-    plan = work.node(fragment.root)
-    sources = [source_of(each) for each in leaves(fragment.root)]
-    read = {base.name for each in sources for base in facts.bases[each.declaration.name]}
-    begins = _has_global_aggregate(plan)
-    # of streams that only other stages of the query read: the query begins with them too, and goes on with them
-    wanted = [base for base in facts.streams if begins or base.name not in read]
-    earliest = [work.earliest(base, "earliest" if begins else "clock") for base in wanted]
-    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if begins else ())
-    known = [source_facts(each, {*work.read[number], each.declaration.time}) for number, each in enumerate(sources)]
-    known += table_facts(node for leaf in leaves(fragment.root) for node in leaf_nodes(leaf))
+    """Build the stage of a fragment."""
+    builder = _StageBuilder(facts, iter(fragment.keys))
+    plan = builder.node(fragment.root)
+    sources = [source_of(leaf_node) for leaf_node in leaves(fragment.root)]
+    read = {base.name for source in sources for base in facts.bases[source.declaration.name]}
+    is_global = _has_global_aggregate(plan)
+    # Streams that only other stages of the query read also decide when the query begins, and its clock.
+    clock_streams = [base for base in facts.streams if is_global or base.name not in read]
+    earliest = [builder.earliest(base, "earliest" if is_global else "clock") for base in clock_streams]
+    config = KernelConfig(plan, output.arrow_schema, output.time_scale, tuple(earliest) if is_global else ())
+    dependencies = [
+        source_facts(source, {*builder.read[number], source.declaration.time}) for number, source in enumerate(sources)
+    ]
+    dependencies += table_facts(node for leaf in leaves(fragment.root) for node in leaf_nodes(leaf))
     keys = repr([None if key is None else len(key) for key in fragment.keys])
-    fingerprint = digest("query", facts.canon, known, output.schema, fragment.name, shape_of(plan), keys)
+    fingerprint = digest("query", facts.canon, dependencies, output.schema, fragment.name, shape_of(plan), keys)
     stage = Stage(
-        fragment.name, tuple(work.inputs), output, fingerprint, Making(config), shared_scan(work.inputs, plan)
+        fragment.name, tuple(builder.inputs), output, fingerprint, Making(config), shared_scan(builder.inputs, plan)
     )
-    return Draft(stage, tuple(work.draft_inputs), plan)
+    return Draft(stage, tuple(builder.draft_inputs), plan)
 
 
 @dataclass
 class _StageBuilder:
-    """A stage on its way: its inputs so far, and the keys of the leaves that are still to come."""
+    """Builds one stage: its inputs so far, and the keys of the leaves still to come."""
 
     facts: QueryFacts
     keys: Iterator[LeafKey]
     inputs: list[Input] = field(default_factory=list)
     draft_inputs: list[DraftInput] = field(default_factory=list)
     read: list[set[str]] = field(default_factory=list)
-    """Of each leaf the columns of its stream that it reads."""
+    """For every leaf, the columns of its stream that it reads."""
 
     @property
     def grain(self) -> int:
@@ -128,25 +129,27 @@ class _StageBuilder:
         return len(self.inputs) - 1
 
     def ticks(self, stream: str) -> int:
-        """The input that brings the times of all tuples of a stream to every bucket."""
-        for number, each in enumerate(self.inputs):
-            if each.stream == stream and self.draft_inputs[number].role == "ticks":
+        """Return the input that broadcasts the times of all tuples of a stream to every bucket."""
+        for number, stage_input in enumerate(self.inputs):
+            if stage_input.stream == stream and self.draft_inputs[number].role == "ticks":
                 return number
         nothing = pa.schema([])
         return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), DraftInput("ticks"))
 
     def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
-        """The input that tells when the first record of a stream came, and how far the stream is."""
-        taken = Input(stream.name, EarliestRecord(stream.time), pa.schema([]), (), broadcast=True)
-        return self.add(taken, DraftInput(role))
+        """Add the input for the event time of a stream's first record, and for its clock."""
+        stage_input = Input(stream.name, EarliestRecord(stream.time), pa.schema([]), (), broadcast=True)
+        return self.add(stage_input, DraftInput(role))
 
     def instants(self, move: Trigger) -> plans.Instants:
-        """The instants of a window: its stream is read once more, whole, in the one bucket where Rstream runs."""
+        """Return the instants of a window. Its stream is read once more, whole, in the one bucket where Rstream runs."""
         names = move.window.keys if isinstance(move.window, plans.Partition) else ()
         schema = nullable(pa.schema([move.stream.arrow_schema.field(name) for name in names]))
-        taken = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
-        known = taken in self.inputs
-        number = self.inputs.index(taken) if known else self.add(taken, DraftInput("instants", columns=names))
+        stage_input = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
+        known = stage_input in self.inputs
+        number = (
+            self.inputs.index(stage_input) if known else self.add(stage_input, DraftInput("instants", columns=names))
+        )
         return plans.Instants(number, move.window)
 
     # ------------------------------------------------------------------------------------------------ leaves
@@ -184,10 +187,10 @@ class _StageBuilder:
         steps: Sequence[Step | LookupStep],
     ) -> int:  # fmt: skip
         self.read.append(set(read.values()))
-        taken = Input(source.declaration.name, side, schema, key)
-        if taken in self.inputs:  # several windows of one reading
-            return self.inputs.index(taken)
-        return self.add(taken, DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values())))
+        stage_input = Input(source.declaration.name, side, schema, key)
+        if stage_input in self.inputs:  # several windows over the same rows
+            return self.inputs.index(stage_input)
+        return self.add(stage_input, DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values())))
 
     def _lifetimes(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
         read, steps = split_selection(source, scalar_steps(above, source.schema))
@@ -211,17 +214,17 @@ class _StageBuilder:
         return _scalars(plans.Changes(number, chosen.schema), scalar_steps(above, source.schema))
 
     def _partition(self, source: Source, above: Sequence[Node], key: LeafKey) -> plans.Node:
-        """All tuples come, and those that the filters let through are marked."""
+        """Read all tuples, with a column that says whether they pass the filters: the window counts the others too."""
         own = stream_columns(source)
-        rest = list(above)
+        nodes = list(above)
         conditions: list[Expression] = []
-        while rest and (isinstance(rest[0], Filter) or only_drops_columns(rest[0])):
-            lowest = rest.pop(0)
+        while nodes and (isinstance(nodes[0], Filter) or only_drops_columns(nodes[0])):
+            lowest = nodes.pop(0)
             if isinstance(lowest, Filter):
                 conditions.append(lowest.predicate)
-        shown = above[len(above) - len(rest) - 1].schema.names if len(rest) < len(above) else source.schema.names
-        steps = scalar_steps(rest, pa.schema([source.schema.field(name) for name in shown]))
-        needed = columns_read(steps[0]) if steps else set(shown)
+        visible = above[len(above) - len(nodes) - 1].schema.names if len(nodes) < len(above) else source.schema.names
+        steps = scalar_steps(nodes, pa.schema([source.schema.field(name) for name in visible]))
+        needed = columns_read(steps[0]) if steps else set(visible)
         keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
         where = conjunction(conditions)
         names = [name for name in own if name in needed or name in keys]
@@ -229,8 +232,8 @@ class _StageBuilder:
         first = selection(source, read)
         schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
         schema = nullable(schema)
-        if not steps and names != list(shown):  # the keys of the window go no further
-            steps = [Step(identity_columns(pa.schema([schema.field(name) for name in shown])))]
+        if not steps and names != list(visible):  # the kernel drops the keys of the window
+            steps = [Step(identity_columns(pa.schema([schema.field(name) for name in visible])))]
         window = plans.Partition(keys, source.window.length, source.window.slide or 1)
         if where is None:
             number = self._reading(source, first, schema, key or (), read, ())
@@ -244,19 +247,19 @@ class _StageBuilder:
     # ------------------------------------------------------------------------------------------------ shared windows
 
     def _shared(self, node: Aggregate) -> plans.Node:
-        """Many windows of a stream, or one, aggregated in one pass; keys and arguments are columns of the input."""
+        """Aggregate one or many windows of a stream in one pass. Keys and arguments are columns of the input."""
         key = next(self.keys)
         nodes = leaf_nodes(node.child)
         source = nodes[0]
         assert isinstance(source, Source)
         window = source.window
         steps = scalar_steps(nodes[1:], source.schema)
-        names = tuple(column_name(each.value) or "" for each in node.keys)
+        names = tuple(column_name(output.value) or "" for output in node.keys)
         where = None
         if window.kind == "rows":
             steps, where = _mark_instead_of_filter(steps)
             hashed = tuple(
-                next(name for name in names if source_column(node.child, name) == each) for each in key or ()
+                next(name for name in names if source_column(node.child, name) == part) for part in key or ()
             )
         else:
             hashed = key or ()
@@ -267,7 +270,7 @@ class _StageBuilder:
         first = selection(source, read if rest else {name: name for name in read.values()})
         side = build_map_side(first, rest, pa.schema([]), where)
         schema = rest[-1].schema if rest else first.schema
-        hashed, keys = (tuple(own.get(name, name) for name in each) for each in (hashed, names))
+        hashed, keys = (tuple(own.get(name, name) for name in group) for group in (hashed, names))
         number = self._reading(source, side, schema, hashed, read, rest)
         lengths = window.several or ((window.length, None),)
         kind: Literal["rows", "range"] = "rows" if window.kind == "rows" else "range"
@@ -277,7 +280,7 @@ class _StageBuilder:
     # ------------------------------------------------------------------------------------------------ operators
 
     def node(self, node: Node) -> plans.Node:
-        """The operators of a node and of all below it."""
+        """Return the operators of a node and of all nodes below it."""
         if is_leaf(node):
             return self.leaf(node)
         match node:
@@ -294,8 +297,8 @@ class _StageBuilder:
                 return self._shared(node)
             case Aggregate():
                 child = self.node(node.child)
-                keys = tuple(each.name for each in node.keys)
-                calls = tuple(replace(each, function=relation_aggregate(each.function)) for each in _calls(node))
+                keys = tuple(key.name for key in node.keys)
+                calls = tuple(replace(call, function=relation_aggregate(call.function)) for call in _calls(node))
                 return plans.Aggregate(child, keys, calls, nullable(node.schema))
             case Distinct():
                 child = self.node(node.child)
@@ -330,29 +333,31 @@ class _StageBuilder:
 
 def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:
     for step in steps:
-        columns = tuple((each.name, each.value.sql) for each in step.columns)
+        columns = tuple((output.name, output.value.sql) for output in step.columns)
         child = plans.Scalar(child, columns, step.where.sql if step.where else None, step.schema)
     return child
 
 
 def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> tuple[plans.Call, ...]:
-    """The calls of an aggregate over columns, some of which have other names."""
+    """Return the calls of an aggregate; `names` maps columns to other names in the input."""
 
     def name(argument: Expression | None) -> str | None:
         own = column_name(argument) if argument else None
         return names.get(own, own) if own is not None else None
 
     return tuple(
-        plans.Call(each.function, name(each.argument), each.distinct, each.text, name(each.second), each.constant)
-        for each in node.calls
+        plans.Call(call.function, name(call.argument), call.distinct, call.text, name(call.second), call.constant)
+        for call in node.calls
     )
 
 
 def _mark_instead_of_filter(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
-    """The same steps where no row is taken away: those that would be are marked, and nothing is computed of them. So are
-    those of which something cannot be computed, by the map side."""
+    """Return the steps with a column `_LET_THROUGH` instead of filters, and its name if there is one.
+
+    Nothing is computed for rows that do not pass. The map side also marks rows whose expressions fail.
+    """
     let_through: Expression | None = None
-    made: list[Step] = []
+    marked: list[Step] = []
     for step in steps:
         flag = let_through
         if step.where is not None:
@@ -360,16 +365,16 @@ def _mark_instead_of_filter(steps: Sequence[Step]) -> tuple[list[Step], str | No
             flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
         if flag is None:
             if step.only_selects:
-                made.append(step)
+                marked.append(step)
                 continue
             flag = Expression("true", pa.bool_(), frozenset(), "true")
         columns = [
-            each if column_name(each.value) else Column(each.name, _only_where(each.value, flag))
-            for each in step.columns
+            output if column_name(output.value) else Column(output.name, _only_where(output.value, flag))
+            for output in step.columns
         ]
-        made.append(Step((*columns, Column(_LET_THROUGH, flag))))
+        marked.append(Step((*columns, Column(_LET_THROUGH, flag))))
         let_through = column(_LET_THROUGH, pa.bool_())
-    return made, _LET_THROUGH if let_through is not None else None
+    return marked, _LET_THROUGH if let_through is not None else None
 
 
 def _only_where(value: Expression, flag: Expression) -> Expression:
@@ -378,6 +383,6 @@ def _only_where(value: Expression, flag: Expression) -> Expression:
 
 
 def _has_global_aggregate(node: plans.Node) -> bool:
-    """Whether some aggregate has a row also over nothing."""
+    """Return whether a plan has an aggregate without keys, which has a row also over an empty input."""
     own = isinstance(node, plans.Aggregate | plans.Shared) and not node.keys
     return own or any(_has_global_aggregate(child) for child in plans.children(node))

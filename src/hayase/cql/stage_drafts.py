@@ -1,4 +1,4 @@
-"""A stage and of what it was made, for those who look through it (`views`) or tell of it (`explain`)."""
+"""Drafts: a stage with the steps and operators it was built from, for `stateless_views` and `explain`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Draft", "DraftInput", "LookupStep", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One selection and projection of a leaf or in a kernel."""
+    """A filter and a projection, on a map side or in a kernel."""
 
     columns: tuple[Column, ...]
     where: Expression | None = None
 
     @property
     def only_selects(self) -> bool:
-        return self.where is None and all(column_name(each.value) is not None for each in self.columns)
+        return self.where is None and all(column_name(output.value) is not None for output in self.columns)
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(each.name, each.value.kind) for each in self.columns])
+        return pa.schema([pa.field(output.name, output.value.kind) for output in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
 class LookupStep:
-    """Rows of a leaf meet a table; `keys` are the columns of the rows that are the parts of its key, in their order."""
+    """A lookup of a table for the rows of a leaf; `keys` are the columns with the parts of the table's key, in order."""
 
     join: TableJoin
     keys: tuple[str, ...]
@@ -45,18 +45,18 @@ class LookupStep:
 
 @dataclass(frozen=True, slots=True)
 class DraftInput:
-    """What an input of a stage is for, what its map side does, and the views it looks through, nearest first."""
+    """What an input of a stage is for, the steps of its map side, and the views it reads through, nearest first."""
 
     role: Literal["rows", "ticks", "instants", "earliest", "clock"] = "rows"
     steps: tuple[Step | LookupStep, ...] = ()
     columns: tuple[str, ...] = ()
-    """Columns of the stream (or view) that it reads."""
+    """The columns of the stream (or view) that it reads."""
     views: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A stage, and of what it was made: a reading per input, and the operators of its kernel."""
+    """A stage, a description of every input, and the operators of its kernel, if it has one."""
 
     stage: Stage
     draft_inputs: tuple[DraftInput, ...]

@@ -1,11 +1,11 @@
-"""A query over a stage without a kernel reads the stream behind it: the stage serves as a view.
+"""Stateless queries as views: a query that reads a stage without a kernel reads the stream behind it instead.
 
-Lateness is then judged where the records are. Behind a filter it could not be: the filter's clock tells how far its input
-is, its output only how far the records are that it let through. It also saves a batch of latency. Windows by rows count
-the view's records: the inputs that bring their times look through the view too.
+Late records are then found in the stream itself. The output of a filter does not show how far its input has come, only how far
+the records are that passed. Reading the stream also saves a batch of latency. Windows by rows count the view's records: the
+inputs that bring their times read through the view too.
 
-A view that meets tables is no exception: who reads it meets them anew, as they are when the batch begins that takes the
-record. Stages that stand at the same place take it in one batch, and so agree; one that begins later meets later tables.
+A view that joins tables is no exception: its reader looks the tables up again, as they are when the batch with the record
+begins. Stages at the same offset take a record in one batch and so agree; a stage that reads it later sees later tables.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ __all__ = ["read_through_views"]
 
 
 def read_through_views(views: Mapping[str, Draft], draft: Draft) -> Draft:
-    """The stage as it reads what is behind the views among its inputs; views have looked through others themselves."""
-    used = {each.stream: views[each.stream] for each in draft.stage.inputs if each.stream in views}
+    """Return the stage with every input that is a view replaced by the stream behind it. Views already read through others."""
+    used = {
+        stage_input.stream: views[stage_input.stream]
+        for stage_input in draft.stage.inputs
+        if stage_input.stream in views
+    }
     if not used:
         return draft
     inputs: list[Input] = []
@@ -35,11 +39,11 @@ def read_through_views(views: Mapping[str, Draft], draft: Draft) -> Draft:
             inputs.append(own)
             draft_inputs.append(draft_input)
             continue
-        (behind,), (seen,) = view.stage.inputs, view.draft_inputs
+        (behind,), (view_input,) = view.stage.inputs, view.draft_inputs
         inputs.append(replace(own, stream=behind.stream, map_side=Composed(behind.map_side, own.map_side)))
-        draft_inputs.append(replace(draft_input, views=(own.stream, *seen.views)))
-    marks = [view.stage.fingerprint for view in used.values()]
-    text = "\0".join((*marks, draft.stage.fingerprint))
+        draft_inputs.append(replace(draft_input, views=(own.stream, *view_input.views)))
+    fingerprints = [view.stage.fingerprint for view in used.values()]
+    text = "\0".join((*fingerprints, draft.stage.fingerprint))
     fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     others = shared_scan(inputs, draft.plan) if draft.plan is not None else None
     stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, shared_scan=others)

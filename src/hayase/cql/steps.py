@@ -1,5 +1,6 @@
-"""The steps of a leaf, or of a kernel between two operators: filters, projections and tables to meet, in as few passes as
-they can be done, and as map sides."""
+"""Steps of a leaf, or of a kernel between two operators: filters, projections and table lookups in as few passes as possible.
+
+`leaf_steps` makes steps of plan nodes; `build_map_side` makes a map side of steps."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ _AnyStep = TypeVar("_AnyStep", Step, Step | LookupStep)
 
 
 def leaf_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | LookupStep]:
-    """What stands upon a source, the lowest first, over rows of that schema, in as few steps as it can be done.
+    """Return the steps for the nodes above a source, the lowest first; `names` is the schema of the source's rows.
 
-    What a table's key is equal to is computed in a step before the table is met, unless it is a column already.
+    A computed key of a table is computed in a step before the lookup.
     """
     steps: list[Step | LookupStep] = []
     conditions: list[Expression] = []
@@ -47,65 +48,72 @@ def leaf_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step | LookupSte
             conditions.append(node.predicate)
             continue
         if isinstance(node, TableJoin):
-            computed = [each for each in node.keys if column_name(each.value) is None]
-            made = Step((*identity_columns(node.child.schema), *computed), conjunction(conditions))
+            computed = [key for key in node.keys if column_name(key.value) is None]
+            step = Step((*identity_columns(node.child.schema), *computed), conjunction(conditions))
             if computed and steps and not conditions:
-                steps[-1:] = _add_computed(steps[-1], computed, made)
+                steps[-1:] = _add_computed(steps[-1], computed, step)
             elif computed or conditions:
-                steps.append(made)
+                steps.append(step)
             conditions = []
-            steps.append(LookupStep(node, tuple(column_name(each.value) or each.name for each in node.keys)))
+            steps.append(LookupStep(node, tuple(column_name(key.value) or key.name for key in node.keys)))
             continue
         assert isinstance(node, Project)
-        made = Step(node.columns, conjunction(conditions))
+        step = Step(node.columns, conjunction(conditions))
         conditions = []
         last = steps[-1] if steps else None
-        if isinstance(last, Step) and made.only_selects:
-            values = {each.name: each.value for each in last.columns}
-            chosen = tuple(Column(each.name, values[column_name(each.value) or ""]) for each in made.columns)
-            steps[-1] = Step(chosen, last.where)
+        if isinstance(last, Step) and step.only_selects:
+            values = {output.name: output.value for output in last.columns}
+            outputs = tuple(Column(output.name, values[column_name(output.value) or ""]) for output in step.columns)
+            steps[-1] = Step(outputs, last.where)
         else:
-            steps.append(made)
+            steps.append(step)
     if conditions:
-        shown = nodes[-1].schema if steps else names
-        steps.append(Step(identity_columns(shown), conjunction(conditions)))
-    return [each for each in steps if not _changes_nothing(each, steps, names)]
+        schema = nodes[-1].schema if steps else names
+        steps.append(Step(identity_columns(schema), conjunction(conditions)))
+    return [kept for kept in steps if not _changes_nothing(kept, steps, names)]
 
 
 def _add_computed(last: Step | LookupStep, computed: Sequence[Column], step: Step) -> list[Step | LookupStep]:
-    """A step that gives computed columns too, if it only hands on what they read; else itself and the one `step` for them."""
+    """Add computed columns to the last step if it passes on the columns that they read. Otherwise append `step`."""
     names = passed_columns(last.columns) if isinstance(last, Step) else {}
-    if isinstance(last, LookupStep) or any(not each.value.columns <= names.keys() for each in computed):
+    if isinstance(last, LookupStep) or any(not added_column.value.columns <= names.keys() for added_column in computed):
         return [last, step]
-    added = [Column(each.name, rename_columns(each.value, names)) for each in computed]
+    added = [Column(added_column.name, rename_columns(added_column.value, names)) for added_column in computed]
     return [Step((*last.columns, *added), last.where)]
 
 
 def scalar_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step]:
-    """The same where no table is met."""
+    """Return the steps of nodes among which there is no table lookup."""
     steps = leaf_steps(nodes, names)
-    found = [each for each in steps if isinstance(each, Step)]
-    assert len(found) == len(steps), "only records of this very instant meet tables"
-    return found
+    scalars = [step for step in steps if isinstance(step, Step)]
+    assert len(scalars) == len(steps), "only records of this very instant meet tables"
+    return scalars
 
 
 def _changes_nothing(step: Step | LookupStep, steps: Sequence[Step | LookupStep], names: pa.Schema) -> bool:
-    """Whether a step, the only one, leaves everything as it is."""
+    """Return whether a step is the only one and gives the same columns that it takes."""
     if isinstance(step, LookupStep):
         return False
-    stays = [column_name(each.value) for each in step.columns] == [each.name for each in step.columns] == names.names
-    return len(steps) == 1 and step.only_selects and stays
+    is_identity = (
+        [column_name(output.value) for output in step.columns]
+        == [output.name for output in step.columns]
+        == names.names
+    )
+    return len(steps) == 1 and step.only_selects and is_identity
 
 
 def identity_columns(schema: pa.Schema) -> tuple[Column, ...]:
-    return tuple(Column(each.name, column(each.name, each.type)) for each in schema)
+    """Return the columns of a projection that passes on all columns."""
+    return tuple(Column(field.name, column(field.name, field.type)) for field in schema)
 
 
 def build_map_side(
     first: MapSide, steps: Iterable[Step | LookupStep], carried: pa.Schema, flag: str | None = None
 ) -> MapSide:
-    """The steps behind a first map side; the columns `carried` go through all of them. Where there is a column `flag`,
-    rows that are refused go on all the same, marked by it."""
+    """Return a map side that runs `first` and then the steps; the columns `carried` pass through all of them.
+
+    A step with the column `flag` keeps rows that are refused, with that column false.
+    """
     side = first
     for step in steps:
         if isinstance(step, LookupStep):
@@ -127,35 +135,35 @@ def _table_rows(step: LookupStep) -> TableRows:
 
 def _projection(step: Step) -> MapSide:
     if step.only_selects:
-        return Chosen(tuple(column_name(each.value) or "" for each in step.columns), step.schema)
-    columns = tuple((each.name, each.value.sql) for each in step.columns)
+        return Chosen(tuple(column_name(output.value) or "" for output in step.columns), step.schema)
+    columns = tuple((output.name, output.value.sql) for output in step.columns)
     projection = Projection(columns, step.where.sql if step.where else None, step.schema)
-    texts = tuple(each.value.text for each in step.columns)
+    texts = tuple(output.value.text for output in step.columns)
     return Computed(projection, step.where.text if step.where else None, texts)
 
 
 def stream_columns(source: Source) -> dict[str, str]:
-    """The stream's own name of each column: behind the alias or, of a stream between two stages, in the same place."""
+    """Map the columns of a source to those of its stream: by the name after the alias or, between two stages, by position."""
     stream = source.declaration
     own = stream.arrow_schema.names
-    found = {}
+    columns = {}
     for place, name in enumerate(source.schema.names):
         bare = name.removeprefix(f"{source.alias}.")
         if bare == EVENT_TIME and bare not in own:
-            found[name] = "valid_from" if stream.lifetimes else stream.time
+            columns[name] = "valid_from" if stream.lifetimes else stream.time
         else:
-            found[name] = bare if bare in own else own[place]
-    return found
+            columns[name] = bare if bare in own else own[place]
+    return columns
 
 
 def split_selection(source: Source, steps: Sequence[_AnyStep]) -> tuple[dict[str, str], list[_AnyStep]]:
-    """Which columns of the stream are read, under which names, and the steps that are left then."""
+    """Return the columns of the stream to read, by their names in the plan, and the steps that remain after that selection."""
     own = stream_columns(source)
     first = steps[0] if steps else None
     if not isinstance(first, Step):
         return own, list(steps)
     if first.only_selects:
-        return {each.name: own[column_name(each.value) or ""] for each in first.columns}, list(steps[1:])
+        return {output.name: own[column_name(output.value) or ""] for output in first.columns}, list(steps[1:])
     read = columns_read(first)
     return {name: stream for name, stream in own.items() if name in read} or dict([next(iter(own.items()))]), list(
         steps
@@ -163,21 +171,21 @@ def split_selection(source: Source, steps: Sequence[_AnyStep]) -> tuple[dict[str
 
 
 def source_column(leaf: Node, name: str) -> str | None:
-    """The column of the source that a column of a leaf is, if it is nothing else."""
-    found: str | None = name
+    """Return the column of the source that a column of a leaf repeats; None if it is computed."""
+    current: str | None = name
     while not isinstance(leaf, Source):
         assert isinstance(leaf, Filter | Project | TableJoin)
         if isinstance(leaf, Project):
-            found = next((column_name(each.value) for each in leaf.columns if each.name == found), None)
-        elif isinstance(leaf, TableJoin) and found not in leaf.child.schema.names:
+            current = next((column_name(output.value) for output in leaf.columns if output.name == current), None)
+        elif isinstance(leaf, TableJoin) and current not in leaf.child.schema.names:
             keys = leaf.keys if leaf.kind == "inner" else ()
-            found = next((column_name(each.value) for each in keys if each.name == found), None)
+            current = next((column_name(key.value) for key in keys if key.name == current), None)
         leaf = leaf.child
-    return found
+    return current
 
 
 def leaf_nodes(leaf: Node) -> list[Node]:
-    """A leaf's source, and what stands upon it."""
+    """Return a leaf's source and the nodes above it, from the bottom up."""
     nodes = [leaf]
     while not isinstance(nodes[-1], Source):
         assert isinstance(nodes[-1], Filter | Project | TableJoin)
@@ -186,11 +194,13 @@ def leaf_nodes(leaf: Node) -> list[Node]:
 
 
 def selection(source: Source, read: Mapping[str, str]) -> Chosen:
+    """Return the map side that selects columns of the stream; `read` maps names in the plan to them."""
     schema = pa.schema([pa.field(name, source.declaration.arrow_schema.field(own).type) for name, own in read.items()])
     return Chosen(tuple(read.values()), schema)
 
 
 def shown_steps(read: Mapping[str, str], steps: Sequence[Step | LookupStep], source: Source) -> list[Step | LookupStep]:
+    """Return the steps that EXPLAIN shows: those of the leaf or, if there are none, the selection of columns."""
     if steps:
         return list(steps)
     kinds = source.declaration.arrow_schema
@@ -198,10 +208,11 @@ def shown_steps(read: Mapping[str, str], steps: Sequence[Step | LookupStep], sou
 
 
 def only_drops_columns(node: Node) -> bool:
-    """Whether a projection does nothing but leave columns out."""
-    return isinstance(node, Project) and all(column_name(each.value) == each.name for each in node.columns)
+    """Return whether a node is a projection that only drops columns."""
+    return isinstance(node, Project) and all(column_name(output.value) == output.name for output in node.columns)
 
 
 def columns_read(step: Step) -> set[str]:
-    values = [each.value for each in step.columns]
-    return {name for each in [*values, *([step.where] if step.where else [])] for name in each.columns}
+    """Return the columns that a step reads."""
+    values = [output.value for output in step.columns]
+    return {name for value in [*values, *([step.where] if step.where else [])] for name in value.columns}
