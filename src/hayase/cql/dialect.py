@@ -1,7 +1,7 @@
-"""CQL's dialect, on top of DuckDB's: `[windows]` behind streams, `Istream(...)` and its like, and places.
+"""CQL's dialect for sqlglot, on top of DuckDB's: `[windows]` after streams, `Istream(...)` and the like, and places.
 
-The nodes of a tree carry in `meta["span"]` the first and the last offset of the text they were read from. A window's
-brackets are in `meta["window"]` of the table, its alias or the sub-query that they stand behind.
+A node of a tree holds in `meta["span"]` the start and end of the text it was read from. A window's brackets are in
+`meta["window"]` of the table, alias or sub-query that they follow.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ STREAM_OPERATORS = ("istream", "dstream", "rstream")
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """The statements of a text, and where its windows begin and end."""
+    """The statements of a text, and the start and end of its windows."""
 
     statements: tuple[exp.Expr, ...]
     windows: tuple[tuple[int, int], ...]
 
 
 def parse_statements(tokens: Sequence[Token], text: str) -> ParsedText:
-    """The statements of a text, with spans. Raises what sqlglot raises."""
+    """Parse the statements of a text, with spans. Raise sqlglot's errors."""
     parser = _Parser(dialect=DuckDB())
-    statements = [each for each in parser.parse(list(tokens), text) if each is not None]
-    windows = {each.meta["window"] for tree in statements for each in tree.walk() if "window" in each.meta}
+    statements = [statement for statement in parser.parse(list(tokens), text) if statement is not None]
+    windows = {node.meta["window"] for tree in statements for node in tree.walk() if "window" in node.meta}
     return ParsedText(tuple(statements), tuple(sorted(windows)))
 
 
 class _Parser(DuckDBParser):
-    """DuckDB's parser, noting where everything stands, and reading windows."""
+    """DuckDB's parser, which also records spans and reads windows."""
 
     def _span(self, node: Any, first: int) -> Any:
         if isinstance(node, exp.Expr) and self._index > first:
             span = (self._tokens[first].start, self._tokens[self._index - 1].end + 1)
-            node.meta["span"] = span  # the outermost says all: a unary plus makes no node of its own
+            node.meta["span"] = span  # the outermost wins: a unary plus has no node of its own
         return node
 
     def _window(self, node: Any) -> Any:
-        """Read the brackets that follow, if any: they belong to the node."""
+        """Read the brackets that follow the node, if there are any, as its window."""
         if not isinstance(node, exp.Expr) or self._curr.token_type is not TokenType.L_BRACKET:
             return node
         first, depth = self._curr.start, 0
@@ -69,11 +69,11 @@ class _Parser(DuckDBParser):
         return self._window(super()._parse_table_alias(*args, **kwargs))
 
     def _parse_subquery(self, this: Any, parse_alias: bool = True) -> Any:
-        behind = self._window(exp.Null()) if this is not None and parse_alias else None
-        found = super()._parse_subquery(this, parse_alias=parse_alias)
-        if behind is not None and found is not None:
-            found.meta.update(behind.meta)
-        return found
+        window = self._window(exp.Null()) if this is not None and parse_alias else None
+        subquery = super()._parse_subquery(this, parse_alias=parse_alias)
+        if window is not None and subquery is not None:
+            subquery.meta.update(window.meta)
+        return subquery
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
         first = self._index
@@ -98,7 +98,7 @@ class _Parser(DuckDBParser):
         return self._span(super()._parse_equality(*args, **kwargs), first)
 
     def _parse_comparison(self, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:  # goes on with what was read before
+        if args or kwargs:  # continues an expression already begun
             return super()._parse_comparison(*args, **kwargs)
         first = self._index
         return self._span(super()._parse_comparison(), first)
@@ -127,7 +127,7 @@ class _Parser(DuckDBParser):
 
 @dataclass(frozen=True, slots=True)
 class StreamOperator:
-    """`Istream(...)` around a query or a select list: which it is, and the tokens that say so."""
+    """`Istream(...)`, `Dstream(...)` or `Rstream(...)` around a query or a select list, and its tokens."""
 
     kind: str
     tokens: frozenset[int]
@@ -135,10 +135,10 @@ class StreamOperator:
 
 
 def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None, list[Token]]:
-    """The operator around the whole of a query, if there is one, and those that stand elsewhere.
+    """Return the operator around the whole query, if there is one, and the tokens of misplaced ones.
 
-    It may be written around the query, `Istream(select a from s)`, or, as in the CQL of the literature, around the
-    select list: `select Istream(a) from s`.
+    It is written around the query, `Istream(select a from s)`, or, as in the literature on CQL, around the select list:
+    `select Istream(a) from s`.
     """
     calls = [
         at
@@ -154,16 +154,16 @@ def find_stream_operator(tokens: Sequence[Token]) -> tuple[StreamOperator | None
     close, last = _closing_parenthesis(tokens, first + 1), len(tokens) - 1
     while tokens[last].token_type is TokenType.SEMICOLON:
         last -= 1
-    before = [each.token_type for each in tokens[:first]]
-    found: StreamOperator | None = None
+    before = [earlier.token_type for earlier in tokens[:first]]
+    operator: StreamOperator | None = None
     if close == last and not before:
-        found = StreamOperator(tokens[first].text.lower(), frozenset({first}), tokens[first].start)
+        operator = StreamOperator(tokens[first].text.lower(), frozenset({first}), tokens[first].start)
     elif before in ([TokenType.SELECT], [TokenType.SELECT, TokenType.DISTINCT]) and close is not None:
         follows = tokens[close + 1].token_type if close < last else None
         if follows in (TokenType.FROM, None) and not _has_set_operation(tokens):
-            said = frozenset({first, first + 1, close})
-            found = StreamOperator(tokens[first].text.lower(), said, tokens[first].start)
-    return found, [tokens[at] for at in calls if found is None or at != first]
+            own_tokens = frozenset({first, first + 1, close})
+            operator = StreamOperator(tokens[first].text.lower(), own_tokens, tokens[first].start)
+    return operator, [tokens[at] for at in calls if operator is None or at != first]
 
 
 def _closing_parenthesis(tokens: Sequence[Token], opening: int) -> int | None:
@@ -176,7 +176,7 @@ def _closing_parenthesis(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def _has_set_operation(tokens: Sequence[Token]) -> bool:
-    """Whether a set operation stands outside of all parentheses."""
+    """Return whether there is a set operation outside of all parentheses."""
     depth = 0
     for token in tokens:
         depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)

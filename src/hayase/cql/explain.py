@@ -1,4 +1,4 @@
-"""What becomes of a query, as text: its logical plan, and its stages with map sides, keys and operators. Stable."""
+"""EXPLAIN: a query's logical plan and its stages, with map sides, keys and operators, as stable text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["explain"]
 
 
 def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, Lookup] = MappingProxyType({})) -> str:
-    """How a query of a pipeline is run; DeclarationError if it has mistakes. `lookups` as for `plan`.
+    """Return the text that explains how a query runs. Raise DeclarationError if it has mistakes. `lookups` as for `plan`.
 
     >>> from hayase.core.declarations import QueryDeclaration, StreamDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user_id string, amount double", time="time")
@@ -41,13 +41,13 @@ def explain(declaration: PipelineDeclaration, query: str, lookups: Mapping[str, 
       output: stream big (user_id string, time timestamp)
     """
     planned = plan(declaration, lookups)
-    found = {each.name.lower(): each for each in planned.queries}.get(query.lower())
-    if found is None:
+    match = {planned_query.name.lower(): planned_query for planned_query in planned.queries}.get(query.lower())
+    if match is None:
         mistakes = [mistake for name, mistake in planned.mistakes if name.lower() == query.lower()]
-        if mistakes or any(each.name.lower() == query.lower() for each in declaration.queries):
+        if mistakes or any(declared.name.lower() == query.lower() for declared in declaration.queries):
             raise DeclarationError(mistakes or [mistake for _, mistake in planned.mistakes])
-        raise UnknownName("query", query, [each.name for each in declaration.queries])
-    return "\n".join(_query(found, planned))
+        raise UnknownName("query", query, [declared.name for declared in declaration.queries])
+    return "\n".join(_query(match, planned))
 
 
 def _query(query: PlannedQuery, planned: Planned) -> list[str]:
@@ -60,12 +60,14 @@ def _query(query: PlannedQuery, planned: Planned) -> list[str]:
 
 
 def _shared_with(stage: Stage, planned: Planned) -> list[str]:
-    """The stages with which one shares its pass over the records."""
+    """Return a line with the other stages of the shared scan, if there are any."""
     if stage.shared_scan is None:
         return []
     group = stage.shared_scan.group
     others = [
-        each.name for each in planned.stages if each.shared_scan and each.shared_scan.group == group and each != stage
+        other.name
+        for other in planned.stages
+        if other.shared_scan and other.shared_scan.group == group and other != stage
     ]
     return [f"shares its pass over {stage.inputs[0].stream} with {', '.join(others)}"] if others else []
 
@@ -77,11 +79,11 @@ def _indent(lines: Sequence[str]) -> list[str]:
 def _stage(draft: Draft) -> list[str]:
     stage = draft.stage
     lines: list[str] = []
-    for number, (given, reading) in enumerate(zip(stage.inputs, draft.draft_inputs)):
-        views = "".join(f", through view {name}" for name in reversed(reading.views))
+    for number, (stage_input, draft_input) in enumerate(zip(stage.inputs, draft.draft_inputs)):
+        views = "".join(f", through view {name}" for name in reversed(draft_input.views))
         lines += [
-            f"input {number}: stream {given.stream}{views}",
-            *_indent(_input(given, reading, stage.kernel is None)),
+            f"input {number}: stream {stage_input.stream}{views}",
+            *_indent(_input(stage_input, draft_input, stage.kernel is None)),
         ]
     if draft.plan is not None:
         lines += ["operators", *_indent(_operators(draft.plan))]
@@ -94,7 +96,11 @@ def _stage(draft: Draft) -> list[str]:
 def _placement(draft: Draft) -> str:
     if draft.stage.kernel is None:
         return "record by record, in the order of the log"
-    keys = [each.key for each, reading in zip(draft.stage.inputs, draft.draft_inputs) if reading.role == "rows"]
+    keys = [
+        stage_input.key
+        for stage_input, draft_input in zip(draft.stage.inputs, draft.draft_inputs)
+        if draft_input.role == "rows"
+    ]
     return "in all buckets" if all(keys) else "in one bucket" if not any(keys) else "partly in one bucket"
 
 
@@ -120,11 +126,11 @@ def _step(step: Step | LookupStep) -> list[str]:
     if isinstance(step, LookupStep):
         return [_lookup(step)]
     where = [f"where {_one_line(step.where.sql)}"] if step.where else []
-    given = ", ".join(
-        each.name if column_name(each.value) == each.name else f"{each.name} = {_one_line(each.value.sql)}"
-        for each in step.columns
+    outputs = ", ".join(
+        output.name if column_name(output.value) == output.name else f"{output.name} = {_one_line(output.value.sql)}"
+        for output in step.columns
     )
-    return [*where, f"gives {given}"]
+    return [*where, f"gives {outputs}"]
 
 
 def _lookup(step: LookupStep) -> str:
@@ -144,7 +150,7 @@ def _key(key: tuple[str, ...]) -> str:
 
 
 def _operators(node: plans.Node) -> list[str]:
-    """An operator, and below it, further in, those that it reads."""
+    """Return a line for an operator and, indented below it, those of its inputs."""
     return [_operator(node), *(line for child in plans.children(node) for line in _indent(_operators(child)))]
 
 
@@ -159,10 +165,10 @@ def _operator(node: plans.Node) -> str:
         case plans.Changes():
             return f"Changes of input {node.input}"
         case plans.Scalar():
-            given = ", ".join(
+            outputs = ", ".join(
                 name if sql == quoted(name) else f"{name} = {_one_line(sql)}" for name, sql in node.columns
             )
-            return f"Scalar {given}" + (f" where {_one_line(node.where)}" if node.where else "")
+            return f"Scalar {outputs}" + (f" where {_one_line(node.where)}" if node.where else "")
         case plans.Join():
             keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
             residual = f" where {_one_line(node.residual)}" if node.residual else ""
@@ -190,15 +196,15 @@ def _operator(node: plans.Node) -> str:
 
 def _call(call: plans.Call) -> str:
     constant = None if call.constant is None else f"{call.constant:g}"
-    listed = ", ".join(each for each in (call.argument or "*", call.second, constant) if each is not None)
+    listed = ", ".join(argument for argument in (call.argument or "*", call.second, constant) if argument is not None)
     return f"{call.function}({'distinct ' if call.distinct else ''}{listed})"
 
 
 def _shared(node: plans.Shared) -> str:
-    """Windows that share a kernel, which all have one kind and slide."""
+    """Return the windows of a shared kernel, which all have the same kind and slide."""
     first = node.windows[0]
     size = duration_text if first.kind == "range" else str
-    lengths = ", ".join(size(each.length) for each in node.windows)
+    lengths = ", ".join(size(window.length) for window in node.windows)
     slide = f" Slide {size(first.slide)}" if first.kind == "range" or first.slide != 1 else ""
     return f"[{first.kind.capitalize()} {lengths}{slide}]"
 

@@ -1,7 +1,7 @@
-"""The logical plan of a query: what it means, with names and types resolved, before anybody decides where it runs.
+"""Nodes of the logical plan: what a query means, with names and types resolved, before it is decided where it runs.
 
-Every node's output columns have unique names. The columns of a source are named `alias.column`; an expression is DuckDB
-SQL over the (quoted) column names of the node's child or, for a join, of both children.
+The output columns of a node have unique names. The columns of a source are named `alias.column`. An expression is DuckDB SQL
+over the (quoted) columns of the node's child or, for a join, of both children.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """SQL over the child's columns: its type, the columns it reads, and the text and place that the user wrote.
+    """SQL over the child's columns: its type, the columns it reads, and the text and place in the user's query.
 
-    `equality` are the two sides when it is `one = another`.
+    `equality` holds both sides if it is an equality.
     """
 
     sql: str
@@ -48,10 +48,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`kind` range, rows or unbounded. `length` is microseconds or a number of rows, and so is `slide`.
+    """A window over a stream. `length` and `slide` are microseconds for a range, and numbers of rows for rows.
 
-    `[Now]` is a range of length 0: as short as the result's times allow. `partition` are columns of the stream, as it
-    spells them; only with rows. `several` are the lengths of many windows, with what the column `window` says of each.
+    `[Now]` is a range of length 0: as short as the unit of the result's times allows. `partition` are columns of the stream, in
+    its spelling; only with rows. `several` holds the lengths of many windows, with the value of the column `window` for each.
     """
 
     kind: WindowKind
@@ -63,20 +63,20 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream through a window, or (unbounded) a relation: the result of another query, or a stream of changes."""
+    """A stream through a window, or an (unbounded) relation: the result of another query, or a stream of changes."""
 
     declaration: StreamDeclaration
     alias: str
     window: Window
     schema: pa.Schema
-    """`alias.column` of every column; of a relation, those that are its own."""
+    """`alias.column` for every column; for a relation, without the columns that hold its lifetimes or changes."""
     line: int = 1
     column: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rows for which one condition holds; a conjunction is several filters, one upon the other."""
+    """Rows for which a condition holds. A conjunction is several filters, one above the other."""
 
     child: Node
     predicate: Expression
@@ -95,12 +95,12 @@ class Project:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(each.name, each.value.kind) for each in self.columns])
+        return pa.schema([pa.field(column.name, column.value.kind) for column in self.columns])
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """`equal` are pairs of expressions, each over one child, that must be equal; `residual` is over both."""
+    """A join. `equal` holds pairs of expressions, over the left and right child, that must be equal; `residual` is over both."""
 
     kind: JoinKind
     left: Node
@@ -117,10 +117,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class TableJoin:
-    """Every row with the row of a table that has its key; `left` gives nulls where there is none, `inner` nothing.
+    """A lookup of a table: every row with the table's row of its key. Without one, `left` gives NULLs and `inner` drops the row.
 
-    `keys` are the parts of the table's key, called `alias.part`, each with what it is equal to; `columns` are those of the
-    table that are read. Rows are records of this very instant, so that each meets the table once.
+    `keys` are the parts of the table's key, named `alias.part`, with the expressions that they equal; `columns` are the columns
+    of the table that are read. The rows are records of a stream `[Now]`, so every record is looked up once.
     """
 
     kind: Literal["inner", "left"]
@@ -132,10 +132,10 @@ class TableJoin:
 
     @property
     def added(self) -> pa.Schema:
-        """The columns that come to those of the child."""
+        """The columns that the lookup adds to those of the child."""
         kinds = self.table.schema
-        keys = [pa.field(each.name, each.value.kind) for each in self.keys]
-        return pa.schema([*keys, *(pa.field(f"{self.alias}.{each}", kinds.field(each).type) for each in self.columns)])
+        keys = [pa.field(key.name, key.value.kind) for key in self.keys]
+        return pa.schema([*keys, *(pa.field(f"{self.alias}.{name}", kinds.field(name).type) for name in self.columns)])
 
     @property
     def schema(self) -> pa.Schema:
@@ -144,7 +144,7 @@ class TableJoin:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """`function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
+    """A call of an aggregate. `function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
 
     name: str
     function: str
@@ -159,15 +159,15 @@ class AggregateCall:
 
     @property
     def arguments(self) -> tuple[Expression, ...]:
-        """The expressions that it reads."""
-        return tuple(each for each in (self.argument, self.second) if each is not None)
+        """The argument expressions, without constants."""
+        return tuple(argument for argument in (self.argument, self.second) if argument is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """The keys, then the calls. Without keys: one row, also over nothing.
+    """Groups: the keys, then the results of the calls. Without keys there is one row, also over an empty input.
 
-    Over a source with several windows it is this for each of them; a first column, `tag`, tells which.
+    Over a source with several windows there is one aggregate for each, and the first column, `tag`, names the window.
     """
 
     child: Node
@@ -177,8 +177,8 @@ class Aggregate:
 
     @property
     def schema(self) -> pa.Schema:
-        keys = [pa.field(each.name, each.value.kind) for each in self.keys]
-        calls = [pa.field(each.name, each.kind) for each in self.calls]
+        keys = [pa.field(key.name, key.value.kind) for key in self.keys]
+        calls = [pa.field(call.name, call.kind) for call in self.calls]
         return pa.schema([*([self.tag] if self.tag else []), *keys, *calls])
 
 
@@ -195,7 +195,7 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """Both sides agree in names and types: the resolution has cast and renamed them."""
+    """UNION, EXCEPT or INTERSECT. Both sides have the same names and types: `resolution` has renamed and cast them."""
 
     kind: Literal["union", "except", "intersect"]
     all: bool
@@ -223,7 +223,7 @@ Node = Source | Filter | Project | Join | TableJoin | Aggregate | Distinct | Set
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node reads."""
+    """Return the nodes that a node reads."""
     match node:
         case Source():
             return ()
@@ -237,7 +237,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def describe(node: Node) -> list[str]:
-    """The plan as lines, each node above what it reads, which stands further in."""
+    """Return the plan as lines of text: every node, with its children indented below it."""
     inner = [f"  {line}" for child in children(node) for line in describe(child)]
     return [_line(node), *inner]
 
@@ -249,20 +249,20 @@ def _line(node: Node) -> str:
         case Filter():
             return f"Filter {_sql(node.predicate)}"
         case Project():
-            return f"Project {', '.join(f'{each.name} = {_sql(each.value)}' for each in node.columns)}"
+            return f"Project {', '.join(f'{output.name} = {_sql(output.value)}' for output in node.columns)}"
         case Join():
             equal = " and ".join(f"{_sql(left)} = {_sql(right)}" for left, right in node.equal)
             residual = f" where {_sql(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" on {equal}" if equal else "") + residual
         case TableJoin():
             table = node.table.table
-            keys = " and ".join(f"{part} = {_sql(each.value)}" for part, each in zip(table.key, node.keys))
+            keys = " and ".join(f"{part} = {_sql(key.value)}" for part, key in zip(table.key, node.keys))
             return f"Table {table.name} as {node.alias} by {keys}" + (", or nulls" if node.kind == "left" else "")
         case Aggregate():
-            keys = ", ".join(f"{each.name} = {_sql(each.value)}" for each in node.keys)
-            calls = ", ".join(f"{each.name} = {_call(each)}" for each in node.calls)
-            each = " for each window" if node.tag else ""
-            return f"Aggregate{each}" + (f" by {keys}" if keys else "") + (f": {calls}" if calls else "")
+            keys = ", ".join(f"{group.name} = {_sql(group.value)}" for group in node.keys)
+            calls = ", ".join(f"{call.name} = {_call(call)}" for call in node.calls)
+            scope = " for each window" if node.tag else ""
+            return f"Aggregate{scope}" + (f" by {keys}" if keys else "") + (f": {calls}" if calls else "")
         case Distinct():
             return "Distinct"
         case SetOperation():
@@ -272,7 +272,7 @@ def _line(node: Node) -> str:
 
 
 def _call(call: AggregateCall) -> str:
-    arguments = [_sql(each) for each in call.arguments] or ["*"]
+    arguments = [_sql(argument) for argument in call.arguments] or ["*"]
     constant = [f"{call.constant:g}"] if call.constant is not None else []
     return f"{call.function}({'distinct ' if call.distinct else ''}{', '.join([*arguments, *constant])})"
 
@@ -282,7 +282,7 @@ def _sql(expression: Expression) -> str:
 
 
 def window_text(window: Window) -> str:
-    """A window as it is written in a query.
+    """Return a window as it is written in a query.
 
     >>> window_text(Window("range", 10_000_000, slide=2_000_000)), window_text(Window("rows", 5, partition=("k",)))
     ('[Range 10 s Slide 2 s]', '[Partition By k Rows 5]')
@@ -294,5 +294,5 @@ def window_text(window: Window) -> str:
     size = duration_text if window.kind == "range" else str
     partition = f"Partition By {', '.join(window.partition)} " if window.partition else ""
     slide = f" Slide {size(window.slide)}" if window.slide is not None else ""
-    lengths = ", ".join(size(each) for each, _ in window.several or ((window.length, 0),))
+    lengths = ", ".join(size(length) for length, _ in window.several or ((window.length, 0),))
     return f"[{partition}{window.kind.capitalize()} {lengths}{slide}]"

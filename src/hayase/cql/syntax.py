@@ -1,7 +1,6 @@
-"""The syntax of a query as frozen data: what was written, and where. Nothing is resolved yet.
+"""The syntax of a query as frozen data: what is written, and where. Nothing is resolved yet.
 
-Expressions stay the text that was written; conditions are split at their ANDs, so that what is equal to what, and which
-sub-queries stand among them, can be seen.
+Expressions remain text. Conditions are split at AND, which separates equalities and sub-queries from other conditions.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of the query as it was written, and where it begins.
+    """A piece of the query's text, and the line and column where it begins.
 
-    Of an expression, `inner` are the first and last offsets (within `text`) of the expressions that it is made of.
+    For an expression, `inner` holds the start and end (within `text`) of its sub-expressions.
     """
 
     text: str
@@ -32,11 +31,11 @@ class Part:
     inner: tuple[tuple[int, int], ...] = ()
 
     def mistake(self, message: str, hint: str | None = None) -> Mistake:
-        """Something wrong that begins here."""
+        """Return a mistake at this place."""
         return Mistake(message, hint, line=self.line, column=self.column)
 
     def piece(self, start: int, end: int) -> Part:
-        """A part of the part."""
+        """Return the piece between two offsets of the text, with its place."""
         line = self.text.count("\n", 0, start)
         column = start - self.text.rfind("\n", 0, start) if line else self.column + start
         return Part(self.text[start:end], self.line + line, column)
@@ -54,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A condition; `sides` if it looks like `one = another`."""
+    """A condition; `sides` holds both sides if it looks like an equality."""
 
     part: Part
     sides: tuple[Part, Part] | None = None
@@ -75,10 +74,10 @@ Condition = Plain | Membership
 
 @dataclass(frozen=True, slots=True)
 class WindowText:
-    """A window as it is written, understood but for the names in it; `part` are the brackets with what is in them.
+    """A window in brackets (`part`), parsed except for the names of columns.
 
-    `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`. Where there are `several` lengths, each is
-    here with what the column `window` says of it: the number of rows, or the duration as it is written.
+    `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`. If there is more than one length, `several`
+    holds them all with the value of the column `window`: the number of rows, or the duration as written.
     """
 
     part: Part
@@ -91,7 +90,7 @@ class WindowText:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A stream or query by its name."""
+    """A stream, table or query, by its name."""
 
     part: Part
     alias: str | None = None
@@ -109,7 +108,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Two relations; a comma and CROSS JOIN are inner joins without a condition."""
+    """A join of two relations. A comma and CROSS JOIN are inner joins without a condition."""
 
     part: Part
     kind: JoinKind
@@ -150,7 +149,7 @@ Query = Select | Combined
 
 
 def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:
-    """Every stream or query that is read, in the order of the text."""
+    """Yield every stream, table or query that is read, in the order of the text."""
     match node:
         case Named():
             yield node
@@ -166,12 +165,12 @@ def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:
             yield from named_relations(node.query)
         case Select():
             yield from named_relations(node.source)
-            for each in node.where:
-                yield from named_relations(each)
+            for condition in node.where:
+                yield from named_relations(condition)
 
 
 def normalize_token(token: str) -> str:
-    """A token without case and layout, except where it is quoted in one way or another and they mean something.
+    """Return a token in lower case with single spaces; unchanged if it is quoted.
 
     >>> normalize_token("GROUP   BY"), normalize_token("'A'")
     ('group by', "'A'")

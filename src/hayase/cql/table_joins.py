@@ -1,10 +1,9 @@
-"""Tables in FROM: each record of a stream meets the row of a table that has its key.
+"""Joins of a stream with tables: for every record, the row of the table with its key is looked up.
 
-A table is met as it is, and has no past that a window could reach; so only the records of this very instant, `[Now]`,
-meet one, and what else is wanted of them is a query over the result. Every part of the table's key must be equal to
-something that is known of the record: of the stream, or of tables that it has met before. The conditions that say so
-are found in ON, USING and WHERE; all others stay what they are. The parts of a key have no types of their own, but
-those of what they are equal to.
+A table has only its current rows and no history for a window, so only a stream `[Now]` can be joined with one; windows and
+aggregates over the result are another query. Every part of the table's key must be equal to an expression over the stream, or
+over tables already looked up. These equalities are taken from ON, USING and WHERE; all other conditions remain conditions.
+The parts of a key have no types of their own; they take those of the expressions.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ _KIND_HINTS = {
 _FAMILIES = (
     pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean,
 )  # fmt: skip
-"""What keys of tables can be: texts, numbers, true and false."""
+"""The types that a part of a table's key can have: strings, numbers, booleans."""
 
 
 def has_duplicate_alias(resolver: ExpressionResolver, join: syntax.Joined, left: Scope, right: Scope) -> bool:
-    """Whether two relations of a join have one name, which is a mistake."""
-    twice = [each.alias for each in right.relations if each.alias and left.relation(each.alias)]
-    for alias in twice[:1]:
+    """Return whether two relations of a join have the same alias, and note a mistake if so."""
+    duplicates = [relation.alias for relation in right.relations if relation.alias and left.relation(relation.alias)]
+    for alias in duplicates[:1]:
         message = f'two relations are called "{alias}"'
         resolver.refuse(join.right.part, message, "name one of them differently with AS")
-    return bool(twice)
+    return bool(duplicates)
 
 
 def _relations(relation: syntax.Relation) -> Iterator[syntax.Named | syntax.Nested]:
-    """What a FROM clause joins, in the order of the text."""
+    """Yield the relations of a FROM clause, in the order of the text."""
     if isinstance(relation, syntax.Joined):
         yield from _relations(relation.left)
         yield from _relations(relation.right)
@@ -60,8 +59,10 @@ def _relations(relation: syntax.Relation) -> Iterator[syntax.Named | syntax.Nest
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """One side of an equality: its columns in the plan (None if some are unknown, or of a query around), and the column
-    that it is, if it is nothing else. The SQL, if it is known already."""
+    """One side of an equality: the columns of the plan that it reads, and the column that it is if it is nothing else.
+
+    `columns` is None if some are unknown or belong to an outer query. `sql` is set if it is already known.
+    """
 
     part: Part
     columns: frozenset[str] | None
@@ -71,7 +72,7 @@ class _Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Condition:
-    """A condition of ON, WHERE or (without a text) USING, with the names that it may use."""
+    """A condition of ON, WHERE or USING (then `written` is None), with the scope of its names."""
 
     part: Part
     scope: Scope
@@ -82,7 +83,7 @@ class _Condition:
 
 @dataclass(slots=True, eq=False)
 class _Table:
-    """A table of a FROM clause; `only_if` are the conditions of a left join, which pads a record that they do not hold for."""
+    """A table of a FROM clause; `only_if` are the conditions of its left join: where they fail, its columns are NULL."""
 
     written: syntax.Named
     lookup: Lookup
@@ -93,12 +94,12 @@ class _Table:
     @property
     def key(self) -> list[str]:
         """The parts of the key, as columns of the plan."""
-        return [self.shown.flat(each) for each in self.lookup.table.key]
+        return [self.shown.flat(part) for part in self.lookup.table.key]
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a join: its names, whether the stream is on it, and the table that it is, if it is one."""
+    """One side of a join: its scope, whether it contains the stream, and the table if it is only a table."""
 
     scope: Scope
     has_stream: bool
@@ -106,7 +107,7 @@ class _Side:
 
 
 class TableJoins:
-    """Joins of a stream with tables. `relation` resolves what is no table; mistakes go to the phrases."""
+    """Resolves joins of a stream with tables. `relation` resolves other relations; mistakes go to the resolver."""
 
     def __init__(
         self,
@@ -115,23 +116,23 @@ class TableJoins:
         relation: Callable[[syntax.Relation, Context], FromClause | None],
     ):
         self.resolver, self.relation = resolver, relation
-        self._tables = {name.lower(): each for name, each in tables.items()}
+        self._tables = {name.lower(): lookup for name, lookup in tables.items()}
 
     def table(self, relation: syntax.Relation) -> Lookup | None:
-        """The table that a relation is."""
+        """Return the table that a relation names; None if it is no table."""
         return self._tables.get(relation.part.text.lower()) if isinstance(relation, syntax.Named) else None
 
     def has_tables(self, source: syntax.Relation) -> bool:
-        """Whether a FROM clause has tables."""
-        return any(self.table(each) for each in _relations(source))
+        """Return whether a FROM clause has tables."""
+        return any(self.table(relation) for relation in _relations(source))
 
     def join(
         self, source: syntax.Relation, where: Sequence[syntax.Condition], context: Context
     ) -> tuple[FromClause, list[syntax.Condition]] | None:
-        """The stream of a FROM clause with its tables, and the conditions of WHERE that are left."""
+        """Resolve a FROM clause with tables. Return it with the conditions of WHERE that are not keys of a lookup."""
         read = list(_relations(source))
-        streams = [each for each in read if self.table(each) is None]
-        tables = [each for each in read if self.table(each) is not None]
+        streams = [relation for relation in read if self.table(relation) is None]
+        tables = [relation for relation in read if self.table(relation) is not None]
         name = tables[0].part.text
         if not streams:
             message = f'the table "{name}" has no records of its own to read'
@@ -145,7 +146,7 @@ class TableJoins:
 
 
 class _TableFrom:
-    """One FROM clause on its way: the stream, its tables, and the conditions that any of them may be found by."""
+    """Resolves one FROM clause: collects the stream, the tables and the conditions, then orders the lookups."""
 
     def __init__(self, joins: TableJoins, where: Sequence[syntax.Condition]):
         self._joins, self._resolver, self._written = joins, joins.resolver, where
@@ -162,28 +163,38 @@ class _TableFrom:
         if whole is None or node is None:
             return None
         self._check_stream(stream, node)
-        self._where = [self._condition(each, whole.scope) for each in self._written if isinstance(each, Plain)]
-        given = list(self._where)
+        self._where = [
+            self._condition(condition, whole.scope) for condition in self._written if isinstance(condition, Plain)
+        ]
+        where = list(self._where)
         waiting = list(self._tables)
         while waiting:
-            ready = [(each, keys) for each in waiting if (keys := self._keys(each, set(node.schema.names))) is not None]
+            ready = [
+                (candidate, keys)
+                for candidate in waiting
+                if (keys := self._keys(candidate, set(node.schema.names))) is not None
+            ]
             if not ready:
                 self._explain_unmatched(waiting)
                 return None
             table, keys = ready[0]
             waiting.remove(table)
-            met = self._look_up(node, table, keys)
-            if met is None:
+            joined = self._look_up(node, table, keys)
+            if joined is None:
                 return None
-            node = met
-        for each in self._inner:
-            held = self._bound(each, node.schema)
-            node = logical.Filter(node, held) if held is not None and held.sql.lower() != "true" else node
-        used = [each.written for each in given if each not in self._where]
-        return FromClause(node, whole.scope), [each for each in self._written if not any(each is one for one in used)]
+            node = joined
+        for inner in self._inner:
+            predicate = self._bound(inner, node.schema)
+            node = (
+                logical.Filter(node, predicate) if predicate is not None and predicate.sql.lower() != "true" else node
+            )
+        used = [key.written for key in where if key not in self._where]
+        return FromClause(node, whole.scope), [
+            rest for rest in self._written if not any(rest is key_text for key_text in used)
+        ]
 
     def _check_stream(self, written: syntax.Relation, node: Node) -> None:
-        """Only single records meet a table."""
+        """Refuse anything but a stream [Now] beside a table."""
         source = source_of(node) if is_leaf(node) else None
         if source is not None and not source.declaration.lifetimes and source.declaration.changes is None:
             window = source.window
@@ -207,11 +218,11 @@ class _TableFrom:
             return self._table(relation, lookup, context)
         if isinstance(relation, syntax.Joined):
             return self._join(relation, context)
-        found = self._joins.relation(relation, context)
-        if found is None:
+        clause = self._joins.relation(relation, context)
+        if clause is None:
             return None
-        self._stream = found.node
-        return _Side(found.scope, has_stream=True)
+        self._stream = clause.node
+        return _Side(clause.scope, has_stream=True)
 
     def _table(self, relation: syntax.Named, lookup: Lookup, context: Context) -> _Side:
         if relation.window is not None:
@@ -233,9 +244,9 @@ class _TableFrom:
             or has_duplicate_alias(self._resolver, join, context.scope(beside), right.scope)
         ):
             return None
-        into = self._inner
+        conditions = self._inner
         if join.kind == "left" and left.has_stream and right.table is not None:
-            right.table.is_left, into = True, right.table.only_if
+            right.table.is_left, conditions = True, right.table.only_if
         elif join.kind != "inner":
             message = (
                 f"{join.kind.upper()} JOIN is not supported here: of a table only rows that a record asks for are read"
@@ -247,31 +258,34 @@ class _TableFrom:
             return None
         merged = [*left.scope.merged, *right.scope.merged]
         for part in join.using:
-            self._using(part, left.scope, right.scope, merged, into)
+            self._using(part, left.scope, right.scope, merged, conditions)
         scope = context.scope(left.scope.relations + right.scope.relations, tuple(merged))
-        into += [self._condition(each, scope) for each in join.on if isinstance(each, Plain)]
+        conditions += [self._condition(condition, scope) for condition in join.on if isinstance(condition, Plain)]
         return _Side(scope, left.has_stream or right.has_stream)
 
     def _using(self, part: Part, left: Scope, right: Scope, merged: list[MergedColumn], into: list[_Condition]) -> None:
-        """A column that both sides have: one name for the two, and a condition."""
-        pair = [replace(each, outer=None).find((part.text,)) for each in (left, right)]
-        for each in pair:
-            if not isinstance(each, ResolvedName):
-                self._resolver.refuse(part, each.message, each.hint)
-        found = [each for each in pair if isinstance(each, ResolvedName)]
-        if len(found) < 2:
+        """Resolve a column of USING: it merges the columns of both sides and adds an equality."""
+        pair = [replace(side, outer=None).find((part.text,)) for side in (left, right)]
+        for name in pair:
+            if not isinstance(name, ResolvedName):
+                self._resolver.refuse(part, name.message, name.hint)
+        both = [name for name in pair if isinstance(name, ResolvedName)]
+        if len(both) < 2:
             return
-        one, other = (_Value(part, frozenset((_unquoted(each.sql),)), _unquoted(each.sql), each.sql) for each in found)
-        names = {_unquoted(each.sql) for each in found}
+        left_value, right_value = (
+            _Value(part, frozenset((_unquoted(resolved.sql),)), _unquoted(resolved.sql), resolved.sql)
+            for resolved in both
+        )
+        names = {_unquoted(resolved.sql) for resolved in both}
         if not any(names & set(table.key) for table in self._tables):
             message = f'"{part.text}" is no part of the key of a table here'
             self._resolver.refuse(part, message, "write ON, and compare it there")
-        before = [each for each in merged if each.hides & names]
-        merged[:] = [each for each in merged if each not in before]
+        replaced = [column for column in merged if column.hides & names]
+        merged[:] = [column for column in merged if column not in replaced]
         merged.append(
-            MergedColumn(found[0].name, found[0].sql, frozenset(names).union(*(each.hides for each in before)))
+            MergedColumn(both[0].name, both[0].sql, frozenset(names).union(*(column.hides for column in replaced)))
         )
-        into.append(_Condition(part, left, None, frozenset(names), (one, other)))
+        into.append(_Condition(part, left, None, frozenset(names), (left_value, right_value)))
 
     # ------------------------------------------------------------------------------------------------ conditions
 
@@ -280,77 +294,77 @@ class _TableFrom:
         return _Condition(written.part, scope, written, self._value(written.part, scope).columns, sides)
 
     def _value(self, part: Part, scope: Scope) -> _Value:
-        """What an expression reads; mistakes in it are told when it is bound."""
+        """Return the columns that an expression reads. Its mistakes are reported later, when it is bound."""
         noted = len(self._resolver.mistakes)
-        read = self._resolver.parse(part)
+        parsed = self._resolver.parse(part)
         del self._resolver.mistakes[noted:]
-        if read is None or read.calls:
+        if parsed is None or parsed.calls:
             return _Value(part, None, None)
         columns: set[str] = set()
-        for reference in read.columns:
-            found = scope.find(reference.parts)
-            if not isinstance(found, ResolvedName) or found.depth:
+        for reference in parsed.columns:
+            resolved = scope.find(reference.parts)
+            if not isinstance(resolved, ResolvedName) or resolved.depth:
                 return _Value(part, None, None)
-            columns.add(_unquoted(found.sql))
+            columns.add(_unquoted(resolved.sql))
             whole = part.text[reference.start : reference.end]
-            if found.parts == len(reference.parts) and canonical(part.text, ()) == canonical(whole, ()):
-                return _Value(part, frozenset(columns), _unquoted(found.sql))
+            if resolved.parts == len(reference.parts) and canonical(part.text, ()) == canonical(whole, ()):
+                return _Value(part, frozenset(columns), _unquoted(resolved.sql))
         return _Value(part, frozenset(columns), None)
 
     def _bound(self, condition: _Condition, schema: pa.Schema) -> Expression | None:
         if condition.written is not None:
             return self._resolver.condition(condition.written, condition.scope, schema)
-        one, other = (each.sql for each in condition.sides or ())
-        return self._resolver.bind(condition.part, f"{one} = {other}", schema, boolean=True)
+        left, right = (side.sql for side in condition.sides or ())
+        return self._resolver.bind(condition.part, f"{left} = {right}", schema, boolean=True)
 
     # ------------------------------------------------------------------------------------------------ keys
 
     def _key_conditions(self, table: _Table) -> list[_Condition]:
-        """The conditions by which a table may be found."""
+        """Return the conditions from which the key of a table may be taken."""
         return table.only_if if table.is_left else [*self._inner, *self._where]
 
     def _keys(self, table: _Table, known: set[str]) -> list[tuple[_Condition, _Value]] | None:
-        """For each part of a table's key the first condition that says what it is, if all are said by known columns."""
-        found = [self._key_value(table, part, known) for part in table.key]
-        keys = [each for each in found if each is not None]
-        if len(keys) < len(found):
+        """Return for every part of a table's key the first equality with known columns; None if a part has none."""
+        matches = [self._key_value(table, part, known) for part in table.key]
+        keys = [key for key in matches if key is not None]
+        if len(keys) < len(matches):
             return None
         used = [condition for condition, _ in keys]
-        own = {table.shown.flat(each) for each in table.shown.columns}
-        rest = (each.columns or frozenset() for each in table.only_if if each not in used)
-        return keys if all(each <= known | own for each in rest) else None
+        own = {table.shown.flat(name) for name in table.shown.columns}
+        rest = (other.columns or frozenset() for other in table.only_if if other not in used)
+        return keys if all(columns <= known | own for columns in rest) else None
 
     def _key_value(self, table: _Table, part: str, known: set[str]) -> tuple[_Condition, _Value] | None:
-        for each in self._key_conditions(table):
-            for side, other in (each.sides, each.sides[::-1]) if each.sides else ():
+        for condition in self._key_conditions(table):
+            for side, other in (condition.sides, condition.sides[::-1]) if condition.sides else ():
                 if side.alone == part and other.columns is not None and other.columns <= known:
-                    return each, other
+                    return condition, other
         return None
 
     def _look_up(self, node: Node, table: _Table, keys: Sequence[tuple[_Condition, _Value]]) -> Node | None:
-        """The rows with those of a table, found by these values."""
+        """Return the rows joined with a table, whose key has these values."""
         columns: list[Column] = []
         for name, (condition, value) in zip(table.key, keys):
             if value.sql is not None:
-                found = self._resolver.bind(value.part, value.sql, node.schema)
+                value_expression = self._resolver.bind(value.part, value.sql, node.schema)
             else:
-                found = self._resolver.expression(value.part, condition.scope, node.schema)
-            if found is not None and self._check_key_type(found, name):
-                columns.append(Column(name, found))
+                value_expression = self._resolver.expression(value.part, condition.scope, node.schema)
+            if value_expression is not None and self._check_key_type(value_expression, name):
+                columns.append(Column(name, value_expression))
         if len(columns) < len(keys):
             return None
         for condition, _ in keys:
-            for given in (self._inner, self._where, table.only_if):
-                given[:] = [each for each in given if each is not condition]
+            for conditions in (self._inner, self._where, table.only_if):
+                conditions[:] = [other for other in conditions if other is not condition]
         names = tuple(table.lookup.schema.names)
         kind: Literal["inner", "left"] = "left" if table.is_left else "inner"
         joined = logical.TableJoin(kind, node, table.lookup, table.shown.prefix, tuple(columns), names)
-        held = [self._bound(each, joined.schema) for each in table.only_if]
-        kept = [each for each in held if each is not None]
-        if len(kept) < len(held):
+        bound = [self._bound(test, joined.schema) for test in table.only_if]
+        predicates = [predicate for predicate in bound if predicate is not None]
+        if len(predicates) < len(bound):
             return None
-        wanted = conjunction([each for each in kept if each.sql.lower() != "true"])
-        return _null_unless(joined, wanted, table.written.part) if wanted else joined
+        only_if = conjunction([predicate for predicate in predicates if predicate.sql.lower() != "true"])
+        return _null_unless(joined, only_if, table.written.part) if only_if else joined
 
     def _check_key_type(self, value: Expression, name: str) -> bool:
         if any(family(value.kind) for family in _FAMILIES):
@@ -361,19 +375,22 @@ class _TableFrom:
         return False
 
     def _explain_unmatched(self, waiting: Sequence[_Table]) -> None:
-        """Say why the tables that are left cannot be found: names that are wrong, or else parts of keys that nothing equals."""
+        """Note why the remaining tables cannot be looked up: unknown names, or parts of keys without an equality."""
         noted = len(self._resolver.mistakes)
-        for condition in (*self._inner, *self._where, *(each for table in waiting for each in table.only_if)):
-            read = self._resolver.parse(condition.part) if condition.written is not None else None
-            if read is not None:
-                self._resolver.replacements(condition.part, read.columns, condition.scope, deep=_ANY_DEPTH)
+        for condition in (*self._inner, *self._where, *(only_if for table in waiting for only_if in table.only_if)):
+            parsed = self._resolver.parse(condition.part) if condition.written is not None else None
+            if parsed is not None:
+                self._resolver.replacements(condition.part, parsed.columns, condition.scope, deep=_ANY_DEPTH)
         if len(self._resolver.mistakes) > noted:
             return
         for table in waiting:
             name, alias = table.lookup.table.name, table.shown.alias
-            own = {table.shown.flat(each) for each in table.shown.columns}
+            own = {table.shown.flat(own_name) for own_name in table.shown.columns}
             others = {
-                name for each in self._tables if each is not table for name in map(each.shown.flat, each.shown.columns)
+                name
+                for other in self._tables
+                if other is not table
+                for name in map(other.shown.flat, other.shown.columns)
             }
             assert self._stream is not None
             known = (others | set(self._stream.schema.names)) - own
@@ -383,7 +400,7 @@ class _TableFrom:
                 if self._key_value(table, flat, known) is None
             ]
             if missing:
-                parts = " and ".join(f'"{each}"' for each in missing)
+                parts = " and ".join(f'"{part_name}"' for part_name in missing)
                 message = f'nothing says which row of the table "{name}" a record meets: its key {parts} equals nothing'
                 where = "ON" if table.is_left else "WHERE or ON"
                 hint = f"write {alias}.{missing[0]} = ... in {where}, with columns of the stream on the other side"
@@ -397,18 +414,20 @@ _ANY_DEPTH = 1000
 
 
 def _unquoted(sql: str) -> str:
-    """The column that a quoted name is."""
+    """Return the column of a quoted name."""
     return sql[1:-1].replace('""', '"')
 
 
 def _null_unless(joined: logical.TableJoin, condition: Expression, part: Part) -> Node:
-    """The same where the table's columns are null unless a condition holds."""
+    """Return the join with the table's columns set to NULL where the condition does not hold."""
     own = set(joined.added.names)
     columns: list[Column] = []
-    for each in joined.schema:
-        value = column(each.name, each.type, part)
-        if each.name in own:
-            sql = f"CASE WHEN (\n{condition.sql}\n) THEN {quoted(each.name)} END"
-            value = replace(condition, sql=sql, kind=each.type, columns=condition.columns | {each.name}, equality=None)
-        columns.append(Column(each.name, value))
+    for output in joined.schema:
+        value = column(output.name, output.type, part)
+        if output.name in own:
+            sql = f"CASE WHEN (\n{condition.sql}\n) THEN {quoted(output.name)} END"
+            value = replace(
+                condition, sql=sql, kind=output.type, columns=condition.columns | {output.name}, equality=None
+            )
+        columns.append(Column(output.name, value))
     return logical.Project(joined, tuple(columns))

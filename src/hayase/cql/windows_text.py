@@ -1,4 +1,4 @@
-"""Windows as they are written behind a stream.
+"""Reads the window in brackets after a stream.
 
 [Range 10 seconds]    [Range 1 minute Slide 10 seconds]    [Rows 5]    [Rows 5 Slide 2]    [Now]
 [Partition By a, b Rows 3]    [Partition By a Rows 3 Slide 3]    [Unbounded]    [Range Unbounded]
@@ -28,17 +28,17 @@ _NUMBER = re.compile(r"-?\d+")
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A token of a window: as it is written, and in lower case where case says nothing."""
+    """A word of a window: as written, and in lower case."""
 
     part: Part
     word: str
 
 
 def read_window(brackets: Part) -> WindowText:
-    """The window between two brackets, or DeclarationError with what is wrong.
+    """Read the window between two brackets. Raise DeclarationError if it is wrong.
 
-    >>> found = read_window(Part("[Range 1 minute Slide 10 seconds]", 1, 1))
-    >>> found.kind, found.length, found.slide
+    >>> window = read_window(Part("[Range 1 minute Slide 10 seconds]", 1, 1))
+    >>> window.kind, window.length, window.slide
     ('range', 60000000, 10000000)
     >>> read_window(Part("[Row 5]", 1, 17))
     Traceback (most recent call last):
@@ -50,7 +50,7 @@ def read_window(brackets: Part) -> WindowText:
     first, rest = words[0], words[1:]
     if first.word in ("now", "unbounded") and not rest:
         return WindowText(brackets, "range" if first.word == "now" else "unbounded")
-    if first.word == "range" and [each.word for each in rest] == ["unbounded"]:
+    if first.word == "range" and [item.word for item in rest] == ["unbounded"]:
         return WindowText(brackets, "unbounded")
     if first.word in ("now", "unbounded"):
         raise _error(rest[0].part, f'"{rest[0].part.text}" cannot follow {first.word.capitalize()}', f"write {_FORMS}")
@@ -71,37 +71,40 @@ def _words(brackets: Part) -> list[_Word]:
         written = brackets.text[token.start : token.end + 1]
         pieces = [written] if written[0] == '"' else written.split()  # "partition by" is one token
         at = token.start
-        for each in pieces:
-            at = brackets.text.index(each, at)
-            words.append(_Word(brackets.piece(at, at + len(each)), each.lower()))
+        for piece in pieces:
+            at = brackets.text.index(piece, at)
+            words.append(_Word(brackets.piece(at, at + len(piece)), piece.lower()))
     return words
 
 
 def _split_at_slide(words: Sequence[_Word]) -> tuple[Sequence[_Word], _Word | None, Sequence[_Word]]:
-    """What stands before and after the word Slide."""
-    for at, each in enumerate(words):
-        if each.word == "slide":
-            return words[:at], each, words[at + 1 :]
+    """Return the words before Slide, the word Slide if there is one, and the words after it."""
+    for at, item in enumerate(words):
+        if item.word == "slide":
+            return words[:at], item, words[at + 1 :]
     return words, None, ()
 
 
 def _range(brackets: Part, first: _Word, rest: Sequence[_Word]) -> WindowText:
     size, slide, step = _split_at_slide(rest)
-    lengths = [(_duration(first, each), " ".join(word.part.text for word in each)) for each in _split_at_commas(size)]
+    lengths = [
+        (_duration(first, size_words), " ".join(word.part.text for word in size_words))
+        for size_words in _split_at_commas(size)
+    ]
     several = _check_lengths(size, lengths)
     return WindowText(brackets, "range", lengths[0][0], _duration(slide, step) if slide else None, several=several)
 
 
 def _split_at_commas(words: Sequence[_Word]) -> list[Sequence[_Word]]:
-    """What stands between commas."""
-    bounds = [-1, *(at for at, each in enumerate(words) if each.word == ","), len(words)]
+    """Split words at commas."""
+    bounds = [-1, *(at for at, item in enumerate(words) if item.word == ","), len(words)]
     return [words[start + 1 : end] for start, end in pairwise(bounds)]
 
 
 def _check_lengths(
     words: Sequence[_Word], lengths: Sequence[tuple[int, int | str]]
 ) -> tuple[tuple[int, int | str], ...]:
-    """Lengths with what tells them apart, if there is more than one."""
+    """Return the lengths and their names if there is more than one; refuse duplicates."""
     for at, (length, written) in enumerate(lengths):
         if any(length == other for other, _ in lengths[:at]):
             raise _error(words[0].part, f"the window of {written} is named twice", "name every length once")
@@ -114,19 +117,19 @@ def _duration(opening: _Word, words: Sequence[_Word]) -> int:
         raise _error(opening.part, f"a duration is missing {after}", "write it like 10 seconds")
     if words[0].word == "-":
         raise _error(words[0].part, f"the duration {after} is negative", "it must be longer than 0")
-    text = " ".join(each.part.text for each in words)
+    text = " ".join(word.part.text for word in words)
     try:
-        found = duration(text)
+        microseconds = duration(text)
     except HayaseError as error:
         raise _error(words[0].part, error.problem, error.remedy) from None
-    if found <= 0:
+    if microseconds <= 0:
         raise _error(words[0].part, f"the duration {after} is 0", "it must be longer; [Now] is as short as can be")
-    return found
+    return microseconds
 
 
 def _rows(brackets: Part, partition: tuple[Part, ...], first: _Word, rest: Sequence[_Word]) -> WindowText:
     size, slide, step = _split_at_slide(rest)
-    counts = [_count(first, each) for each in _split_at_commas(size)]
+    counts = [_count(first, size_words) for size_words in _split_at_commas(size)]
     several = _check_lengths(size, [(count, count) for count in counts])
     return WindowText(brackets, "rows", counts[0], _count(slide, step) if slide else None, partition, several)
 
@@ -135,9 +138,9 @@ def _count(opening: _Word, words: Sequence[_Word]) -> int:
     after = f"after {opening.word.capitalize()}"
     if not words:
         raise _error(opening.part, f"a number of rows is missing {after}", "write it like Rows 5")
-    text = "".join(each.part.text for each in words)
+    text = "".join(word.part.text for word in words)
     if not _NUMBER.fullmatch(text):
-        written = " ".join(each.part.text for each in words)
+        written = " ".join(word.part.text for word in words)
         raise _error(words[0].part, f'"{written}" is not a number of rows', "write it like Rows 5 or Rows 5 Slide 2")
     if not 1 <= int(text) < 2**31:
         raise _error(words[0].part, f"{text} is no number of rows {after}", "give 1 or more, below 2147483648")
@@ -148,14 +151,14 @@ def _partition(brackets: Part, rest: Sequence[_Word]) -> WindowText:
     if not rest or rest[0].word != "by":
         place = rest[0].part if rest else brackets
         raise _error(place, "Partition must be followed by By", "write it like [Partition By k Rows 5]")
-    at = next((at for at, each in enumerate(rest) if each.word == "rows" and at > 1), None)
+    at = next((at for at, item in enumerate(rest) if item.word == "rows" and at > 1), None)
     if at is None:
         raise _error(
             rest[0].part, "Partition By needs Rows behind its columns", "write it like [Partition By k Rows 5]"
         )
     names = rest[1:at]
-    columns = [each.part for each in names[::2]]
-    if len(names) % 2 == 0 or any(each.word != "," for each in names[1::2]) or not all(map(_is_name, columns)):
+    columns = [item.part for item in names[::2]]
+    if len(names) % 2 == 0 or any(item.word != "," for item in names[1::2]) or not all(map(_is_name, columns)):
         raise _error(names[0].part, "Partition By takes columns", "name them with commas: [Partition By a, b Rows 5]")
     return _rows(brackets, tuple(columns), rest[at], rest[at + 1 :])
 
