@@ -1,16 +1,16 @@
-"""Expressions are DuckDB's: filters, computed columns, keys, arguments, over Arrow. Only this module imports duckdb.
+"""Expressions in DuckDB's SQL over Arrow batches: filters, computed columns, keys, arguments. Only this module imports duckdb.
 
-What it guarantees:
+Guarantees:
 
-- An expression is a pure function of one row. What could answer differently on a second run (clocks, random numbers,
-  sub-queries, window functions, parameters) is refused by name when it is bound.
-- A row whose expression raises (bad cast, overflow) is refused alone, with the reason; its neighbours live. `where`
-  goes first and is always evaluated whole (use CASE to guard one condition by another); the selected expressions are
-  evaluated only where it holds. The outcome of a row does not depend on the rows around it.
-- Rows keep their order, and `origin` says where each came from.
-- Division by zero gives NULL. Integers that overflow and casts that fail raise; NaN and NULL are values like others.
-- Types are those that a stream can have: what DuckDB has beyond them is cast (unsigned and 128-bit integers, enums,
-  UUIDs, other timestamps) or refused (intervals, times of day, bits, unions).
+- An expression is a pure function of one row. Whatever could give another result on a second run (clocks, random numbers,
+  sub-queries, window functions, parameters) is refused by name when the expression is bound.
+- A row whose expression raises (bad cast, overflow) is refused alone, with the reason; other rows are not affected. `where`
+  is evaluated first and always completely (use CASE to guard one condition by another); the selected expressions are
+  evaluated only where it holds. The outcome of a row does not depend on other rows.
+- Rows keep their order, and `origin` holds the input row of every output row.
+- Division by zero gives NULL. Integer overflow and failing casts raise; NaN and NULL are ordinary values.
+- Types are those that a stream can have. Other types of DuckDB are cast (unsigned and 128-bit integers, enums, UUIDs,
+  other timestamps) or refused (intervals, times of day, bits, unions).
 """
 
 # ruff: noqa: S608 - building statements out of expressions is the purpose; `bind` has parsed each of them alone
@@ -53,7 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 EXPLAINED = 100
-"""Of the refused rows of a batch, how many are told DuckDB's own words; the others are told the expression."""
+"""How many refused rows of a batch have DuckDB's message in their reason; the others have only the expression."""
 
 _ROW, _KEEP, _VIEW = "__row", "__keep", "__batch"
 
@@ -67,16 +67,15 @@ _SETTINGS = {
     "python_enable_replacements": "false",
     "memory_limit": MEMORY,
 }
-# Optimizers that leave expressions alone. The others move them about, and then whether a row raises depends on what
-# stands beside it: a filter split at its ANDs raises on other rows than TRY flags; a common part of two expressions,
-# computed once, is computed outside of TRY; a selected one may come to stand below the filter; and the rewriter turns
-# `x + 1 > 0` into `x > -1`, which does not overflow where the other does.
+# Optimizers that do not change expressions. With the others, whether a row raises depends on the statement: a filter
+# split at its ANDs raises on other rows than TRY flags; a common subexpression is computed once, outside of TRY; a
+# selected expression may move below the filter; and `x + 1 > 0` is rewritten to `x > -1`, which does not overflow.
 _OPTIMIZERS = {"unused_columns", "column_lifetime"}
 _thread = threading.local()
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own connection. One made before a fork is left alone: its threads and locks are not ours."""
+    """Return the connection of this thread. One from before a fork is not used: its threads and locks belong to the parent."""
     connections: dict[int, duckdb.DuckDBPyConnection] = _thread.__dict__.setdefault("connections", {})
     connection = connections.get(os.getpid())
     if connection is None:
@@ -101,7 +100,7 @@ def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
 
 
 def _message(error: duckdb.Error) -> str:
-    """DuckDB's message without the excerpt of a statement that nobody wrote."""
+    """Return DuckDB's message for the user, without its excerpt of the generated statement."""
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"it takes more memory than {MEMORY}"
     return message_of(error)
@@ -131,7 +130,7 @@ _SQL = {
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
-    """The type of a stream's column that holds every value of a DuckDB type, as nearly as there is one."""
+    """Return the column type of a stream that holds the values of a DuckDB type."""
     name = str(kind.id)
     if name in _ATOMS:
         return _ATOMS[name]
@@ -141,9 +140,9 @@ def _arrow_type(kind: Any) -> pa.DataType:
     if name in ("list", "array"):
         return pa.list_(_arrow_type(kind.children[0][1]))
     if name == "map":
-        return pa.map_(*(_arrow_type(each) for _, each in kind.children))
+        return pa.map_(*(_arrow_type(part) for _, part in kind.children))
     if name == "struct":
-        return pa.struct([pa.field(each, _arrow_type(inner)) for each, inner in kind.children])
+        return pa.struct([pa.field(field, _arrow_type(inner)) for field, inner in kind.children])
     raise DeclarationError(f"a value of type {name} has no place in a stream", _HINTS.get(name, "cast it to string"))
 
 
@@ -157,7 +156,7 @@ def _sql_type(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"MAP({_sql_type(kind.key_type)}, {_sql_type(kind.item_type)})"
     if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{_quoted(each.name)} {_sql_type(each.type)}' for each in kind)})"
+        return f"STRUCT({', '.join(f'{_quoted(field.name)} {_sql_type(field.type)}' for field in kind)})"
     raise HayaseError(
         f"a projection cannot give the Arrow type {kind}; use a type that `hayase.core.schemas.ddl` knows"
     )
@@ -172,16 +171,16 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What binding tells of an expression: its type in a stream, and the input columns it reads."""
+    """A bound expression: its type as a column of a stream, and the input columns it reads."""
 
     kind: pa.DataType
     columns: frozenset[str]
 
 
 def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
-    """Type an expression over rows of `schema`, or say everything that is wrong with it.
+    """Bind an expression to rows of `schema`. Raise DeclarationError with all mistakes in it.
 
-    Mistakes carry the line and column within `sql`, counted from 1.
+    Mistakes have the line and column within `sql`, counted from 1.
 
     >>> bind("amount * 2", pa.schema({"amount": pa.float64()})).kind
     DataType(double)
@@ -189,22 +188,22 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:1: unknown column "amuont"; did you mean "amount"?
     """
-    found = parse_expression(sql)
-    names = {each.lower(): each for each in schema.names}
-    used, mistakes = set(), list(found.mistakes)
-    for reference in found.columns:
+    parsed = parse_expression(sql)
+    names = {column.lower(): column for column in schema.names}
+    columns, mistakes = set(), list(parsed.mistakes)
+    for reference in parsed.columns:
         name, unknown = _resolve_column(reference, names, relation, sql)
-        used.add(name)
+        columns.add(name)
         mistakes += [unknown] if unknown else []
     hint = "aggregates stand in the select list or in HAVING of a query"
     mistakes += [
-        _mistake_at(sql, each.start, f"the aggregate {each.function} is not supported here", hint)
-        for each in found.calls
+        _mistake_at(sql, call.start, f"the aggregate {call.function} is not supported here", hint)
+        for call in parsed.calls
     ]
     if mistakes:
-        raise DeclarationError(sorted(mistakes, key=lambda each: (each.line or 0, each.column or 0)))
+        raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
     connection = _connection()
-    source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB knows no table without columns
+    source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB has no tables without columns
     if source:
         connection.register(_VIEW, schema.empty_table())
     try:
@@ -212,12 +211,12 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
         if mixed:
             raise DeclarationError(mixed)
         kind = connection.sql(f"SELECT (\n{sql}\n){source}").types[0]
-        return Bound(_arrow_type(kind), frozenset(used))
+        return Bound(_arrow_type(kind), frozenset(columns))
     except duckdb.Error as error:
         raise DeclarationError([Mistake(_message(error), None, line=1, column=1)]) from error
     except DeclarationError as error:
         raise DeclarationError(
-            [replace(each, line=each.line or 1, column=each.column or 1) for each in error.mistakes]
+            [replace(mistake, line=mistake.line or 1, column=mistake.column or 1) for mistake in error.mistakes]
         ) from None
     finally:
         if source:
@@ -225,22 +224,25 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
 
 
 def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: str) -> list[Mistake]:
-    """Comparisons of values of different kinds, such as a number with a text. DuckDB refuses some of them, in other words."""
+    """Return a mistake for every comparison of different kinds of values, such as a number with a text.
+
+    DuckDB itself refuses only some of them.
+    """
     tree = _syntax_tree(sql)
-    found = list(comparisons(tree))
-    outside = [each for each in found if not each.inside]
+    all_comparisons = list(comparisons(tree))
+    outside = [comparison for comparison in all_comparisons if not comparison.inside]
     mistakes: list[Mistake] = []
-    sides = [_kind(connection, side, source) for each in outside for side in (each.left, each.right)]
-    for each, left, right in zip(outside, sides[::2], sides[1::2]):
-        if each.member:
+    sides = [_kind(connection, side, source) for comparison in outside for side in (comparison.left, comparison.right)]
+    for comparison, left, right in zip(outside, sides[::2], sides[1::2]):
+        if comparison.member:
             if not isinstance(left, tuple) or left[0] != "list":  # contains(text, text)
                 continue
             left = left[1]
         if differ(left, right):
-            line, column = purity.line_and_column(sql, each.place - len(_OPENING))
+            line, column = purity.line_and_column(sql, comparison.place - len(_OPENING))
             message = f"a {kind_text(left)} is compared with a {kind_text(right)}"
-            mistakes.append(Mistake(message, _conversion_hint(left, right, each.right), line=line, column=column))
-    if len(outside) < len(found) and not mistakes:
+            mistakes.append(Mistake(message, _conversion_hint(left, right, comparison.right), line=line, column=column))
+    if len(outside) < len(all_comparisons) and not mistakes:
         try:
             connection.sql(f"{_select_statement(connection, equalities_as_less_than(tree))}{source}")
         except duckdb.Error as error:
@@ -251,7 +253,7 @@ def _mixed_comparisons(connection: duckdb.DuckDBPyConnection, sql: str, source: 
 
 
 def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind:
-    """The kind of a part of an expression; None, which any kind can be compared with, if it has no type of its own."""
+    """Return the kind of a part of an expression; None, which can be compared with any kind, if it has no type of its own."""
     try:
         return kind_of(connection.sql(f"{_select_statement(connection, side)}{source}").types[0])
     except duckdb.Error:
@@ -259,28 +261,30 @@ def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind
 
 
 def _select_statement(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
-    """The statement that selects one node of a syntax tree."""
+    """Return the statement that selects one node of a syntax tree."""
     statement = json.loads(connection.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
     statement["statements"][0]["node"]["select_list"] = [node]
     return str(connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()[0][0])
 
 
 def _conversion_hint(left: Kind, right: Kind, node: Mapping[str, Any]) -> str:
-    """How to make both sides of a comparison the same kind."""
+    """Return a hint how to make both sides of a comparison the same kind."""
     literal = node.get("literal") or {}
     if literal.get("kind") == "STRING" and left == "time":
         return f"write TIMESTAMP '{literal['text']}', or CAST(...) around one side"
     if literal.get("kind") == "STRING" and left == "number":
         return "write the number without quotes, or CAST(...) around one side"
-    wanted = {"number": "bigint", "text": "varchar", "time": "timestamp"}
-    kinds = sorted(wanted[each] for each in (left, right) if isinstance(each, str) and each in wanted)  # text last
+    sql_types = {"number": "bigint", "text": "varchar", "time": "timestamp"}
+    kinds = sorted(
+        sql_types[side] for side in (left, right) if isinstance(side, str) and side in sql_types
+    )  # text last
     return f"write CAST(... AS {kinds[0]}) around one side" if kinds else "write CAST(...) around one side"
 
 
 def _resolve_column(
     reference: purity.Reference, names: Mapping[str, str], relation: str, sql: str
 ) -> tuple[str, Mistake | None]:
-    """The column that a reference names, with or without the relation before it; else what is wrong."""
+    """Return the column that a reference names, with or without the relation, and a mistake if there is no such column."""
     parts = reference.parts
     own = len(parts) > 1 and parts[0].lower() == relation.lower()
     name = parts[1] if own and parts[1].lower() in names else parts[0]
@@ -299,7 +303,7 @@ def _mistake_at(sql: str, start: int, message: str, hint: str | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class ParsedExpression:
-    """What an expression says before any name in it is resolved; `equality` if it is `one = another`."""
+    """A parsed expression before names are resolved; `equality` says whether it is `one = another`."""
 
     columns: tuple[purity.Reference, ...]
     calls: tuple[purity.Call, ...]
@@ -309,12 +313,12 @@ class ParsedExpression:
 
 @lru_cache(maxsize=1024)
 def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> ParsedExpression:
-    """The columns and aggregates of an expression, and what is refused in it whatever the names mean.
+    """Return the columns and aggregate calls of an expression, and the mistakes that do not depend on what names refer to.
 
-    `aggregates` are names of such functions besides DuckDB's own.
+    `aggregates` are names of aggregates in addition to DuckDB's.
 
-    >>> found = parse_expression("lower(e.name) || sum(n)")
-    >>> found.columns[0].parts, found.calls[0].function
+    >>> parsed = parse_expression("lower(e.name) || sum(n)")
+    >>> parsed.columns[0].parts, parsed.calls[0].function
     (('e', 'name'), 'sum')
     """
     tree = _syntax_tree(sql)
@@ -326,9 +330,9 @@ def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> Pars
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds the values of both, as DuckDB sees it: that of a column with rows of either, or of a comparison.
+    """Return DuckDB's common type of two types, as in a UNION or a comparison.
 
-    Types of different kinds, such as a number and a text, have none.
+    Types of different kinds, such as a number and a text, have none: DeclarationError.
 
     >>> common_type(pa.int32(), pa.float64())
     DataType(double)
@@ -336,7 +340,7 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if one == other:
         return one
     kinds = _connection().sql(f"SELECT NULL::{_sql_type(one)}, NULL::{_sql_type(other)}").types
-    first, second = (kind_of(each) for each in kinds)
+    first, second = (kind_of(sql_type) for sql_type in kinds)
     if differ(first, second):
         message = f"a {kind_text(first)} and a {kind_text(second)} are different kinds of values"
         raise DeclarationError(message, _conversion_hint(first, second, {}))
@@ -348,14 +352,14 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def cast(sql: str, kind: pa.DataType) -> str:
-    """The expression, as a value of that type."""
+    """Return the expression cast to a type."""
     return f"CAST((\n{sql}\n) AS {_sql_type(kind)})"
 
 
 def check(
     columns: Sequence[tuple[str, str]], where: str | None, schema: pa.Schema, relation: str = "input"
 ) -> pa.Schema:
-    """The schema that a projection gives, or all of its mistakes; every column of it may be null."""
+    """Return the schema of a projection, with all columns nullable. Raise DeclarationError with all its mistakes."""
     fields: list[pa.Field] = []
     mistakes: list[Mistake] = []
     for name, sql in columns:
@@ -374,7 +378,7 @@ def check(
 
 
 def condition(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
-    """Bind an expression that must be true or false."""
+    """Bind an expression that must be a boolean."""
     bound = bind(sql, schema, relation)
     if bound.kind != pa.bool_():
         hint = "compare it with something"
@@ -387,20 +391,20 @@ _NEVER_LAST = {
     "and", "as", "between", "by", "from", "having", "in", "is", "join", "like", "not", "on", "or", "select", "using",
     "where",
 }  # fmt: skip
-"""Words that do not end anything."""
+"""Words that cannot end an expression or a statement."""
 
 
 def _syntax_tree(sql: str) -> Mapping[str, Any]:
-    """DuckDB's own syntax tree of one expression."""
+    """Return DuckDB's syntax tree of one expression."""
     nodes = _parse(f"{_OPENING}{sql}\n)", sql)
     if len(nodes) != 1 or len(nodes[0]["select_list"]) != 1 or nodes[0]["from_table"]["type"] != "EMPTY":
         raise DeclarationError([Mistake(f'"{sql}" is not one expression', None, line=1, column=1)])
-    found: Mapping[str, Any] = nodes[0]["select_list"][0]
-    return found
+    expression: Mapping[str, Any] = nodes[0]["select_list"][0]
+    return expression
 
 
 def check_syntax(statement: str) -> None:
-    """Refuse a statement that DuckDB's own parser cannot read, with the place of what it stumbles over.
+    """Raise DeclarationError if DuckDB's parser cannot read a statement, with the place of the unexpected word.
 
     >>> check_syntax("select sum(, 1) from events")
     Traceback (most recent call last):
@@ -410,20 +414,20 @@ def check_syntax(statement: str) -> None:
 
 
 def _parse(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
-    """The statements of a text; places of mistakes are those in `sql`, which is the text or what `_OPENING` opens."""
+    """Return the statements of a text. Places of mistakes count within `sql`: the text, or the part of it after `_OPENING`."""
     answer = json.loads(_connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0])
     if not answer["error"]:
-        return [each["node"] for each in answer["statements"]]
+        return [statement["node"] for statement in answer["statements"]]
     message = str(answer["error_message"])
     inside = int(answer.get("position") or 0) - (0 if statement is sql else len(_OPENING))
     line, column = purity.line_and_column(
         sql, min(inside, len(sql.encode()))
-    )  # what ends too early stumbles over what follows
+    )  # a text that ends too early fails at what follows it
     raise DeclarationError([Mistake(message, _syntax_hint(unexpected_word(message), sql), line=line, column=column)])
 
 
 def _syntax_hint(word: str, sql: str) -> str:
-    """What to do about a word, or a sign, that the parser did not expect."""
+    """Return a hint for an unexpected word or sign."""
     if not word or (word.lower() in _NEVER_LAST and sql.rstrip().lower().endswith(word.lower())):
         return "it ends too early: something must follow"
     if word.isidentifier():
@@ -433,7 +437,7 @@ def _syntax_hint(word: str, sql: str) -> str:
 
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
-    """Functions whose answer changes from run to run, with the macros over them, and the aggregates."""
+    """Return the functions whose result changes from run to run, including macros that use them, and the aggregates."""
     listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions() WHERE internal"
     rows = _connection().execute(listed).fetchall()
     scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
@@ -447,7 +451,7 @@ def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A map side: rows that satisfy `where`, as the named expressions over the input, typed by `schema` (see `check`).
+    """A map side: the named expressions for the rows that satisfy `where`, with the types of `schema` (see `check`).
 
     >>> schema = pa.schema({"price": pa.string()})
     >>> rows = pa.record_batch({"price": ["1", "two", "3"]}, schema=schema)
@@ -469,28 +473,28 @@ class Projection:
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
         plain, _ = _statements(self)
         try:
-            found = _run(plain, numbered)
+            rows = _run(plain, numbered)
         except duckdb.Error:
             return self.row_by_row(batch, texts)
-        return self._bounded(Mapped(self._typed(found.columns[1:]), _origin(found)))
+        return self._bounded(Mapped(self._typed(rows.columns[1:]), _origin(rows)))
 
     def _bounded(self, mapped: Mapped) -> Mapped:
-        """The same without rows that have a value larger than `LARGEST`: those are refused."""
+        """Refuse the rows that have a value larger than `LARGEST`."""
         if mapped.rows.nbytes <= LARGEST:
             return mapped
-        wide = np.zeros(mapped.rows.num_rows, bool)
+        too_large = np.zeros(mapped.rows.num_rows, bool)
         for column in mapped.rows.columns:
-            wide |= _sizes(column) > LARGEST
-        if not wide.any():
+            too_large |= _sizes(column) > LARGEST
+        if not too_large.any():
             return mapped
-        rows = np.concatenate([mapped.refused.rows, mapped.origin[wide]])
-        reasons = [*mapped.refused.reasons, *[TOO_LARGE] * int(wide.sum())]
+        rows = np.concatenate([mapped.refused.rows, mapped.origin[too_large]])
+        reasons = [*mapped.refused.reasons, *[TOO_LARGE] * int(too_large.sum())]
         order = np.argsort(rows, kind="stable")
-        refused = Refusals(rows[order], [reasons[each] for each in order])
-        return Mapped(mapped.rows.filter(pa.array(~wide)), mapped.origin[~wide], refused)
+        refused = Refusals(rows[order], [reasons[index] for index in order])
+        return Mapped(mapped.rows.filter(pa.array(~too_large)), mapped.origin[~too_large], refused)
 
     def _halves(self, batch: pa.RecordBatch, error: duckdb.Error, texts: Sequence[str | None]) -> Mapped:
-        """Each half of a batch by itself, since the whole takes too much memory; one row that does is refused."""
+        """Evaluate each half of a batch that takes too much memory. A single row that does is refused."""
         if batch.num_rows == 1:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
             where, *columns = texts or self._texts
@@ -498,34 +502,34 @@ class Projection:
             refused = Refusals(np.zeros(1, np.int64), [f'cannot compute "{listed}": {_message(error)}'])
             return Mapped(rows, np.empty(0, np.int64), refused)
         middle = batch.num_rows // 2
-        one, other = self(batch.slice(0, middle), texts), self(batch.slice(middle), texts)
+        first, second = self(batch.slice(0, middle), texts), self(batch.slice(middle), texts)
         refused = Refusals(
-            np.concatenate([one.refused.rows, other.refused.rows + middle]),
-            [*one.refused.reasons, *other.refused.reasons],
+            np.concatenate([first.refused.rows, second.refused.rows + middle]),
+            [*first.refused.reasons, *second.refused.reasons],
         )
-        rows = pa.Table.from_batches([one.rows, other.rows]).combine_chunks().to_batches()
-        whole = rows[0] if rows else one.rows
-        return Mapped(whole, np.concatenate([one.origin, other.origin + middle]), refused)
+        rows = pa.Table.from_batches([first.rows, second.rows]).combine_chunks().to_batches()
+        whole = rows[0] if rows else first.rows
+        return Mapped(whole, np.concatenate([first.origin, second.origin + middle]), refused)
 
     def row_by_row(self, batch: pa.RecordBatch, texts: Sequence[str | None] = ()) -> Mapped:
-        """The same, telling rows that raise from those that do not. Exact, and slower: `__call__` tries without."""
+        """Evaluate row by row, and refuse the rows that raise. This is slower, so `__call__` first tries without."""
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
         _, guarded = _statements(self)
         try:
-            found = _run(guarded, numbered)
+            rows = _run(guarded, numbered)
         except duckdb.OutOfMemoryException as error:
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
             raise HayaseError(f"DuckDB could not run {guarded!r}: {_message(error)}") from error
-        origin = _origin(found)
-        # Which expression is to blame, the first in order: -1 none, 0 `where`, 1.. the selected ones.
-        blame = np.where(found[_KEEP].to_numpy() > 1, 0, -1)
+        origin = _origin(rows)
+        # The first expression that failed: -1 none, 0 `where`, 1.. the selected ones.
+        blame = np.where(rows[_KEEP].to_numpy() > 1, 0, -1)
         for number in range(len(self.columns), 0, -1):
-            failed = found.column(number + 1).is_null().to_numpy()
+            failed = rows.column(number + 1).is_null().to_numpy()
             blame = np.where(failed & (blame != 0), number, blame)
         good = blame < 0
-        kept = found.filter(pa.array(good))
-        values = [pc.struct_field(each, [0]) for each in kept.columns[2:]]
+        kept = rows.filter(pa.array(good))
+        values = [pc.struct_field(column, [0]) for column in kept.columns[2:]]
         refused = self._refusals(batch, origin[~good], blame[~good], texts or self._texts)
         return self._bounded(Mapped(self._typed(values), origin[good], refused))
 
@@ -541,11 +545,11 @@ class Projection:
         self, batch: pa.RecordBatch, rows: np.ndarray, blame: np.ndarray, texts: Sequence[str | None]
     ) -> Refusals:
         texts = [f"where {texts[0]}", *texts[1:]]
-        plain = [f"(\n{self.where}\n)", *(_cast(self, number) for number in range(len(self.columns)))]
+        statements = [f"(\n{self.where}\n)", *(_cast(self, number) for number in range(len(self.columns)))]
         reasons = []
         for count, (row, number) in enumerate(zip(rows.tolist(), blame.tolist())):
-            words = ": " + self._explained(batch, row, plain[number]) if count < EXPLAINED else ""
-            reasons.append(f'cannot compute "{texts[number]}"{words}')
+            message = ": " + self._explained(batch, row, statements[number]) if count < EXPLAINED else ""
+            reasons.append(f'cannot compute "{texts[number]}"{message}')
         return Refusals(rows, reasons)
 
     def _explained(self, batch: pa.RecordBatch, row: int, sql: str) -> str:
@@ -557,17 +561,17 @@ class Projection:
 
 
 def _sizes(column: pa.Array) -> np.ndarray:
-    """The bytes of each value of a column, about: of a list, those of its elements as words of 8 bytes or texts."""
+    """Return the approximate size in bytes of every value of a column; elements of lists count 8 bytes, or their length as text."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         offsets = np.asarray(column.offsets.to_numpy(), np.int64)
         values = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
-        sums = [np.concatenate([[0], np.cumsum(_sizes(each))]) for each in values]
-        return sum((each[offsets[1:]] - each[offsets[:-1]] for each in sums), np.zeros(len(column), np.int64))
+        sums = [np.concatenate([[0], np.cumsum(_sizes(child))]) for child in values]
+        return sum((total[offsets[1:]] - total[offsets[:-1]] for total in sums), np.zeros(len(column), np.int64))
     if pa.types.is_struct(kind):
-        return sum((_sizes(each) for each in column.flatten()), np.zeros(len(column), np.int64))
+        return sum((_sizes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
     return np.full(len(column), 8, np.int64)
 
 
@@ -577,10 +581,10 @@ def _cast(projection: Projection, number: int) -> str:
 
 @lru_cache(maxsize=512)
 def _statements(projection: Projection) -> tuple[str, str]:
-    """The plain statement, which raises if any row does, and the guarded one, which flags those rows.
+    """Return the plain statement, which raises if any row does, and the guarded one, which flags such rows.
 
-    Both evaluate `where` as a value in a projection of its own and not as a filter, whose AND and OR would skip what
-    the other one evaluates. TRY gives NULL for a row that raises; a struct keeps a genuine NULL apart from that.
+    Both evaluate `where` as a value in a projection of its own, not as a filter, because AND and OR of a filter may skip a
+    part that the other statement evaluates. TRY gives NULL for a row that raises; a struct tells a genuine NULL from that.
     """
     casts = [_cast(projection, number) for number in range(len(projection.columns))]
     values = "".join(f', {sql} AS "__{number}"' for number, sql in enumerate(casts))
@@ -603,7 +607,7 @@ def _origin(rows: pa.Table) -> np.ndarray:
 
 
 def _as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
-    """One array of exactly that type: DuckDB names the inner fields of lists and maps in its own way."""
+    """Return one array of exactly that type: DuckDB names the inner fields of lists and maps differently."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):
         raise HayaseError(

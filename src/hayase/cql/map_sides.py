@@ -1,7 +1,7 @@
-"""Map sides of queries: how a batch of a stream becomes the rows of a plan's leaf. All can be pickled.
+"""Map sides of queries: functions from a batch of a stream to the rows of a plan's leaf. All can be pickled.
 
-Columns that are only chosen and renamed are not copied. What is computed goes through DuckDB
-(`hayase.core.expressions`); a row that it refuses is told the words of the query, not the names that the planner uses.
+Columns that are only selected and renamed are not copied. Expressions are evaluated by DuckDB (`hayase.core.expressions`); the
+reason of a refused row shows the text of the query, not the names of the planner.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ __all__ = ["ChangeRows", "Chosen", "Composed", "Computed", "CountedRows", "Earli
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Columns of the batch, under the names of `schema`."""
+    """Selects columns of the batch and renames them to those of `schema`."""
 
     columns: tuple[str, ...]
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Choose and rename."""
+        """Select and rename."""
         return Mapped(_select_columns(batch, self.columns, self.schema), np.arange(batch.num_rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A projection, and how the query words its condition and its columns."""
+    """Evaluates a projection; `where` and `columns` are the texts of its expressions in the query."""
 
     projection: Projection
     where: str | None
     columns: tuple[str, ...]
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Project; say what could not be computed in the words of the query."""
+        """Project. Reasons of refused rows show the texts of the query."""
         return self.projection(batch, (self.where, *self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class CountedRows:
-    """A projection of which every row goes on, because a window counts it, also one that is refused.
+    """Evaluates a projection and keeps refused rows too, because a window counts them.
 
-    Of that the columns that are only `chosen` (out, in) are there, the others are null, and the boolean column `flag`, which
-    says whether the window lets the row through, is false.
+    A refused row has the columns that are only `chosen` (pairs of output and input name); its other columns are null, and the
+    boolean column `flag`, which says whether a row passes the filter, is false.
     """
 
     computed: MapSide
@@ -57,7 +57,7 @@ class CountedRows:
     flag: str
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Project; put the refused rows back in their places."""
+        """Project, and put the refused rows back in their places."""
         mapped = self.computed(batch)
         lost = mapped.refused.rows
         if not len(lost):
@@ -66,7 +66,7 @@ class CountedRows:
         taken[self.flag] = pa.array([False] * len(lost))
         schema = mapped.rows.schema
         empty = pa.RecordBatch.from_arrays(
-            [taken[each.name] if each.name in taken else pa.nulls(len(lost), each.type) for each in schema],
+            [taken[field.name] if field.name in taken else pa.nulls(len(lost), field.type) for field in schema],
             schema=schema,
         )
         origin = np.concatenate([mapped.origin, lost])
@@ -77,9 +77,9 @@ class CountedRows:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeRows:
-    """Columns of a stream of lifetimes, then `row_id`, `valid_from` and `valid_to` in microseconds.
+    """Selects columns of a stream of lifetimes, then `row_id`, `valid_from` and `valid_to` in microseconds.
 
-    `scale` is how many microseconds one unit of the stream's times has.
+    `scale` is the number of microseconds in one unit of the stream's times.
     """
 
     columns: tuple[str, ...]
@@ -87,7 +87,7 @@ class LifetimeRows:
     scale: int
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Choose, rename and bring the times to microseconds."""
+        """Select, rename, and convert the times to microseconds."""
         own = [batch.column(name) for name in self.columns]
         times = [_microseconds(batch.column(name), self.scale) for name in ("valid_from", "valid_to")]
         rows = pa.RecordBatch.from_arrays([*own, batch.column("row_id"), *times], schema=self.schema)
@@ -101,14 +101,14 @@ def _microseconds(times: pa.Array, scale: int) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """Columns of a stream of changes, then whether the row is added; `sign` is the column that says + or -."""
+    """Selects columns of a stream of changes, then whether the row is added; `sign` is the column with + or -."""
 
     columns: tuple[str, ...]
     schema: pa.Schema
     sign: str
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Choose and rename; refuse what is neither + nor -."""
+        """Select and rename. Rows whose sign is neither + nor - are refused."""
         signs = batch.column(self.sign)
         added = pc.fill_null(pc.equal(signs, "+"), False)
         good = pc.or_(added, pc.fill_null(pc.equal(signs, "-"), False)).to_numpy(zero_copy_only=False)
@@ -117,14 +117,14 @@ class ChangeRows:
         if good.all():
             return Mapped(rows, np.arange(batch.num_rows))
         bad = np.flatnonzero(~good)
-        shown = ["null" if each is None else f'"{each}"' for each in signs.take(pa.array(bad)).to_pylist()]
-        reasons = [f'a change is + or -, and column "{self.sign}" is {each}' for each in shown]
+        shown = ["null" if sign is None else f'"{sign}"' for sign in signs.take(pa.array(bad)).to_pylist()]
+        reasons = [f'a change is + or -, and column "{self.sign}" is {text}' for text in shown]
         return Mapped(rows.filter(pa.array(good)), np.flatnonzero(good), Refusals(bad, reasons))
 
 
 @dataclass(frozen=True, slots=True)
 class EarliestRecord:
-    """Of a batch only its earliest record, without its columns: when it came is all that is asked."""
+    """Selects the earliest record of a batch, without columns: only its event time is needed."""
 
     time: str
 
@@ -139,10 +139,10 @@ class EarliestRecord:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Columns `own` of the batch, then the parts of a table's key (which are the columns `keys`) and `columns` of the table.
+    """Joins rows with a table: columns `own` of the batch, then the table's key (the columns `keys`), then its `columns`.
 
-    A row whose key the table does not have is left out or, of a left join, has nulls for all that is the table's. Every
-    key is looked up once, however many rows have it.
+    A row whose key is not in the table is dropped or, in a left join, has nulls for all columns of the table. Every key is
+    looked up once per batch, however many rows have it.
     """
 
     table: str
@@ -154,7 +154,7 @@ class TableRows:
     lookup: Lookup = field(repr=False, compare=False)
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Look the keys up and put the rows of the table beside those of the batch."""
+        """Look up the keys and join the rows of the table with those of the batch."""
         if not batch.num_rows:
             return Mapped(pa.RecordBatch.from_pylist([], schema=self.schema), np.empty(0, np.int64))
         parts = self.lookup.table.key
@@ -171,26 +171,26 @@ class TableRows:
         elif self.kind == "inner":
             origin = np.flatnonzero(met)
             place = place[met]
-            own = [each.take(pa.array(origin)) for each in own]
+            own = [column.take(pa.array(origin)) for column in own]
         else:
             origin = np.arange(batch.num_rows)
-            nulls = (pa.scalar(None, each.type) for each in own[len(self.own) :])
-            own[len(self.own) :] = [pc.if_else(met, each, null) for each, null in zip(own[len(self.own) :], nulls)]
+            nulls = (pa.scalar(None, column.type) for column in own[len(self.own) :])
+            own[len(self.own) :] = [pc.if_else(met, column, null) for column, null in zip(own[len(self.own) :], nulls)]
         taken = pa.array(place, mask=place < 0)
-        found = [rows.column(name).take(taken) for name in self.columns]
-        return Mapped(pa.RecordBatch.from_arrays([*own, *found], schema=self.schema), origin)
+        looked_up = [rows.column(name).take(taken) for name in self.columns]
+        return Mapped(pa.RecordBatch.from_arrays([*own, *looked_up], schema=self.schema), origin)
 
 
 def _distinct_rows(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """Where each different row stands first, and for every row which of these it is like."""
+    """Return the position of the first of equal rows, and for every row the number of its distinct row."""
     number = np.zeros(keys.num_rows, np.int64)
     for place, column in enumerate(keys.columns):
         encoded = column.dictionary_encode(null_encoding="encode")
-        own = encoded.indices.to_numpy().astype(np.int64)
+        codes = encoded.indices.to_numpy().astype(np.int64)
         if place == 0:
-            number = own
+            number = codes
         else:
-            _, number = np.unique(number * len(encoded.dictionary) + own, return_inverse=True)
+            _, number = np.unique(number * len(encoded.dictionary) + codes, return_inverse=True)
     count = int(number.max()) + 1
     if count == keys.num_rows:
         return np.arange(count), np.arange(count)
@@ -201,13 +201,13 @@ def _distinct_rows(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """Two map sides, one after the other; a row that the first refuses is refused."""
+    """Runs two map sides one after the other. A row that either refuses is refused."""
 
     first: MapSide
     second: MapSide
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
-        """Map twice."""
+        """Run both map sides."""
         inner = self.first(batch)
         outer = self.second(inner.rows)
         if not len(inner.refused) and not len(outer.refused):

@@ -1,4 +1,4 @@
-"""From sqlglot's tree to the syntax of a query: what is understood is taken over, everything else refused by name."""
+"""Converts sqlglot's tree into the syntax of a query. Whatever CQL does not support is refused by name, with its place."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
 }  # fmt: skip
 
 _Names = Mapping[str, Query]
-"""What WITH has named, in lower case."""
+"""The queries that WITH names, in lower case."""
 
 
 def position(text: str, offset: int) -> tuple[int, int]:
-    """Line and column, from 1."""
+    """Return the line and column of an offset, counted from 1."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 class Reader:
-    """Reads trees and notes mistakes while it goes, so that all are told at once."""
+    """Converts the trees of one text, and collects mistakes so that all are reported at once."""
 
     def __init__(self, text: str, tokens: Sequence[Token]):
         self.text, self.tokens = text, tokens
@@ -72,7 +72,7 @@ class Reader:
     # ------------------------------------------------------------------------------------------------ queries
 
     def query(self, tree: exp.Expr, names: _Names) -> Query | None:
-        """A query; None if it cannot be."""
+        """Convert a query; return None if it has mistakes that leave nothing to convert."""
         if isinstance(tree, exp.Subquery) and not isinstance(tree.this, exp.Table):
             self._clauses(tree, {"this", "alias", "with_"})
             return self.query(tree.this, self._with(tree, names))
@@ -94,11 +94,11 @@ class Reader:
             self._refuse("WITH RECURSIVE", self._clause(clause, TokenType.WITH), "a query cannot read itself")
             return names
         known = dict(names)
-        for each in clause.expressions:
-            if each.args["alias"].args.get("columns"):
-                self._refuse("column aliases behind a name", self._start(each.this), "use AS in the select list", True)
-            if (query := self.query(each.this, known)) is not None:
-                known[each.alias.lower()] = query
+        for cte in clause.expressions:
+            if cte.args["alias"].args.get("columns"):
+                self._refuse("column aliases behind a name", self._start(cte.this), "use AS in the select list", True)
+            if (query := self.query(cte.this, known)) is not None:
+                known[cte.alias.lower()] = query
         return known
 
     def _combined(self, tree: exp.SetOperation, names: _Names) -> Query | None:
@@ -117,7 +117,7 @@ class Reader:
         if distinct is not None and distinct.args.get("on"):
             place = self._clause(distinct, TokenType.DISTINCT)
             self._refuse("DISTINCT ON", place, "use GROUP BY with min or max")
-        items = [self._item(each) for each in tree.expressions]
+        items = [self._item(node) for node in tree.expressions]
         if not items:
             self._wrong(tree, "the select list is empty", "write select * to take all columns")
         clause = tree.args.get("from_")
@@ -131,7 +131,7 @@ class Reader:
         if source is None:
             return None
         part = self._part(self._start(tree.expressions[0]) if items else 0, "select")
-        kept = tuple(each for each in items if each is not None)
+        kept = tuple(item for item in items if item is not None)
         return Select(part, kept, source, tuple(where), tuple(group), tuple(having), distinct is not None)
 
     def _item(self, node: exp.Expr) -> Item | None:
@@ -166,7 +166,7 @@ class Reader:
                 yield part
 
     def _clauses(self, tree: exp.Expr, read: set[str]) -> None:
-        """Refuse every clause but those that are read."""
+        """Refuse every clause that is not in `read`."""
         for name, value in tree.args.items():
             if value and name not in read:
                 what, token, hint = _CLAUSES.get(name, (name.strip("_").upper(), TokenType.SELECT, None))
@@ -175,34 +175,34 @@ class Reader:
     # ------------------------------------------------------------------------------------------------ relations
 
     def _joined(self, relation: Relation | None, joins: Iterable[exp.Expr], names: _Names) -> Relation | None:
-        """A relation with what it is joined to. What stands between commas is joined first, as SQL has it."""
-        groups = [relation]
+        """Convert a relation and its joins. JOIN binds more tightly than a comma, as in SQL."""
+        relations = [relation]
         for join in joins:
             if self.text[self._start(join)] == ",":
-                groups.append(self._table(join.this, names))
+                relations.append(self._table(join.this, names))
             else:
-                groups[-1] = self._join(groups[-1], join, names)
-        found = groups[0]
-        for other in groups[1:]:
-            found = Joined(other.part, "inner", found, other) if found and other else None
-        return found
+                relations[-1] = self._join(relations[-1], join, names)
+        joined = relations[0]
+        for other in relations[1:]:
+            joined = Joined(other.part, "inner", joined, other) if joined and other else None
+        return joined
 
     def _join(self, left: Relation | None, join: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(join)
-        method, side, kind = (str(join.args.get(each) or "") for each in ("method", "side", "kind"))
-        known = _KINDS.get((side, kind)) if not method else None
-        if known is None:
-            what = " ".join(each for each in (method, side, kind) if each)
+        method, side, kind = (str(join.args.get(key) or "") for key in ("method", "side", "kind"))
+        join_kind = _KINDS.get((side, kind)) if not method else None
+        if join_kind is None:
+            what = " ".join(word for word in (method, side, kind) if word)
             self._refuse(f"{what} JOIN", place, "write JOIN ... ON")
         for name, value in join.args.items():
             if value and name not in ("this", "method", "side", "kind", "on", "using"):
                 self._refuse(name.strip("_").upper(), place)
         right = self._table(join.this, names)
         on = tuple(self._plain(join.args.get("on")))
-        using = tuple(self._part(self._start(each), each.name) for each in join.args.get("using") or ())
-        if left is None or right is None or known is None:
+        using = tuple(self._part(self._start(column), column.name) for column in join.args.get("using") or ())
+        if left is None or right is None or join_kind is None:
             return None
-        return Joined(self._part(place, "join"), known, left, right, on, using)
+        return Joined(self._part(place, "join"), join_kind, left, right, on, using)
 
     def _table(self, node: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(node)
@@ -251,11 +251,11 @@ class Reader:
         return Nested(self._part(place, "("), query, alias) if query else None
 
     def _alias(self, node: exp.Expr) -> tuple[str | None, list[tuple[int, int]]]:
-        """The alias of a relation, and the windows that stand before or behind it."""
+        """Return the alias of a relation, and the spans of the windows before or after it."""
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             self._refuse("column aliases behind a name", self._start(node), "use AS in a select list", plural=True)
-        spans = [each.meta["window"] for each in (node, alias) if each is not None and "window" in each.meta]
+        spans = [owner.meta["window"] for owner in (node, alias) if owner is not None and "window" in owner.meta]
         name = node.alias or None
         if name is not None and "." in name:
             message = f'"{name}" cannot name a relation'
@@ -277,10 +277,10 @@ class Reader:
     # ------------------------------------------------------------------------------------------------ conditions
 
     def _plain(self, clause: exp.Expr | None) -> Iterator[Plain]:
-        """The conditions of ON or HAVING, where sub-queries have no place."""
-        for each in self._conditions(clause, {}, members=False):
-            if isinstance(each, Plain):
-                yield each
+        """Yield the conditions of ON or HAVING, where sub-queries are not supported."""
+        for condition in self._conditions(clause, {}, members=False):
+            if isinstance(condition, Plain):
+                yield condition
 
     def _conditions(self, clause: exp.Expr | None, names: _Names, members: bool = True) -> list[Condition]:
         if clause is None:
@@ -299,7 +299,7 @@ class Reader:
             yield from self._membership(node, positive, isinstance(inner, exp.Not), names)
         elif part := self._expression(node):
             sides = (inner.this, inner.expression) if isinstance(inner, exp.EQ) else ()
-            written = [self._expression(each) for each in sides]
+            written = [self._expression(side) for side in sides]
             yield Plain(part, (written[0], written[1]) if len(written) == 2 and written[0] and written[1] else None)
 
     def _membership(self, whole: exp.Expr, node: exp.Expr, negated: bool, names: _Names) -> Iterator[Condition]:
@@ -316,19 +316,26 @@ class Reader:
     # ------------------------------------------------------------------------------------------------ expressions
 
     def _expression(self, node: exp.Expr) -> Part | None:
-        """An expression as it is written; None if something in it is refused."""
-        found = next((each for each in node.walk() if isinstance(each, (exp.Query, exp.Exists)) or _is_in(each)), None)
-        if isinstance(found, exp.Exists) and not isinstance(found.this, exp.Query):
-            found = None  # the function over a list
-        if found is not None:
-            self._subexpression(found, node)
+        """Return an expression as written; None if something in it is refused."""
+        refused = next(
+            (
+                inner_node
+                for inner_node in node.walk()
+                if isinstance(inner_node, (exp.Query, exp.Exists)) or _is_in(inner_node)
+            ),
+            None,
+        )
+        if isinstance(refused, exp.Exists) and not isinstance(refused.this, exp.Query):
+            refused = None  # the function `exists` over a list
+        if refused is not None:
+            self._subexpression(refused, node)
             return None
         if "span" not in node.meta:
             self._wrong(node, f'"{node.sql(dialect="duckdb")}" is not an expression', None)
             return None
         first, last = node.meta["span"]
-        spans = {each for each in map(_extent, node.walk()) if each and first <= each[0] and each[1] <= last}
-        inner = sorted(((start - first, end - first) for start, end in spans), key=lambda each: (each[0], -each[1]))
+        spans = {span for span in map(_extent, node.walk()) if span and first <= span[0] and span[1] <= last}
+        inner = sorted(((start - first, end - first) for start, end in spans), key=lambda piece: (piece[0], -piece[1]))
         return Part(self.text[first:last], *position(self.text, first), tuple(inner))
 
     def _subexpression(self, node: exp.Expr, whole: exp.Expr) -> None:
@@ -348,21 +355,21 @@ class Reader:
         return Part(text, *position(self.text, offset))
 
     def _start(self, node: exp.Expr) -> int:
-        """Where a node begins; the beginning of the query if the parser did not note it."""
-        spans: list[int] = [each.meta["span"][0] for each in node.walk() if "span" in each.meta]
-        starts: list[int] = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        """Return the offset at which a node begins; 0 if the parser has not recorded it."""
+        spans: list[int] = [inner.meta["span"][0] for inner in node.walk() if "span" in inner.meta]
+        starts: list[int] = [inner.meta["start"] for inner in node.walk() if "start" in inner.meta]
         return min(spans or starts or [0])
 
     def _clause(self, value: Any, kind: TokenType) -> int:
-        """Where the clause begins of which a value is what follows its keyword."""
-        nodes = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, exp.Expr)]
-        place = min((self._start(each) for each in nodes), default=0)
+        """Return the offset of the keyword of a clause; `value` is what follows the keyword."""
+        nodes = [node for node in (value if isinstance(value, list) else [value]) if isinstance(node, exp.Expr)]
+        place = min((self._start(node) for node in nodes), default=0)
         return self._before(place or len(self.text), kind)
 
     def _before(self, offset: int, kind: TokenType) -> int:
-        """Where the last token of a kind stands up to an offset; the offset if there is none."""
-        found = [each.start for each in self.tokens if each.token_type is kind and each.start <= offset]
-        return found[-1] if found else min(offset, max(0, len(self.text) - 1))
+        """Return the offset of the last token of a kind up to an offset; the offset itself if there is none."""
+        starts = [token.start for token in self.tokens if token.token_type is kind and token.start <= offset]
+        return starts[-1] if starts else min(offset, max(0, len(self.text) - 1))
 
     def _refuse(self, what: str, offset: int, hint: str | None = None, plural: bool = False) -> None:
         message = f"{what} {'are' if plural else 'is'} not supported"
@@ -386,7 +393,7 @@ def _is_membership(node: exp.Expr) -> bool:
 
 
 def _extent(node: exp.Expr) -> tuple[int, int] | None:
-    """The span of a node; of a chain like `a + b + c`, whose inner links the parser does not note, that of its ends."""
+    """Return the span of a node. In a chain like `a + b + c` the parser records none for inner nodes: take that of their ends."""
     if "span" in node.meta:
         first, last = node.meta["span"]
         return int(first), int(last)
