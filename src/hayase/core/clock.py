@@ -1,4 +1,4 @@
-"""The wall clock: the one place that reads it. Logic takes the time as an argument, and gets it from here at the edge."""
+"""The wall clock. Only this module reads it; other code takes the time as an argument."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["now_us"]
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Return the current time in microseconds since 1970, UTC."""
     return time.time_ns() // 1000

@@ -1,8 +1,8 @@
-"""Which values an expression compares with each other, found in DuckDB's own syntax tree (as JSON).
+"""Finds the comparisons in an expression, in DuckDB's syntax tree (as JSON), and the kinds of values that can be compared.
 
-DuckDB reads a text as a number or a time where one side of an equality is one, and a record whose text cannot be read so
-fails when it is processed. Hayase refuses such a comparison when the query is planned. This module finds the comparisons
-and names the kind of a type; `hayase.core.expressions` types their sides and refuses those whose kinds differ.
+If one side of an equality is a number or a time, DuckDB casts a text on the other side, and a record whose text cannot be cast
+fails when it is processed. Hayase refuses such a comparison when the query is planned: this module finds the comparisons
+and the kind of a type; `hayase.core.expressions` types their sides and refuses those whose kinds differ.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _EQUALITIES = frozenset({"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two nodes of a tree that are compared; where the comparison stands, in bytes of the statement, if that is known.
+    """Two nodes of a tree that are compared; `place` is the byte offset in the statement, -1 if it is not known.
 
-    `member`: the left side is a list, and its elements are compared with the right side. `inside` a lambda, a side may
-    name parameters of the lambda, so that it has no type of its own.
+    `member`: the left side is a list, and its elements are compared with the right side. `inside`: the comparison is in a
+    lambda, so a side may name parameters of the lambda and then has no type of its own.
     """
 
     left: Any
@@ -66,26 +66,26 @@ class Comparison:
 
 
 def takes_lambda(function: str) -> bool:
-    """Whether `->` in the arguments of a function makes a lambda; everywhere else it reads a field of JSON."""
+    """Return whether `->` in the arguments of a function is a lambda; everywhere else it reads a field of JSON."""
     return function.lower() in _LAMBDAS
 
 
 def comparisons(node: Any, inside: bool = False) -> Iterator[Comparison]:
-    """All comparisons in a tree, also those that IN, BETWEEN, CASE and some functions make."""
+    """Yield all comparisons in a tree, including those of IN, BETWEEN, CASE and some functions."""
     if isinstance(node, list):
-        for each in node:
-            yield from comparisons(each, inside)
+        for child in node:
+            yield from comparisons(child, inside)
     if not isinstance(node, dict):
         return
     for left, right, member in _compared_pairs(node):
         yield Comparison(left, right, _place(node, left), member, inside)
     function = str(node.get("function_name", ""))
-    for key, each in node.items():
-        yield from comparisons(each, inside or (key == "arguments" and takes_lambda(function)))
+    for key, child in node.items():
+        yield from comparisons(child, inside or (key == "arguments" and takes_lambda(function)))
 
 
 def _compared_pairs(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
-    """The pairs that one node compares, and whether the first is a list of what is compared."""
+    """Yield the pairs that one node compares, and whether the elements of the first, a list, are compared."""
     kind = node.get("class")
     if kind == "COMPARISON":
         yield node["left"], node["right"], False
@@ -94,12 +94,12 @@ def _compared_pairs(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
         yield node["input"], node["upper"], False
     elif node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
         first, *others = node["children"]
-        yield from ((first, each, False) for each in others)
+        yield from ((first, other, False) for other in others)
     elif kind == "FUNCTION":
         name = str(node["function_name"]).lower()
-        arguments = [each.get("expression", each) for each in node["arguments"]]
+        arguments = [argument.get("expression", argument) for argument in node["arguments"]]
         if name in _LIKE_EACH_OTHER:
-            yield from ((arguments[0], each, False) for each in arguments[1:])
+            yield from ((arguments[0], other_argument, False) for other_argument in arguments[1:])
         elif len(arguments) == 2 and name in _MEMBER:
             yield arguments[0], arguments[1], True
         elif len(arguments) == 2 and name in _BETWEEN_LISTS:
@@ -107,40 +107,40 @@ def _compared_pairs(node: dict[str, Any]) -> Iterator[tuple[Any, Any, bool]]:
 
 
 def _place(node: dict[str, Any], left: Any) -> int:
-    """Where a comparison stands: where its left side begins, if that is known."""
-    known = [each.get("query_location", -1) for each in (left, node) if isinstance(each, dict)]
-    return int(next((each for each in known if 0 <= each < 2**32), -1))
+    """Return the offset of a comparison: the beginning of its left side, if that is known."""
+    known = [part.get("query_location", -1) for part in (left, node) if isinstance(part, dict)]
+    return int(next((offset for offset in known if 0 <= offset < 2**32), -1))
 
 
 def equalities_as_less_than(node: Any) -> Any:
-    """The tree with every equality as `<`, which DuckDB refuses itself between kinds that it would have to convert."""
+    """Return the tree with every equality replaced by `<`, which DuckDB itself refuses between different kinds."""
     if isinstance(node, list):
-        return [equalities_as_less_than(each) for each in node]
+        return [equalities_as_less_than(child) for child in node]
     if not isinstance(node, dict):
         return node
-    made = {key: equalities_as_less_than(each) for key, each in node.items()}
-    if made.get("class") == "COMPARISON" and made["type"] in _EQUALITIES:
-        made["type"] = "COMPARE_LESSTHAN"
-    return made
+    copy = {key: equalities_as_less_than(child) for key, child in node.items()}
+    if copy.get("class") == "COMPARISON" and copy["type"] in _EQUALITIES:
+        copy["type"] = "COMPARE_LESSTHAN"
+    return copy
 
 
 # ---------------------------------------------------------------------------------------------------- kinds
 
 
 def kind_of(kind: Any) -> Kind:
-    """The kind of a DuckDB type."""
+    """Return the kind of a DuckDB type."""
     name = str(kind.id)
     if name in ("null", "any"):
         return None
     if name in ("list", "array"):
         return ("list", kind_of(kind.children[0][1]))
     if name in ("struct", "tuple", "map"):
-        return ("map" if name == "map" else "struct", *(kind_of(each) for _, each in kind.children))
+        return ("map" if name == "map" else "struct", *(kind_of(child) for _, child in kind.children))
     return _KIND_NAMES.get(name, name)
 
 
 def differ(one: Kind, other: Kind) -> bool:
-    """Whether values of two kinds cannot be compared as they are. NULL can be compared with anything.
+    """Return whether values of two kinds cannot be compared without a cast. NULL can be compared with anything.
 
     >>> differ("number", "text"), differ("number", None), differ(("list", "number"), ("list", "text"))
     (True, False, True)
@@ -153,12 +153,12 @@ def differ(one: Kind, other: Kind) -> bool:
 
 
 def kind_text(kind: Kind) -> str:
-    """A kind in words.
+    """Return a kind in words.
 
     >>> kind_text(("list", "number"))
     'list of number'
     """
     if isinstance(kind, tuple):
         inner: Sequence[Kind] = kind[1:]
-        return f"{kind[0]} of {', '.join(kind_text(each) for each in inner)}"
+        return f"{kind[0]} of {', '.join(kind_text(part) for part in inner)}"
     return kind or "null"

@@ -55,7 +55,7 @@ class HayaseError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong in a declaration, and where it stands.
+    """One mistake in a declaration: the message, a hint what to do, and the place.
 
     >>> print(Mistake('unknown column "prise"', hint='did you mean "price"?', file="shop.yaml", line=3, column=8))
     shop.yaml:3:8: unknown column "prise"; did you mean "price"?
@@ -73,7 +73,7 @@ class Mistake:
 
 
 class DeclarationError(HayaseError):
-    """A pipeline that cannot be: all its mistakes at once."""
+    """A pipeline is declared wrongly; `mistakes` holds all mistakes at once."""
 
     def __init__(self, mistakes: Iterable[Mistake] | str, hint: str | None = None):
         self.mistakes = (Mistake(mistakes, hint),) if isinstance(mistakes, str) else tuple(mistakes)
@@ -81,11 +81,11 @@ class DeclarationError(HayaseError):
 
 
 class SchemaMismatch(HayaseError):
-    """Data or a declaration that does not fit the stream on disk."""
+    """Data, or a declaration, does not fit the stream on disk."""
 
 
 class UnknownName(HayaseError):
-    """A name that stands for nothing, with the nearest one that does.
+    """There is nothing of that name; the message suggests the nearest known one.
 
     >>> raise UnknownName("stream", "event", ["events", "orders"])
     Traceback (most recent call last):
@@ -98,7 +98,7 @@ class UnknownName(HayaseError):
 
 
 class StreamError(HayaseError):
-    """Something about one stream's log; `stream` is its name."""
+    """An error in the log of a stream; `stream` is its name."""
 
     def __init__(self, stream: str, message: str):
         self.stream = stream
@@ -106,19 +106,19 @@ class StreamError(HayaseError):
 
 
 class DamagedSegment(StreamError):
-    """A file of a stream whose bytes are not the ones that were written."""
+    """A file of a stream does not match its checksum."""
 
 
 class OffsetGone(StreamError):
-    """Records that retention has removed."""
+    """The requested records were removed by retention."""
 
 
 class StreamFinished(StreamError):
-    """An append after `finish`."""
+    """An append to a stream that is finished."""
 
 
 class FormatMismatch(HayaseError):
-    """A home whose format is not the one that this version of Hayase runs on."""
+    """The format of a home is not the one that this version of Hayase runs on."""
 
 
 class HomeInUse(HayaseError):
@@ -126,11 +126,11 @@ class HomeInUse(HayaseError):
 
 
 class StageChanged(HayaseError):
-    """A stage's new definition cannot take over the old one's state."""
+    """A stage's new definition cannot continue with the state of the old one."""
 
 
 class DamagedState(HayaseError):
-    """A manifest, a definition or a state file that cannot be used."""
+    """A manifest, a definition or a state file cannot be used."""
 
 
 class LaneFailed(HayaseError):
@@ -138,11 +138,11 @@ class LaneFailed(HayaseError):
 
 
 class EnvironmentUnfit(HayaseError):
-    """Something the machine must have and has not."""
+    """The machine lacks something: Java, memory, disk space or a package."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The tail of a message about an unknown name: the nearest known one, else the list of them.
+    """Return the end of a message about an unknown name: "; " and the `suggestion`.
 
     >>> nearest("prise", ["price", "time"])
     '; did you mean "price"?'

@@ -1,10 +1,9 @@
-"""How large one value of an expression may become, so that no expression can take the memory of the machine.
+"""Limits on the size of one value of an expression, so that no expression can use up the memory of the machine.
 
-DuckDB's own memory limit does not count the texts and lists that a function builds, so functions whose arguments decide the
-size of their result are replaced by macros of the same name (`MACROS`), which check the size first. A record for which a
-value would be larger than `LARGEST` fails, as it does for any other error of an expression, and becomes a dead letter.
-Where a size cannot be checked so, the expression is refused when it is planned (`growth`): formats with long widths, and
-what grows inside a lambda.
+DuckDB's memory limit does not count the texts and lists that a function builds. Functions whose arguments decide the size of
+their result are therefore replaced by macros of the same name (`MACROS`), which check the size first. A record for which a value
+would be larger than `LARGEST` fails, as with any other error of an expression, and becomes a dead letter. Where a macro cannot
+check the size, the expression is refused when it is planned (`unbounded_growth`): formats with long widths, and growth in lambdas.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 __all__ = ["LARGEST", "MACROS", "MEMORY", "TOO_LARGE", "unbounded_growth"]
 
 LARGEST = 16 << 20
-"""Bytes of one text, and elements of one list, that an expression may give; a list in words of 8 bytes."""
+"""The largest value that an expression may give, in bytes; an element of a list counts 8 bytes."""
 MEMORY = "1GiB"
-"""What DuckDB may hold while it evaluates the expressions of one batch."""
+"""DuckDB's memory limit while it evaluates the expressions of one batch."""
 TOO_LARGE = "a value would be larger than 16 MiB"
 
 _ELEMENTS = LARGEST // 8
@@ -26,19 +25,19 @@ _WIDEST = 1000
 
 
 def _once(names: str, body: str) -> str:
-    """A macro's body over arguments that are evaluated once, as `once.NAME`, however often they are named."""
+    """Return a macro's body in which every argument is evaluated once and named `once.NAME`."""
     fields = ", ".join(f"'{name}': {name}" for name in names)
     return f"list_transform([{{{fields}}}], lambda once: {body})[1]"
 
 
 def _bounded(value: str, size: str, most: int) -> str:
-    """The value, or an error if the size is too large. (DuckDB's `error` cannot stand inside TRY; a failing cast can.)"""
+    """Return SQL for the value that raises if the size is too large. (TRY does not allow DuckDB's `error`, but a failing cast.)"""
     raised = f"CAST(concat('{TOO_LARGE}, at ', {size}) AS BIGINT)"
     return f"CASE WHEN ({size}) > {most} THEN {raised} ELSE {value} END"
 
 
 def _guarded(result: str, size: str, most: int) -> str:
-    """A result that is computed only if a size is small enough."""
+    """Return SQL that computes the result only if the size is small enough, and raises otherwise."""
     return f"CASE WHEN ({_bounded('0', size, most)}) = 0 THEN {result} END"
 
 
@@ -81,12 +80,12 @@ def _resized(name: str) -> str:
 
 
 def _replaced() -> Iterator[str]:
-    """The result is at most as long as the product of the text and the replacement, whatever is found."""
+    """The result is at most as long as the product of text and replacement, however many matches there are."""
     most = 4 * LARGEST
-    once = _once("vft", _guarded("system.main.replace(once.v, once.f, once.t)", _PRODUCT, most))
-    each = _once("vft", _guarded("system.main.regexp_replace(once.v, once.f, once.t, o)", _PRODUCT, most))
-    yield f"replace(v, f, t) AS {once}"
-    yield f"regexp_replace(v, f, t) AS system.main.regexp_replace(v, f, t), (v, f, t, o) AS {each}"
+    plain = _once("vft", _guarded("system.main.replace(once.v, once.f, once.t)", _PRODUCT, most))
+    regexp = _once("vft", _guarded("system.main.regexp_replace(once.v, once.f, once.t, o)", _PRODUCT, most))
+    yield f"replace(v, f, t) AS {plain}"
+    yield f"regexp_replace(v, f, t) AS system.main.regexp_replace(v, f, t), (v, f, t, o) AS {regexp}"
 
 
 MACROS = (
@@ -98,7 +97,7 @@ MACROS = (
     + _once("vn", f"system.main.bitstring(once.v, CAST({_bounded('once.n', 'once.n', LARGEST)} AS INTEGER))"),
     *_replaced(),
 )
-"""Functions with a bound, as `CREATE TEMP MACRO` takes them."""
+"""Functions with a size limit, as `CREATE TEMP MACRO` takes them."""
 
 # ---------------------------------------------------------------------------------------------------- planning
 
@@ -114,8 +113,8 @@ _Problem = tuple[dict[str, Any], str, str]
 
 
 def unbounded_growth(function: str, node: dict[str, Any], parameters: frozenset[str]) -> Iterator[_Problem]:
-    """What in a call of a function could grow without a bound: the node, the message and what to do."""
-    arguments = [each.get("expression", each) for each in node["arguments"]]
+    """Yield what in a call of a function could grow without limit: the node, the message and the hint."""
+    arguments = [argument.get("expression", argument) for argument in node["arguments"]]
     if function in _FORMATS and arguments:
         text = (arguments[0].get("literal") or {}).get("text")
         if text is None:
@@ -138,23 +137,23 @@ def unbounded_growth(function: str, node: dict[str, Any], parameters: frozenset[
 
 
 def _joins_twice(node: Any, name: str) -> bool:
-    """Whether a function that joins values names a parameter twice."""
+    """Return whether a function that concatenates values names a parameter twice."""
     if isinstance(node, list):
-        return any(_joins_twice(each, name) for each in node)
+        return any(_joins_twice(child, name) for child in node)
     if not isinstance(node, dict):
         return False
     joins = str(node.get("function_name", "")).lower() in _JOINING
-    if joins and sum(each == name for each in _names(node["arguments"])) > 1:
+    if joins and sum(other == name for other in _names(node["arguments"])) > 1:
         return True
-    return any(_joins_twice(each, name) for each in node.values())
+    return any(_joins_twice(child, name) for child in node.values())
 
 
 def _names(node: Any) -> Sequence[str]:
-    """The names that stand alone as columns in a tree, in lower case."""
+    """Return the column names in a tree, in lower case."""
     if isinstance(node, list):
-        return [name for each in node for name in _names(each)]
+        return [name for child in node for name in _names(child)]
     if not isinstance(node, dict):
         return []
     if node.get("class") == "COLUMN_REF":
         return [str(node["column_names"][0]).lower()]
-    return [name for each in node.values() for name in _names(each)]
+    return [name for child in node.values() for name in _names(child)]

@@ -1,8 +1,8 @@
-"""Numbers as people and programs write them, read without losing a digit, and bounded before anybody computes with them.
+"""Parses numbers without losing digits, and limits their size before anything computes with them.
 
-Every reader of records takes its numbers from here, so that one text means one value whatever the format: `number_of`
-for a text, `exact_loads` for JSON. A number is an int, a float if that writes the same text, or else a Decimal. One
-that is too long or too large for any column is a `BeyondNumber`, which no column takes and every message can show.
+Every reader of records parses its numbers here, so that a text means the same value in every format: `number_of` for text,
+`exact_loads` for JSON. A number is an int, a float if its repr is the same text, or else a Decimal. A number too long or too
+large for any column is a `BeyondNumber`, which no column accepts and every message can show.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["BeyondNumber", "exact_loads", "fits_arrow", "is_number", "number_of"
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LONGEST_INTEGER = 4000
-"""Digits of an integer; Python itself refuses to read more than 4,300."""
+"""The most digits of an integer; Python itself refuses to read more than 4,300."""
 _LARGEST_EXPONENT = 10_000
-"""Powers of ten beyond which, up or down, a number is `BeyondNumber`; a double ends at 308."""
+"""The largest power of ten, positive or negative, before a number is a `BeyondNumber`; a double ends at 308."""
 _WITHIN_ARROW = Context(
     prec=38, Emin=-38, Emax=38, traps=[Inexact, Rounded, Overflow, Underflow, Subnormal, Clamped, InvalidOperation]
 )
-"""Raises for a decimal of more than 38 digits or of a power of ten beyond 38."""
+"""Raises for a decimal with more than 38 digits or with a power of ten beyond 38."""
 
 
 class BeyondNumber(Decimal):
-    """A number that no column can hold; it counts as NaN, and `str` gives the text that it was.
+    """A number that no column can hold. Its value is NaN, and `str` gives the original text.
 
     >>> number = BeyondNumber("1e-99999999999999999999")
     >>> str(number), number.is_finite()
@@ -48,9 +48,9 @@ class BeyondNumber(Decimal):
     text: str
 
     def __new__(cls, text: str) -> BeyondNumber:
-        made = super().__new__(cls, "NaN")
-        made.text = text
-        return made
+        number = super().__new__(cls, "NaN")
+        number.text = text
+        return number
 
     def __str__(self) -> str:
         return self.text
@@ -63,7 +63,7 @@ class BeyondNumber(Decimal):
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number in digits, with or without a point and an exponent.
+    """Return whether a text is a decimal number, with or without a point and an exponent.
 
     >>> is_number("-1.5e3"), is_number(".5"), is_number("0x1F"), is_number(" 1")
     (True, True, False, False)
@@ -72,7 +72,7 @@ def is_number(text: str) -> bool:
 
 
 def number_of(text: str) -> int | float | Decimal:
-    """The value of a text that `is_number`, with all its digits.
+    """Return the value of a text for which `is_number` holds, with all its digits.
 
     >>> number_of("9007199254740993"), number_of("0.1"), number_of("0.10"), number_of("1e-9999999")
     (9007199254740993, 0.1, Decimal('0.10'), 1e-9999999)
@@ -86,18 +86,18 @@ def number_of(text: str) -> int | float | Decimal:
         return nearest
     try:
         exact = Decimal(text)
-    except InvalidOperation:  # an exponent of more digits than Decimal takes
+    except InvalidOperation:  # an exponent with more digits than Decimal accepts
         is_zero = not text.lower().partition("e")[0].strip("+-0.")
         return nearest if is_zero else BeyondNumber(text)
     if not exact:
         return nearest
     if abs(exact.adjusted()) > _LARGEST_EXPONENT:
         return BeyondNumber(text)
-    return exact if exact.as_tuple().exponent else Decimal(f"{exact}.0")  # 5e0 was not written as an integer
+    return exact if exact.as_tuple().exponent else Decimal(f"{exact}.0")  # 5e0 is not written as an integer
 
 
 def exact_loads(text: bytes | str) -> Any:
-    """A JSON text whose numbers keep all their digits; ValueError if it is no JSON, or nested too deep.
+    """Parse JSON whose numbers keep all their digits. Raise ValueError if it is not JSON, or nested too deep.
 
     >>> exact_loads(b'[1, 0.5, 0.12345678901234567890123]')
     [1, 0.5, Decimal('0.12345678901234567890123')]
@@ -106,7 +106,7 @@ def exact_loads(text: bytes | str) -> Any:
     try:
         try:
             return _DECODER.decode(text)
-        except ValueError:  # perhaps an integer of more digits than Python reads
+        except ValueError:  # perhaps an integer with more digits than Python reads
             return _PATIENT_DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deep; make it flatter") from None
@@ -121,17 +121,17 @@ _PATIENT_DECODER = json.JSONDecoder(parse_float=number_of, parse_int=number_of, 
 
 
 def fits_arrow(values: Iterable[object]) -> bool:
-    """Whether Arrow can be given these values for a decimal column.
+    """Return whether these values can be passed to Arrow for a decimal column.
 
-    It cannot be given all: an exponent of many digits ends the process, and of a hundred zeros behind the point Arrow
-    makes another number (Arrow 24 to 26). What does not fit here is judged one by one.
+    Some cannot: an exponent with many digits ends the process, and a hundred zeros after the point give another number (Arrow 24
+    to 26). If this returns False, the caller checks the values one by one.
 
     >>> fits_arrow([Decimal("1.5"), None, 3]), fits_arrow([Decimal("1e-10000000")]), fits_arrow([Decimal("1." + "0" * 99)])
     (True, False, False)
     """
     try:
-        for each in values:
-            if isinstance(each, Decimal) and not _WITHIN_ARROW.plus(each).is_finite():
+        for value in values:
+            if isinstance(value, Decimal) and not _WITHIN_ARROW.plus(value).is_finite():
                 return False
     except DecimalException:
         return False

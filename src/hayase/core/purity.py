@@ -1,7 +1,7 @@
-"""What an expression may be: a pure function of one row. The rules, over DuckDB's own syntax tree (as JSON).
+"""Checks that an expression is a pure function of one row, in DuckDB's syntax tree (as JSON).
 
-A batch that is run again must give the same rows, so what looks at a clock, a random source, other rows or other tables
-is refused by name and place. What an expression reads (columns, aggregates) is told with its place, for others to judge.
+A batch that runs again must give the same rows, so whatever reads a clock, a random source, other rows or other tables is
+refused, with its place. The columns and aggregates of the expression are collected with their places, for the caller to judge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hayase.core.expression_limits import unbounded_growth
 __all__ = ["CLOCKS", "NOT_REPEATABLE", "Call", "Reference", "Scope", "line_and_column", "survey"]
 
 CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
-"""Clocks that are written like columns."""
+"""Clock functions that are written like columns."""
 
 _REFUSED = {
     "SUBQUERY": "sub-queries are not supported in expressions",
@@ -36,7 +36,7 @@ NOT_REPEATABLE = "a batch that runs again must give the same rows; use the colum
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A column as it is written, `relation.column.field` being three parts, and its first and last character."""
+    """A column reference as written, with `relation.column.field` as three parts, and its start and end in the text."""
 
     parts: tuple[str, ...]
     start: int
@@ -45,7 +45,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An aggregate as it is called, and its first and last character; what it reads is not looked into."""
+    """A call of an aggregate, and its start and end in the text. Its arguments are not analyzed."""
 
     function: str
     arguments: int
@@ -58,7 +58,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """An expression, which begins at byte `opening` of a statement; what is found in it gathers here."""
+    """An expression, which begins at byte `opening` of a statement, and what `survey` collects from it."""
 
     sql: str
     opening: int
@@ -71,7 +71,7 @@ class Scope:
 
 
 def line_and_column(sql: str, offset: int) -> tuple[int, int]:
-    """Line and column, from 1, of a byte of `sql`; the beginning, if it is none of them.
+    """Return the line and column, from 1, of a byte offset in `sql`; those of the beginning if it is outside.
 
     >>> line_and_column("a +\\n  b", 6)
     (2, 3)
@@ -82,24 +82,24 @@ def line_and_column(sql: str, offset: int) -> tuple[int, int]:
 
 
 def survey(node: Any, scope: Scope) -> None:
-    """Gather all columns, aggregates and mistakes of a tree, before DuckDB binds it."""
+    """Collect all columns, aggregates and mistakes of a tree, before DuckDB binds it."""
     if isinstance(node, list):
-        for each in node:
-            survey(each, scope)
+        for child in node:
+            survey(child, scope)
     if not isinstance(node, dict):
         return
     kind = node.get("class")
     if kind in _REFUSED:
         _refuse(node, scope, _REFUSED[kind], _HINTS.get(kind))
     elif kind == "COLUMN_REF":
-        parts = tuple(str(each) for each in node["column_names"])
+        parts = tuple(str(name) for name in node["column_names"])
         if parts[0].lower() not in scope.parameters:
             scope.columns.append(Reference(parts, *_extent(node, scope)))
     elif kind == "FUNCTION":
         _function(node, scope)
     else:
-        for each in node.values():
-            survey(each, scope)
+        for value in node.values():
+            survey(value, scope)
 
 
 def _function(node: dict[str, Any], scope: Scope) -> None:
@@ -115,18 +115,18 @@ def _function(node: dict[str, Any], scope: Scope) -> None:
         _refuse(node, scope, "unnest is not supported", "a record gives at most one row")
     for place_of, message, hint in unbounded_growth(name, node, scope.parameters):
         _refuse(place_of, scope, message, hint)
-    for key, each in node.items():
+    for key, child in node.items():
         if key == "arguments" and takes_lambda(name):
-            for argument in each:
+            for argument in child:
                 _lambda(argument.get("expression", argument), scope)
         else:
-            survey(each, scope)
+            survey(child, scope)
 
 
 def _lambda(node: dict[str, Any], scope: Scope) -> None:
-    """An argument of a function that takes a lambda. Where `->` stands elsewhere, it reads a field of JSON."""
+    """Survey an argument of a function that takes a lambda. Elsewhere `->` reads a field of JSON."""
     if node["class"] == "LAMBDA":
-        inside = {each.lower() for each in _parameters(node["lhs"])}
+        inside = {name.lower() for name in _parameters(node["lhs"])}
         survey(node["expr"], replace(scope, parameters=scope.parameters | inside))
     else:
         survey(node, scope)
@@ -138,7 +138,7 @@ def _refuse(node: dict[str, Any], scope: Scope, message: str, hint: str | None) 
 
 
 def _extent(node: dict[str, Any], scope: Scope) -> tuple[int, int]:
-    """The characters of a node; DuckDB counts bytes."""
+    """Return the start and end of a node in characters; DuckDB counts bytes."""
     written = scope.sql.encode()
     first = node["query_location"] - scope.opening
     start = len(written[:first].decode(errors="ignore"))
@@ -146,8 +146,8 @@ def _extent(node: dict[str, Any], scope: Scope) -> tuple[int, int]:
 
 
 def _parameters(node: Any) -> Iterator[str]:
-    """The names of a lambda's parameters: one, or a row of them."""
+    """Yield the names of a lambda's parameters: one, or a row of them."""
     if node["class"] == "COLUMN_REF":
         yield str(node["column_names"][0])
-    for each in node.get("arguments", ()):
-        yield from _parameters(each["expression"])
+    for argument in node.get("arguments", ()):
+        yield from _parameters(argument["expression"])

@@ -1,8 +1,8 @@
-"""Schemas: Spark DDL <-> Arrow. `timestamp` is microseconds in UTC, `timestamp_ntz` microseconds without a zone.
+"""Converts schemas between Spark DDL and Arrow. `timestamp` is microseconds in UTC, `timestamp_ntz` microseconds without a zone.
 
-The reader is a small one of its own, so that every mistake of a schema is found at once, with its line and column, and
-any word can name a column, as in Spark. `ddl` and `arrow_schema` are inverses, but for the nullability of the values of
-arrays and maps, which DDL cannot say. Names that differ only in case are one name, as in Spark and DuckDB.
+The parser is Hayase's own: it reports every mistake of a schema at once, with line and column, and accepts any word as the
+name of a column, as Spark does. `ddl` and `arrow_schema` are inverses, except for the nullability of the values of arrays and
+maps, which DDL cannot express. Names that differ only in case are the same name, as in Spark and DuckDB.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RESERVED = re.compile(
     "|unknown|user|using|when|where|with|within",
     re.IGNORECASE,
 )
-"""Words that standard SQL keeps for itself; `ddl` quotes them for readers stricter than this one."""
+"""Reserved words of standard SQL. `ddl` quotes them for parsers stricter than this one."""
 _MAX_DEPTH = 50
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<name>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<mark>[<>(),:])"
@@ -46,7 +46,7 @@ _TOKEN = re.compile(
 
 @lru_cache(maxsize=1024)
 def arrow_schema(text: str) -> pa.Schema:
-    """The Arrow schema of Spark DDL. Every mistake is reported, with its line and column in the text.
+    """Parse Spark DDL into an Arrow schema. Raise DeclarationError with every mistake, with line and column in the text.
 
     >>> arrow_schema("time timestamp, user_id string not null, `my tags` array<string>").field("user_id")
     pyarrow.Field<user_id: string not null>
@@ -69,8 +69,8 @@ timestamp_ntz, tinyint
             fields.append(reader.column(seen))
         except _SchemaError as wrong:
             name = reader.tokens[start]
-            named = name.kind in ("word", "name") and reader.at > start
-            mistakes.append(reader.mistake(wrong, f'column "{_unquoted(name)}": ' if named else ""))
+            has_name = name.kind in ("word", "name") and reader.at > start
+            mistakes.append(reader.mistake(wrong, f'column "{_unquoted(name)}": ' if has_name else ""))
             reader.skip_column(start)
         if reader.peek().kind == "end":
             break
@@ -88,7 +88,7 @@ class _Token:
 
 
 class _SchemaError(Exception):
-    """What a token should not have been."""
+    """An unexpected token, with the message and the hint for it."""
 
     def __init__(self, token: _Token, message: str, hint: str):
         self.token, self.message, self.hint = token, message, hint
@@ -99,16 +99,16 @@ def _tokens(text: str) -> list[_Token]:
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
-        kind, found = (match.lastgroup or "", match[0]) if match else ("other", text[at])
+        kind, word = (match.lastgroup or "", match[0]) if match else ("other", text[at])
         if kind != "space":
-            tokens.append(_Token(kind, found, at))
-        at += len(found)
+            tokens.append(_Token(kind, word, at))
+        at += len(word)
     return [*tokens, _Token("end", "the end", at)]
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Recursive descent over the tokens of one schema."""
+    """Recursive-descent parser over the tokens of one schema."""
 
     text: str
     tokens: list[_Token]
@@ -123,11 +123,11 @@ class _Reader:
         return token
 
     def accept(self, word: str) -> bool:
-        """Whether the next token is that mark or word; if so it is taken."""
+        """Take the next token if it is that mark or word. Return whether it is."""
         token = self.peek()
-        found = token.kind in ("word", "mark") and token.text.lower() == word
-        self.at += found
-        return found
+        matches = token.kind in ("word", "mark") and token.text.lower() == word
+        self.at += matches
+        return matches
 
     def expect(self, word: str, hint: str) -> None:
         token = self.peek()
@@ -180,9 +180,9 @@ class _Reader:
             return _ATOMS[name]
         if name in ("array", "map", "struct"):
             self.expect("<", f"write the type like {_KNOWN[-3:][('array', 'map', 'struct').index(name)]}")
-            made = self.nested(name, depth + 1)
+            nested_type = self.nested(name, depth + 1)
             self.expect(">", f'close "{name}<" with ">"')
-            return made
+            return nested_type
         raise _SchemaError(token, f'unknown type "{token.text}"', suggestion(word, _KNOWN) or "")
 
     def nested(self, name: str, depth: int) -> pa.DataType:
@@ -219,7 +219,7 @@ class _Reader:
         return int(token.text)
 
     def skip_column(self, start: int) -> None:
-        """On to the comma that ends the column that begins there, or to the end."""
+        """Move to the comma after the column that begins at `start`, or to the end."""
         self.at, open_marks = start, 0
         while self.peek().kind != "end" and not (self.peek().text == "," and open_marks <= 0):
             open_marks += {"<": 1, "(": 1, ">": -1, ")": -1}.get(self.peek().text, 0)
@@ -251,12 +251,12 @@ def _encodable(name: str) -> bool:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """Spark DDL of an Arrow schema, in one canonical form; `arrow_schema` reads it back.
+    """Return the Spark DDL of an Arrow schema, in one canonical form; `arrow_schema` reads it back.
 
     >>> ddl(pa.schema([pa.field("t", pa.timestamp("us", tz="UTC")), pa.field("order", pa.int64(), nullable=False)]))
     't timestamp, `order` bigint not null'
     """
-    return ", ".join(_field_text(each, " ") for each in schema)
+    return ", ".join(_field_text(field, " ") for field in schema)
 
 
 def _field_text(field: pa.Field, between: str) -> str:
@@ -280,5 +280,5 @@ def _type_text(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{_type_text(kind.key_type)}, {_type_text(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(_field_text(each, ': ') for each in kind)}>"
+        return f"struct<{', '.join(_field_text(field, ': ') for field in kind)}>"
     raise DeclarationError(f"Arrow type {kind} has no place in a stream", f"known are: {', '.join(_KNOWN)}")

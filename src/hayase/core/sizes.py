@@ -1,4 +1,4 @@
-"""Sizes in bytes, written as people write them: `10 GB` is decimal, `512 MiB` binary."""
+"""Reads and writes sizes in bytes with units: `10 GB` is decimal, `512 MiB` binary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"\s*(\d{1,19})(?:\.(\d{1,18}))?\s*([a-zA-Z]+)\s*")
 
 
 def size(text: str) -> int:
-    """Bytes of a size; fractions are taken if they come out in whole bytes.
+    """Return the bytes of a size. A fraction is accepted if it gives whole bytes.
 
     >>> size("10 GB"), size("512 MiB"), size("1.5kB")
     (10000000000, 536870912, 1500)
@@ -33,7 +33,7 @@ def size(text: str) -> int:
 
 
 def size_text(count: int) -> str:
-    """The shortest exact way to write a size, which `size` reads back.
+    """Return the shortest exact text of a size; `size` reads it back.
 
     >>> size_text(10_000_000_000), size_text(1536), size_text(0)
     ('10 GB', '1536 B', '0 B')

@@ -1,4 +1,4 @@
-"""Errors of the operating system in words: one line says what is wrong and where, one what to do about it."""
+"""Translates errors of the operating system: one line says what is wrong and where, the next what to do about it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KNOWN = {
 
 
 def explained(error: OSError) -> EnvironmentUnfit | None:
-    """What an error of the system comes to; None for one that is not about the machine's state.
+    """Translate an error of the operating system; return None if it is not about the state of the machine.
 
     >>> print(explained(OSError(errno.EROFS, "Read-only file system", "/data/shop/lock")))
     the file system is read-only: /data/shop/lock
@@ -44,17 +44,17 @@ def explained(error: OSError) -> EnvironmentUnfit | None:
 
 
 def remedy_of(error: OSError) -> str:
-    """What to do about an error of the system."""
+    """Return what to do about an error of the operating system."""
     return _KNOWN[error.errno][1] if error.errno in _KNOWN else "check the disk, then try again: nothing is lost"
 
 
 @contextlib.contextmanager
 def explaining() -> Iterator[None]:
-    """Raise errors of the system in words."""
+    """Raise translated errors instead of those of the operating system."""
     try:
         yield
     except OSError as error:
-        told = explained(error)
-        if told is None:
+        translated = explained(error)
+        if translated is None:
             raise
-        raise told from error
+        raise translated from error

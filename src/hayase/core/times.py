@@ -1,4 +1,4 @@
-"""Time is int64 microseconds since 1970 in UTC; durations are int64 microseconds. Nothing here reads a clock."""
+"""Parses and formats instants (int64 microseconds since 1970, UTC) and durations (microseconds). Nothing here reads a clock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hayase.core.errors import HayaseError
 __all__ = ["BEGINNING", "END", "UNITS", "duration", "duration_text", "instant", "instant_text"]
 
 BEGINNING = -(2**62)
-"""Before every event: the clock of a stream that has no record yet."""
+"""Before every event time: the clock of a stream without records."""
 END = 2**62
-"""After every event: the clock of a stream that is finished."""
+"""After every event time: the clock of a finished stream."""
 
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Units of integer time columns, in microseconds."""
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def duration(text: str | int | timedelta) -> int:
-    """Microseconds of a duration: "10 minutes", "500 ms", "1h 30m", a timedelta, or microseconds as they are.
+    """Return a duration in microseconds. It is text like "10 minutes", "500 ms" or "1h 30m", a timedelta, or microseconds.
 
     >>> duration("10 minutes"), duration("500 ms"), duration("1h"), duration("1h 30m")
     (600000000, 500000, 3600000000, 5400000000)
@@ -62,7 +62,7 @@ def _bounded(microseconds: int, written: object) -> int:
 
 
 def duration_text(microseconds: int) -> str:
-    """The shortest exact way to write a duration, which `duration` reads back.
+    """Return the shortest exact text of a duration; `duration` reads it back.
 
     >>> duration_text(600_000_000), duration_text(1_500_000), duration_text(0)
     ('10 minutes', '1500 ms', '0 s')
@@ -78,7 +78,7 @@ def duration_text(microseconds: int) -> str:
 
 
 def instant(value: datetime | str | int) -> int:
-    """Microseconds of a point in time; a datetime or text without a zone is taken as UTC, an integer is microseconds.
+    """Return an instant in microseconds. A datetime or ISO text without a time zone is in UTC; an integer is microseconds.
 
     >>> instant("1970-01-01T00:00:01Z"), instant(datetime(1970, 1, 1, 0, 0, 2))
     (1000000, 2000000)
@@ -97,7 +97,7 @@ def instant(value: datetime | str | int) -> int:
 
 
 def instant_text(microseconds: int) -> str:
-    """ISO text of a point in time, as far as the calendar goes; past its ends, the microseconds.
+    """Return the ISO text of an instant; outside of the years 1 to 9999, its microseconds.
 
     >>> instant_text(1_500_000)
     '1970-01-01T00:00:01.500000Z'
