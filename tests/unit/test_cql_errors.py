@@ -11,7 +11,7 @@ from hayase.core import algebra
 from hayase.core.errors import DeclarationError
 from hayase.cql.shared_windows import check_windows
 
-ALONE = "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
+ALONE = "write them after the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
 DIRECTLY = (
     "use it directly over a stream, in a window by Range with Slide, or by Rows that are partitioned as it is grouped"
 )
@@ -41,7 +41,7 @@ CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relatio
         "1:17: QUALIFY is not supported",
     ],
     "select a from s window w as (order by a)": [
-        "1:17: WINDOW is not supported; a window stands in [brackets] behind a stream",
+        "1:17: WINDOW is not supported; write the window in [brackets] after a stream",
     ],
     "select a from s tablesample 10%": [
         "1:15: SAMPLE is not supported",
@@ -59,10 +59,10 @@ CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relatio
 
 SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where they have no place.
     "select sum(a) over (partition by k) from s": [
-        "1:8: window functions are not supported; a window stands in [brackets] behind a stream: from s [Rows 10]",
+        "1:8: window functions are not supported; write the window in [brackets] after a stream: from s [Rows 10]",
     ],
     "select row_number() over () as n from s": [
-        "1:8: window functions are not supported; a window stands in [brackets] behind a stream: from s [Rows 10]",
+        "1:8: window functions are not supported; write the window in [brackets] after a stream: from s [Rows 10]",
     ],
     "select (select max(a) from t) as m from s": [
         "1:8: a scalar sub-query is not supported; put the sub-query into FROM and join with it",
@@ -74,19 +74,19 @@ SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where t
         "1:31: ANY or ALL with a sub-query is not supported; use IN or EXISTS in WHERE",
     ],
     "select a from s where k in (select k from t) or a = 1": [
-        "1:23: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+        "1:23: IN with a sub-query inside an expression is not supported; write it in WHERE, alone or combined with AND",
     ],
     "select a from s where not (exists (select 1 from t) and a = 1)": [
-        "1:28: EXISTS inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+        "1:28: EXISTS inside an expression is not supported; write it in WHERE, alone or combined with AND",
     ],
     "select a, exists (select 1 from t) from s": [
-        "1:11: EXISTS inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+        "1:11: EXISTS inside an expression is not supported; write it in WHERE, alone or combined with AND",
     ],
     "select k, count(*) from s group by k having k in (select k from t)": [
-        "1:45: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+        "1:45: IN with a sub-query inside an expression is not supported; write it in WHERE, alone or combined with AND",
     ],
     "select s.a from s join t on s.k in (select k from u)": [
-        "1:29: IN with a sub-query inside an expression is not supported; let it stand in WHERE, by itself or joined to the rest with AND",
+        "1:29: IN with a sub-query inside an expression is not supported; write it in WHERE, alone or combined with AND",
     ],
     "select a from s where (k, a) in (select k, a from t)": [
         "1:23: IN with several values is not supported; write EXISTS with one condition for each",
@@ -143,13 +143,13 @@ RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, g
         "1:1: WITH RECURSIVE is not supported; a query cannot read itself",
     ],
     "with w(x) as (select k from s) select k from w": [
-        "1:22: column aliases behind a name are not supported; use AS in the select list",
+        "1:22: column aliases after a name are not supported; use AS in the select list",
     ],
     "select k from s x(y)": [
-        "1:15: column aliases behind a name are not supported; use AS in a select list",
+        "1:15: column aliases after a name are not supported; use AS in a select list",
     ],
     "select k from (s join t on true) j": [
-        "1:15: an alias behind a joined relation is not supported; name the streams in it",
+        "1:15: an alias after a joined relation is not supported; name the streams in it",
     ],
     'select k from s as "a.b"': [
         '1:15: "a.b" cannot name a relation; leave the dot out',
@@ -179,7 +179,7 @@ STATEMENTS: dict[str, list[str]] = {  # What is no query.
         "1:1: one query is one statement; this text has several; write: select ... from ...",
     ],
     "select sum(, a) from s group by k": [
-        '1:12: syntax error at or near ","; look at what stands right before it; something is missing there, or too much',
+        '1:12: syntax error at or near ","; check what comes right before it: something is missing there, or too much',
     ],
     "select 'a from s": [
         "1:1: cannot read the query; is a quote left open?",
@@ -209,13 +209,13 @@ CORRELATIONS: dict[str, list[str]] = {  # Columns of the query around a sub-quer
 
 STREAMS: dict[str, list[str]] = {  # Istream and its like.
     "select Istream(k) from s union select k from t": [
-        "1:8: Istream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+        "1:8: Istream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
     ],
     "select k from (Istream(select k from s)) x": [
-        "1:16: Istream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+        "1:16: Istream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
     ],
     "Istream(select Dstream(k) from s)": [
-        "1:16: Dstream stands around the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
+        "1:16: Dstream must enclose the whole query, once; write it before the query, in parentheses; what is inside may be a named query",
     ],
 }  # fmt: skip
 
@@ -239,13 +239,13 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
         f"1:47: several windows in a join are not supported; {ALONE}",
     ],
     'select count(*) as "window" from s [Rows 5, 10]': [
-        '1:8: "window" is the column that tells the windows apart; name this one differently with AS',
+        '1:8: "window" is the column that names the window; name this one differently with AS',
     ],
     "select k from s [Rows 0]": [
-        "1:23: 0 is no number of rows after Rows; give 1 or more, below 2147483648",
+        "1:23: 0 is not a number of rows after Rows; give 1 or more, below 2147483648",
     ],
     "select k from s [Rows -3]": [
-        "1:23: -3 is no number of rows after Rows; give 1 or more, below 2147483648",
+        "1:23: -3 is not a number of rows after Rows; give 1 or more, below 2147483648",
     ],
     "select k from s [Rows 1.5]": [
         '1:23: "1.5" is not a number of rows; write it like Rows 5 or Rows 5 Slide 2',
@@ -254,7 +254,7 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
         "1:18: a number of rows is missing after Rows; write it like Rows 5",
     ],
     "select k from s [Rows 5 Slide 0]": [
-        "1:31: 0 is no number of rows after Slide; give 1 or more, below 2147483648",
+        "1:31: 0 is not a number of rows after Slide; give 1 or more, below 2147483648",
     ],
     "select k from s [Range 0 seconds]": [
         "1:24: the duration after Range is 0; it must be longer; [Now] is as short as can be",
@@ -293,10 +293,10 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
         "1:28: Partition must be followed by By; write it like [Partition By k Rows 5]",
     ],
     "select k from s [Partition By Rows 3]": [
-        "1:28: Partition By needs Rows behind its columns; write it like [Partition By k Rows 5]",
+        "1:28: Partition By needs Rows after its columns; write it like [Partition By k Rows 5]",
     ],
     "select k from s [Partition By k]": [
-        "1:28: Partition By needs Rows behind its columns; write it like [Partition By k Rows 5]",
+        "1:28: Partition By needs Rows after its columns; write it like [Partition By k Rows 5]",
     ],
     "select k from s [Partition By k a Rows 3]": [
         "1:31: Partition By takes columns; name them with commas: [Partition By a, b Rows 5]",
@@ -311,19 +311,19 @@ WINDOWS: dict[str, list[str]] = {  # Windows.
         "1:31: a list<item: int32> cannot be a key; use its atomic parts as key columns",
     ],
     "select k from q [Rows 5]": [
-        '1:17: a window behind the relation "q" is not supported; its rows say themselves how long they are there; a window stands behind a stream',
+        '1:17: a window after the relation "q" is not supported; its rows have lifetimes of their own; only a stream has a window',
     ],
     "select k from ch c [Unbounded]": [
-        '1:20: a window behind the relation "ch" is not supported; its rows say themselves how long they are there; a window stands behind a stream',
+        '1:20: a window after the relation "ch" is not supported; its rows have lifetimes of their own; only a stream has a window',
     ],
     "select k from (select k from s) [Now] x": [
-        "1:33: a window behind a sub-query is not supported; write it behind the stream, inside",
+        "1:33: a window after a sub-query is not supported; write it after the stream, inside",
     ],
     "select k from (select k from s) x [Now]": [
-        "1:35: a window behind a sub-query is not supported; write it behind the stream, inside",
+        "1:35: a window after a sub-query is not supported; write it after the stream, inside",
     ],
     "with w as (select k from s) select k from w [Now]": [
-        "1:45: a window behind a sub-query is not supported; write it behind the stream, inside",
+        "1:45: a window after a sub-query is not supported; write it after the stream, inside",
     ],
 }  # fmt: skip
 
@@ -373,10 +373,10 @@ NAMES: dict[str, list[str]] = {  # Names: unknown, ambiguous, double, reserved.
         '1:8: the name "__k" begins with "__", which is reserved; choose another name with AS',
     ],
     "select k as Valid_From from s": [
-        '1:8: the name "Valid_From" is reserved: it tells the lifetime of a row; choose another name with AS',
+        '1:8: the name "Valid_From" is reserved for the lifetime of a row; choose another name with AS',
     ],
     "select k as row_id from s union select k from t": [
-        '1:8: the name "row_id" is reserved: it tells the lifetime of a row; choose another name with AS',
+        '1:8: the name "row_id" is reserved for the lifetime of a row; choose another name with AS',
     ],
 }  # fmt: skip
 
@@ -396,10 +396,10 @@ EXPRESSIONS: dict[str, list[str]] = {  # Expressions.
         '1:8: Catalog Error: Scalar Function with name nosuch does not exist! Did you mean "cosh"?',
     ],
     "select interval 1 day as d from s": [
-        "1:8: a value of type interval has no place in a stream; keep it as a number: extract(epoch from ...)",
+        "1:8: a stream cannot hold a value of type interval; keep it as a number: extract(epoch from ...)",
     ],
     "select null as x from s": [
-        "1:8: a value of type null has no place in a stream; say which type it is: cast(null as string)",
+        "1:8: a stream cannot hold a value of type null; say which type it is: cast(null as string)",
     ],
     "select columns(*) from s": [
         "1:16: * inside an expression is not supported",
@@ -415,7 +415,7 @@ AGGREGATES: dict[str, list[str]] = {  # Aggregates and groups.
         f"1:19: the aggregate list is not supported; there are {KNOWN}",
     ],
     "select approx_quantile(a, b) from s [Rows 10]": [
-        "1:27: b must be a number as it stands; write it out, like 0.5",
+        "1:27: b must be a literal number; write it out, like 0.5",
     ],
     "select approx_quantile(a, 2) from s [Rows 10]": [
         "1:24: approx_quantile takes a fraction between 0 and 1 as its second argument; 0.5 is the median",
@@ -441,14 +441,14 @@ AGGREGATES: dict[str, list[str]] = {  # Aggregates and groups.
         "1:23: a list<item: int32> cannot be a key; use its atomic parts as key columns",
     ],
     "select sum(sum(a)) from s": [
-        "1:12: the aggregate sum is not supported here; aggregates stand in the select list or in HAVING",
+        "1:12: the aggregate sum is not supported here; aggregates are allowed in the select list and in HAVING",
     ],
     "select sum(nope) filter (where a) from s": [
         '1:12: unknown column "nope" in "s"; known are: a, b, d, k, l, p, time',
         "1:32: a condition must be a boolean and this is a int32; compare it with something",
     ],
     "select k from s where sum(a) > 1": [
-        "1:23: the aggregate sum is not supported here; aggregates stand in the select list or in HAVING",
+        "1:23: the aggregate sum is not supported here; aggregates are allowed in the select list and in HAVING",
     ],
     "select k from s group by sum(a)": [
         '1:8: "k" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
@@ -458,11 +458,11 @@ AGGREGATES: dict[str, list[str]] = {  # Aggregates and groups.
         "1:33: an aggregate cannot be a key; group by columns of the record",
     ],
     "select count(*) from s group by 2": [
-        "1:33: GROUP BY 2 is no entry of the select list",
+        "1:33: GROUP BY 2 is not an entry of the select list",
     ],
     "select * from s group by 1": [
         '1:8: "time" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',
-        "1:26: GROUP BY 1 is no entry of the select list",
+        "1:26: GROUP BY 1 is not an entry of the select list",
     ],
     "select a, count(*) from s group by k": [
         '1:8: "a" is neither in GROUP BY nor in an aggregate; group by it, or count or sum it',

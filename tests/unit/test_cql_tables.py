@@ -461,7 +461,7 @@ def test_a_table_without_a_lookup_cannot_be_read() -> None:
 
 # ---------------------------------------------------------------------------------------------------- what is refused
 
-STAY = "write [Now] behind the stream; for a window over the result, name this query and read it in another"
+STAY = "write [Now] after the stream; for a window over the result, name this query and read it in another"
 OTHER = "with columns of the stream on the other side"
 ASKED = "of a table only rows that a record asks for are read"
 SIDES = "write JOIN or LEFT JOIN, with the stream on the left and one table on the right"
@@ -478,51 +478,51 @@ MISTAKES: dict[str, list[str]] = {
         '2:17: the table "purchases" has no records of its own to read; join it with a stream [Now]; `hayase tables scan purchases` and GET /tables/purchases read it by itself',
     ],
     "select * from S [Now], purchases": [
-        f'1:24: nothing says which row of the table "purchases" a record meets: its key "user_id" equals nothing; write purchases.user_id = ... in WHERE or ON, {OTHER}',
+        f'1:24: the key "user_id" of the table "purchases" is not compared with anything; write purchases.user_id = ... in WHERE or ON, {OTHER}',
     ],
     "select total from S [Now] s,\n  purchases p where p.user_id > s.user_id": [
-        f'2:3: nothing says which row of the table "purchases" a record meets: its key "user_id" equals nothing; write p.user_id = ... in WHERE or ON, {OTHER}',
+        f'2:3: the key "user_id" of the table "purchases" is not compared with anything; write p.user_id = ... in WHERE or ON, {OTHER}',
     ],
     "select total from S [Now] s, purchases p where p.user_id::int = s.year or p.user_id = s.area": [
-        f'1:30: nothing says which row of the table "purchases" a record meets: its key "user_id" equals nothing; write p.user_id = ... in WHERE or ON, {OTHER}',
+        f'1:30: the key "user_id" of the table "purchases" is not compared with anything; write p.user_id = ... in WHERE or ON, {OTHER}',
     ],
     "select people from S [Now] s, areas a where a.area = s.area and a.year > s.year": [
-        f'1:31: nothing says which row of the table "areas" a record meets: its key "year" equals nothing; write a.year = ... in WHERE or ON, {OTHER}',
+        f'1:31: the key "year" of the table "areas" is not compared with anything; write a.year = ... in WHERE or ON, {OTHER}',
     ],
     "select people from S [Now] s join areas on true": [
-        f'1:35: nothing says which row of the table "areas" a record meets: its key "area" and "year" equals nothing; write areas.area = ... in WHERE or ON, {OTHER}',
+        f'1:35: the key "area" and "year" of the table "areas" is not compared with anything; write areas.area = ... in WHERE or ON, {OTHER}',
     ],
     "select total from S [Now] s left join purchases p on true where p.user_id = s.user_id": [
-        f'1:39: nothing says which row of the table "purchases" a record meets: its key "user_id" equals nothing; write p.user_id = ... in ON, {OTHER}',
+        f'1:39: the key "user_id" of the table "purchases" is not compared with anything; write p.user_id = ... in ON, {OTHER}',
     ],
     "select total from S [Now] s, purchases p, areas a where p.user_id = a.head and a.area = p.area and a.year = 3": [
-        '1:30: the table "purchases" is found by columns of tables that are found by its own; say in WHERE or ON what its key is by columns of the stream',
-        '1:43: the table "areas" is found by columns of tables that are found by its own; say in WHERE or ON what its key is by columns of the stream',
+        '1:30: the table "purchases" has a key that depends on tables whose keys depend on it; compare its key with columns of the stream in WHERE or ON',
+        '1:43: the table "areas" has a key that depends on tables whose keys depend on it; compare its key with columns of the stream in WHERE or ON',
     ],
     f"select total from S s, purchases p where {ON}": [
-        f'1:19: only records of this very instant meet a table, and those of "S" stay; {STAY}',
+        f'1:19: a table can only be joined with a stream [Now], and "S" has another window; {STAY}',
     ],
     f"select total from S [Range 1 hour] s, purchases p where {ON}": [
-        f'1:21: only records of this very instant meet a table, and those of "S" stay; {STAY}',
+        f'1:21: a table can only be joined with a stream [Now], and "S" has another window; {STAY}',
     ],
     f"select total from S [Rows 1, 2] s join purchases p on {ON}": [
-        f'1:21: only records of this very instant meet a table, and those of "S" stay; {STAY}',
+        f'1:21: a table can only be joined with a stream [Now], and "S" has another window; {STAY}',
     ],
     f"select total from ch s, purchases p where {ON}": [
-        '1:19: only records of this very instant meet a table, and "ch" is a relation; join the table with a stream [Now] instead',
+        '1:19: a table can only be joined with a stream [Now], and "ch" is a relation; join the table with a stream [Now] instead',
     ],
     f"select total from (select user_id from S [Rows 3]) s, purchases p where {ON}": [
-        "1:19: only records of this very instant meet a table, and this sub-query gives others; join a stream [Now] with the table inside of it",
+        "1:19: a table can only be joined with a stream [Now], and this sub-query is none; join a stream [Now] with the table inside of it",
     ],
     f"select total from (select distinct user_id from S [Now]) s, purchases p where {ON}": [
-        "1:19: only records of this very instant meet a table, and this sub-query gives others; join a stream [Now] with the table inside of it",
+        "1:19: a table can only be joined with a stream [Now], and this sub-query is none; join a stream [Now] with the table inside of it",
     ],
     f"select total from S [Now] s, purchases [Range 1 hour] p where {ON}": [
-        '1:40: a window behind the table "purchases" is not supported; a table is met as it is; leave the window out',
+        '1:40: a window after the table "purchases" is not supported; a table has only its current rows; leave the window out',
     ],
     f"select total from S s, purchases p [Now] where {ON} and p.totl > 0": [
-        f'1:19: only records of this very instant meet a table, and those of "S" stay; {STAY}',
-        '1:36: a window behind the table "purchases" is not supported; a table is met as it is; leave the window out',
+        f'1:19: a table can only be joined with a stream [Now], and "S" has another window; {STAY}',
+        '1:36: a window after the table "purchases" is not supported; a table has only its current rows; leave the window out',
         '1:74: unknown column "totl" in "p"; did you mean "total"?',
     ],
     f"select p.totl, nope from S [Now] s, purchases p where {ON}": [
@@ -576,12 +576,12 @@ MISTAKES: dict[str, list[str]] = {
         f"1:30: ANTI JOIN is not supported here: {ASKED}; write LEFT JOIN, and in WHERE that the table's key IS NULL",
     ],
     "select total from S [Now] s join purchases p using (user)": [
-        f'1:34: nothing says which row of the table "purchases" a record meets: its key "user_id" equals nothing; write p.user_id = ... in WHERE or ON, {OTHER}',
+        f'1:34: the key "user_id" of the table "purchases" is not compared with anything; write p.user_id = ... in WHERE or ON, {OTHER}',
         '1:53: unknown column "user" in "s"; did you mean "user_id"?',
         '1:53: unknown column "user" in "p"; did you mean "user_id"?',
     ],
     "select total from S [Now] s join purchases p using (user_id, area)": [
-        '1:62: "area" is no part of the key of a table here; write ON, and compare it there',
+        '1:62: "area" is not part of the key of a table here; write ON, and compare it there',
     ],
     "select total from S [Now] s, purchases s where s.user_id = 1": [
         '1:30: two relations are called "s"; name one of them differently with AS',

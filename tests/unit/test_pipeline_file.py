@@ -225,7 +225,7 @@ queries:
         'shop.yaml:1:1: unknown key "pipelin" in the pipeline file; did you mean "pipeline"?',
         'shop.yaml:1:1: the pipeline has no name; add "pipeline: NAME"',
         'shop.yaml:6:11: schema of stream "events": column "user": found "-" where a type should be; '
-        "a name that is not only letters, digits and _ stands in backquotes: `my name`",
+        "a name that is not only letters, digits and _ must be in backquotes: `my name`",
         'shop.yaml:7:14: schema of stream "events": column "amount": unknown type "dubble"; did you mean "double"?',
         'shop.yaml:9:12: slack of stream "events": "10" is not a duration; '
         'write a number and a unit, like "10 minutes", "500 ms" or "1h 30m"',

@@ -359,7 +359,7 @@ def test_a_fingerprint_follows_meaning_and_nothing_else() -> None:
         ("select n as event_time from events", '1:8: "event_time" is the event time of the result, and of type int32'),
         (
             "select n, max(time) as event_time from events group by n",
-            "1:11: the event time of these results is when they",
+            "1:11: the event time of these results is when rows",
         ),
         ("select count(*) from events group by tags", "1:38: a list<"),
         ("select distinct n, tags from events", "1:20: a list<"),

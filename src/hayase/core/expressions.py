@@ -143,7 +143,7 @@ def _arrow_type(kind: Any) -> pa.DataType:
         return pa.map_(*(_arrow_type(part) for _, part in kind.children))
     if name == "struct":
         return pa.struct([pa.field(field, _arrow_type(inner)) for field, inner in kind.children])
-    raise DeclarationError(f"a value of type {name} has no place in a stream", _HINTS.get(name, "cast it to string"))
+    raise DeclarationError(f"a stream cannot hold a value of type {name}", _HINTS.get(name, "cast it to string"))
 
 
 def _sql_type(kind: pa.DataType) -> str:
@@ -195,7 +195,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
         name, unknown = _resolve_column(reference, names, relation, sql)
         columns.add(name)
         mistakes += [unknown] if unknown else []
-    hint = "aggregates stand in the select list or in HAVING of a query"
+    hint = "aggregates are allowed in the select list and in HAVING of a query"
     mistakes += [
         _mistake_at(sql, call.start, f"the aggregate {call.function} is not supported here", hint)
         for call in parsed.calls
@@ -408,7 +408,7 @@ def check_syntax(statement: str) -> None:
 
     >>> check_syntax("select sum(, 1) from events")
     Traceback (most recent call last):
-    hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","; look at what stands right before it; ...
+    hayase.core.errors.DeclarationError: 1:12: syntax error at or near ","; check what comes right before it: ...
     """
     _parse(statement, statement)
 
@@ -432,7 +432,7 @@ def _syntax_hint(word: str, sql: str) -> str:
         return "it ends too early: something must follow"
     if word.isidentifier():
         return f'a column or stream of that name is written in double quotes: "{word}"'
-    return "look at what stands right before it; something is missing there, or too much"
+    return "check what comes right before it: something is missing there, or too much"
 
 
 @lru_cache(maxsize=1)

@@ -28,7 +28,7 @@ _REFUSED = {
     "DEFAULT": "DEFAULT is not an expression here",
 }
 _HINTS = {
-    "WINDOW": "a window stands in [brackets] behind a stream: from s [Rows 10]",
+    "WINDOW": "write the window in [brackets] after a stream: from s [Rows 10]",
     "SUBQUERY": "put the sub-query into FROM and join with it",
 }
 NOT_REPEATABLE = "a batch that runs again must give the same rows; use the columns of the record"

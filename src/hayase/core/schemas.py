@@ -239,7 +239,7 @@ def _shown(token: _Token) -> str:
 def _naming_hint(token: _Token) -> str:
     if token.kind in ("end", "mark"):
         return 'write "name type, name type"'
-    return "a name that is not only letters, digits and _ stands in backquotes: `my name`"
+    return "a name that is not only letters, digits and _ must be in backquotes: `my name`"
 
 
 def _unquoted(token: _Token) -> str:
@@ -281,4 +281,4 @@ def _type_text(kind: pa.DataType) -> str:
         return f"map<{_type_text(kind.key_type)}, {_type_text(kind.item_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{', '.join(_field_text(field, ': ') for field in kind)}>"
-    raise DeclarationError(f"Arrow type {kind} has no place in a stream", f"known are: {', '.join(_KNOWN)}")
+    raise DeclarationError(f"a stream cannot hold the Arrow type {kind}", f"known are: {', '.join(_KNOWN)}")

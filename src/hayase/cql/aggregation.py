@@ -121,7 +121,7 @@ class Groups:
         if part.text.isdecimal():
             item = self.items[int(part.text) - 1] if 1 <= int(part.text) <= len(self.items) else None
             if item is None or item.star:
-                self.resolver.refuse(part, f"GROUP BY {part.text} is no entry of the select list")
+                self.resolver.refuse(part, f"GROUP BY {part.text} is not an entry of the select list")
                 return None
             return item.part
         alias = self.aliases.get(part.text.strip('"').lower())
@@ -270,7 +270,7 @@ class Groups:
         try:
             return float(part.text)
         except ValueError:
-            self.resolver.refuse(part, f"{part.text} must be a number as it stands", "write it out, like 0.5")
+            self.resolver.refuse(part, f"{part.text} must be a literal number", "write it out, like 0.5")
             return 0.0
 
     def _result_type(

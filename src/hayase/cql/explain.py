@@ -111,9 +111,9 @@ def _input(stage_input: Input, draft_input: DraftInput, is_whole: bool) -> list[
         keys = f" and its {', '.join(draft_input.columns)}" if draft_input.columns else ""
         return [f"the time of every record{keys}, to one bucket"]
     if draft_input.role == "earliest":
-        return ["when the first record came"]
+        return ["the time of its first record"]
     if draft_input.role == "clock":
-        return ["how far it is"]
+        return ["its clock"]
     lines = [f"reads {', '.join(draft_input.columns)}"]
     for step in draft_input.steps:
         lines += _step(step)
@@ -138,7 +138,7 @@ def _lookup(step: LookupStep) -> str:
     keys = " and ".join(f"{part} = {name}" for part, name in zip(join.table.table.key, step.keys))
     taken = f", takes {', '.join(f'{join.alias}.{name}' for name in join.columns)}" if join.columns else ""
     nulls = ", nulls where it has no such row" if join.kind == "left" else ""
-    return f"meets table {join.table.table.name} by {keys}{taken}{nulls}"
+    return f"looks up table {join.table.table.name} by {keys}{taken}{nulls}"
 
 
 def _key(key: tuple[str, ...]) -> str:

@@ -82,7 +82,7 @@ class ExpressionResolver:
         if parsed is None:
             return None
         for call in parsed.calls:
-            hint = "aggregates stand in the select list or in HAVING"
+            hint = "aggregates are allowed in the select list and in HAVING"
             self.refuse(part.piece(call.start, call.end), f"the aggregate {call.function} is not supported here", hint)
         pieces = self.replacements(part, parsed.columns, scope, deep)
         return splice(part.text, pieces) if pieces is not None and not parsed.calls else None

@@ -35,7 +35,7 @@ _LATERAL_HINT = "select the column in the sub-query, and compare it in ON or WHE
 _UNCORRELATED = "a sub-query with GROUP BY, aggregates or set operations cannot name columns of the query around it"
 _TAG = "window"
 _SEVERAL_WINDOWS_HINT = (
-    "write them behind the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
+    "write them after the only stream of a select with aggregates: select avg(x) from s [Rows 10, 100]"
 )
 _UNCORRELATED_HINT = "select what is to be compared, and use IN, or join with the sub-query"
 
@@ -159,8 +159,8 @@ class _Resolution:
         if window is None:
             return logical.Window("unbounded")
         if stream.lifetimes or stream.changes:
-            hint = "its rows say themselves how long they are there; a window stands behind a stream"
-            self.resolver.refuse(window.part, f'a window behind the relation "{stream.name}" is not supported', hint)
+            hint = "its rows have lifetimes of their own; only a stream has a window"
+            self.resolver.refuse(window.part, f'a window after the relation "{stream.name}" is not supported', hint)
             return None
         schema = stream.arrow_schema
         spelled = {column.lower(): column for column in schema.names}
@@ -343,7 +343,7 @@ class _Resolution:
             return None
         for output in outputs:
             if output.name.lower() == _TAG:
-                message = f'"{output.name}" is the column that tells the windows apart'
+                message = f'"{output.name}" is the column that names the window'
                 self.resolver.refuse(output.part, message, "name this one differently with AS")
         return pa.field(_TAG, pa.int64() if window.kind == "rows" else pa.string())
 

@@ -64,7 +64,7 @@ class SelectList:
             message = f'the name "{name}" begins with "__", which is reserved'
             self._resolver.refuse(part, message, "choose another name with AS")
         elif name.lower() in LIFETIME_COLUMNS:
-            message = f'the name "{name}" is reserved: it tells the lifetime of a row'
+            message = f'the name "{name}" is reserved for the lifetime of a row'
             self._resolver.refuse(part, message, "choose another name with AS")
 
     def _starred(self, item: Item, scope: Scope) -> list[Output]:

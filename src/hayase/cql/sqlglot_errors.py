@@ -44,4 +44,4 @@ def _hint(error: Mapping[str, Any]) -> str:
         close = difflib.get_close_matches(word.lower(), _KEYWORDS, n=1, cutoff=0.7)
         if close and word.lower() not in _KEYWORDS:
             return f'did you mean "{close[0]}" and not "{word}"?'
-    return "look at what stands right before it; a comma or a word may be missing, or one too many"
+    return "check what comes right before it: a comma or a word may be missing, or one too many"

@@ -141,16 +141,16 @@ class _StageBuilder:
         stage_input = Input(stream.name, EarliestRecord(stream.time), pa.schema([]), (), broadcast=True)
         return self.add(stage_input, DraftInput(role))
 
-    def instants(self, move: Trigger) -> plans.Instants:
+    def instants(self, trigger: Trigger) -> plans.Instants:
         """Return the instants of a window. Its stream is read once more, whole, in the one bucket where Rstream runs."""
-        names = move.window.keys if isinstance(move.window, plans.Partition) else ()
-        schema = nullable(pa.schema([move.stream.arrow_schema.field(name) for name in names]))
-        stage_input = Input(move.stream.name, Chosen(names, schema), schema, silent=True)
+        names = trigger.window.keys if isinstance(trigger.window, plans.Partition) else ()
+        schema = nullable(pa.schema([trigger.stream.arrow_schema.field(name) for name in names]))
+        stage_input = Input(trigger.stream.name, Chosen(names, schema), schema, silent=True)
         known = stage_input in self.inputs
         number = (
             self.inputs.index(stage_input) if known else self.add(stage_input, DraftInput("instants", columns=names))
         )
-        return plans.Instants(number, move.window)
+        return plans.Instants(number, trigger.window)
 
     # ------------------------------------------------------------------------------------------------ leaves
 

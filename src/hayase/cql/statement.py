@@ -123,4 +123,4 @@ def _mistake(text: str, offset: int, message: str, hint: str | None = None) -> M
 def _misplaced_operator(text: str, token: Token) -> Mistake:
     name = token.text.capitalize()
     hint = "write it before the query, in parentheses; what is inside may be a named query"
-    return _mistake(text, token.start, f"{name} stands around the whole query, once", hint)
+    return _mistake(text, token.start, f"{name} must enclose the whole query, once", hint)

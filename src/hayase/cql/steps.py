@@ -86,7 +86,7 @@ def scalar_steps(nodes: Sequence[Node], names: pa.Schema) -> list[Step]:
     """Return the steps of nodes among which there is no table lookup."""
     steps = leaf_steps(nodes, names)
     scalars = [step for step in steps if isinstance(step, Step)]
-    assert len(scalars) == len(steps), "only records of this very instant meet tables"
+    assert len(scalars) == len(steps), "only a stream [Now] is joined with tables"
     return scalars
 
 
@@ -117,7 +117,7 @@ def build_map_side(
     side = first
     for step in steps:
         if isinstance(step, LookupStep):
-            assert not len(carried), "only records meet tables"
+            assert not len(carried), "only records are joined with tables"
             side = Composed(side, _table_rows(step))
         else:
             computed = _projection(Step((*step.columns, *identity_columns(carried)), step.where))

@@ -30,13 +30,13 @@ __all__ = ["Reader", "position"]
 
 _FIRST = "write: select ... from ..."
 _NO_ORDER = "a relation has neither order nor end"
-_ALONE = "let it stand in WHERE, by itself or joined to the rest with AND"
+_ALONE = "write it in WHERE, alone or combined with AND"
 _IN_FROM = "put the sub-query into FROM and join with it"
 
 _CLAUSES: dict[str, tuple[str, TokenType, str | None]] = {
     "laterals": ("LATERAL", TokenType.LATERAL, "join with a condition instead"),
     "qualify": ("QUALIFY", TokenType.QUALIFY, None),
-    "windows": ("WINDOW", TokenType.WINDOW, "a window stands in [brackets] behind a stream"),
+    "windows": ("WINDOW", TokenType.WINDOW, "write the window in [brackets] after a stream"),
     "order": ("ORDER BY", TokenType.ORDER_BY, _NO_ORDER),
     "limit": ("LIMIT", TokenType.LIMIT, _NO_ORDER),
     "offset": ("OFFSET", TokenType.OFFSET, _NO_ORDER),
@@ -96,7 +96,7 @@ class Reader:
         known = dict(names)
         for cte in clause.expressions:
             if cte.args["alias"].args.get("columns"):
-                self._refuse("column aliases behind a name", self._start(cte.this), "use AS in the select list", True)
+                self._refuse("column aliases after a name", self._start(cte.this), "use AS in the select list", True)
             if (query := self.query(cte.this, known)) is not None:
                 known[cte.alias.lower()] = query
         return known
@@ -245,7 +245,7 @@ class Reader:
         self._unwindowed(windows)
         if isinstance(node.this, exp.Table) or (isinstance(node.this, exp.Subquery) and _is_table(node.this)):
             if alias is not None:
-                self._refuse("an alias behind a joined relation", place, "name the streams in it")
+                self._refuse("an alias after a joined relation", place, "name the streams in it")
             return self._table(node.this, names)
         query = self.query(node.this, self._with(node, names))
         return Nested(self._part(place, "("), query, alias) if query else None
@@ -254,7 +254,7 @@ class Reader:
         """Return the alias of a relation, and the spans of the windows before or after it."""
         alias = node.args.get("alias")
         if alias is not None and alias.args.get("columns"):
-            self._refuse("column aliases behind a name", self._start(node), "use AS in a select list", plural=True)
+            self._refuse("column aliases after a name", self._start(node), "use AS in a select list", plural=True)
         spans = [owner.meta["window"] for owner in (node, alias) if owner is not None and "window" in owner.meta]
         name = node.alias or None
         if name is not None and "." in name:
@@ -264,8 +264,8 @@ class Reader:
 
     def _unwindowed(self, windows: Sequence[tuple[int, int]]) -> None:
         for first, _ in windows:
-            message = "a window behind a sub-query is not supported"
-            self.mistakes.append(self._part(first, "").mistake(message, "write it behind the stream, inside"))
+            message = "a window after a sub-query is not supported"
+            self.mistakes.append(self._part(first, "").mistake(message, "write it after the stream, inside"))
 
     def _window(self, span: tuple[int, int]) -> WindowText | None:
         try:

@@ -27,7 +27,7 @@ __all__ = ["TableJoins", "has_duplicate_alias"]
 
 _NO_STREAM = "join it with a stream [Now]; `hayase tables scan {0}` and GET /tables/{0} read it by itself"
 _ONE_STREAM = "let a query of its own join one stream with the table, and join its result here"
-_NOW = "write [Now] behind the stream; for a window over the result, name this query and read it in another"
+_NOW = "write [Now] after the stream; for a window over the result, name this query and read it in another"
 _INSIDE = "join a stream [Now] with the table inside of it"
 _KIND_HINTS = {
     "semi": "write JOIN, and select only what is the stream's",
@@ -201,13 +201,13 @@ class _TableFrom:
             if window.kind == "range" and window.length == 0 and window.slide is None:
                 return
         if not isinstance(written, syntax.Named):
-            message = "only records of this very instant meet a table, and this sub-query gives others"
+            message = "a table can only be joined with a stream [Now], and this sub-query is none"
             self._resolver.refuse(written.part, message, _INSIDE)
         elif source is not None and (source.declaration.lifetimes or source.declaration.changes is not None):
-            message = f'only records of this very instant meet a table, and "{written.part.text}" is a relation'
+            message = f'a table can only be joined with a stream [Now], and "{written.part.text}" is a relation'
             self._resolver.refuse(written.part, message, "join the table with a stream [Now] instead")
         else:
-            message = f'only records of this very instant meet a table, and those of "{written.part.text}" stay'
+            message = f'a table can only be joined with a stream [Now], and "{written.part.text}" has another window'
             self._resolver.refuse(written.window.part if written.window else written.part, message, _NOW)
 
     # ------------------------------------------------------------------------------------------------ joins
@@ -226,8 +226,10 @@ class _TableFrom:
 
     def _table(self, relation: syntax.Named, lookup: Lookup, context: Context) -> _Side:
         if relation.window is not None:
-            message = f'a window behind the table "{relation.part.text}" is not supported'
-            self._resolver.refuse(relation.window.part, message, "a table is met as it is; leave the window out")
+            message = f'a window after the table "{relation.part.text}" is not supported'
+            self._resolver.refuse(
+                relation.window.part, message, "a table has only its current rows; leave the window out"
+            )
         alias = relation.alias or lookup.table.name
         shown = Relation(alias, context.prefix(alias), (*lookup.table.key, *lookup.schema.names))
         table = _Table(relation, lookup, shown)
@@ -278,7 +280,7 @@ class _TableFrom:
         )
         names = {_unquoted(resolved.sql) for resolved in both}
         if not any(names & set(table.key) for table in self._tables):
-            message = f'"{part.text}" is no part of the key of a table here'
+            message = f'"{part.text}" is not part of the key of a table here'
             self._resolver.refuse(part, message, "write ON, and compare it there")
         replaced = [column for column in merged if column.hides & names]
         merged[:] = [column for column in merged if column not in replaced]
@@ -401,12 +403,12 @@ class _TableFrom:
             ]
             if missing:
                 parts = " and ".join(f'"{part_name}"' for part_name in missing)
-                message = f'nothing says which row of the table "{name}" a record meets: its key {parts} equals nothing'
+                message = f'the key {parts} of the table "{name}" is not compared with anything'
                 where = "ON" if table.is_left else "WHERE or ON"
                 hint = f"write {alias}.{missing[0]} = ... in {where}, with columns of the stream on the other side"
             else:
-                message = f'the table "{name}" is found by columns of tables that are found by its own'
-                hint = "say in WHERE or ON what its key is by columns of the stream"
+                message = f'the table "{name}" has a key that depends on tables whose keys depend on it'
+                hint = "compare its key with columns of the stream in WHERE or ON"
             self._resolver.refuse(table.written.part, message, hint)
 
 

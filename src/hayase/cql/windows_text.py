@@ -143,7 +143,7 @@ def _count(opening: _Word, words: Sequence[_Word]) -> int:
         written = " ".join(word.part.text for word in words)
         raise _error(words[0].part, f'"{written}" is not a number of rows', "write it like Rows 5 or Rows 5 Slide 2")
     if not 1 <= int(text) < 2**31:
-        raise _error(words[0].part, f"{text} is no number of rows {after}", "give 1 or more, below 2147483648")
+        raise _error(words[0].part, f"{text} is not a number of rows {after}", "give 1 or more, below 2147483648")
     return int(text)
 
 
@@ -153,9 +153,7 @@ def _partition(brackets: Part, rest: Sequence[_Word]) -> WindowText:
         raise _error(place, "Partition must be followed by By", "write it like [Partition By k Rows 5]")
     at = next((at for at, item in enumerate(rest) if item.word == "rows" and at > 1), None)
     if at is None:
-        raise _error(
-            rest[0].part, "Partition By needs Rows behind its columns", "write it like [Partition By k Rows 5]"
-        )
+        raise _error(rest[0].part, "Partition By needs Rows after its columns", "write it like [Partition By k Rows 5]")
     names = rest[1:at]
     columns = [item.part for item in names[::2]]
     if len(names) % 2 == 0 or any(item.word != "," for item in names[1::2]) or not all(map(_is_name, columns)):
