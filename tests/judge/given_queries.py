@@ -1,8 +1,8 @@
-"""The judge's queries: random texts from the whole grammar, each in CQL and in the SQL that SQLite is to answer.
+"""Random queries for the judge, from the whole grammar: each as CQL and as SQL for SQLite.
 
-Expressions mean the same to DuckDB and SQLite: no integer division, nothing that compares text with numbers, no
-booleans as values. Numbers have few binary digits, so that sums are exact in any order; what is only nearly equal
-(averages, variances: type `approx`) is selected but neither compared, grouped nor made distinct.
+Expressions mean the same in DuckDB and SQLite: no integer division, no comparison of text with numbers, no booleans as values.
+Numbers have few binary digits, so that sums are exact in any order. Values that are only approximately equal (averages,
+variances: type `approx`) are selected, but neither compared, grouped nor made distinct.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from given_streams import Stream, Window, windows
 from hypothesis import strategies as st
 
 Scope = dict[str, str]
-"""The columns in scope as they are written, and their types."""
+"""The columns in scope, as written, with their types."""
 
 _JOINS = [
     "JOIN",
@@ -34,7 +34,7 @@ _EXACT = ("int", "float", "text")
 
 @dataclass(frozen=True)
 class Made:
-    """A query: its CQL, the SQL over the tables of the snapshots, and its columns with their types."""
+    """A query: its CQL, its SQL over the tables of a snapshot, and its columns with their types."""
 
     cql: str
     sql: str
@@ -43,7 +43,7 @@ class Made:
 
 @dataclass(frozen=True)
 class View:
-    """A named query, to be read by others: a relation, or a stream."""
+    """A named query that others read: a relation or a stream."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -56,7 +56,7 @@ class View:
 
 @dataclass(frozen=True)
 class Reading:
-    """One place where a query reads something: the name of the table that SQLite is given for it."""
+    """One source in a query's FROM, and the name of its table in SQLite."""
 
     table: str
     source: Stream | View
@@ -65,7 +65,7 @@ class Reading:
 
 @dataclass
 class Maker:
-    """Draws one query after the other; collects what they read."""
+    """Draws queries, and collects what they read."""
 
     draw: st.DrawFn
     sources: list[Stream | View]
@@ -81,8 +81,8 @@ class Maker:
 
     # -- expressions ------------------------------------------------------------------------------------------------
     def expression(self, kind: str, scope: Scope, depth: int = 1) -> str:
-        """An expression of a type over the columns in scope."""
-        columns = [text for text, each in scope.items() if each == kind]
+        """Draw an expression of a type over the columns in scope."""
+        columns = [text for text, column_kind in scope.items() if column_kind == kind]
         if depth == 0 or kind.startswith(("time", "approx")) or self.chance(50):
             if columns and (kind not in _EXACT or self.chance(85)):
                 return self.one(columns)
@@ -128,11 +128,11 @@ class Maker:
         return f"CAST(NULL AS {'TIMESTAMPTZ' if kind == 'time:timestamp' else 'BIGINT'})"
 
     def exact(self, scope: Scope) -> str:
-        """The type of something to compare."""
-        return self.one(sorted({each for each in scope.values() if each != "approx"} | {"int"}))
+        """Draw a type whose values can be compared exactly."""
+        return self.one(sorted({kind for kind in scope.values() if kind != "approx"} | {"int"}))
 
     def predicate(self, scope: Scope, depth: int = 1) -> str:
-        """A condition over the columns in scope."""
+        """Draw a condition over the columns in scope."""
         choice = self.draw(st.integers(0, 11))
         if depth and choice < 4:
             pieces = [self.predicate(scope, depth - 1) for _ in range(2)]
@@ -156,11 +156,11 @@ class Maker:
         return f"{first} {self.one(_COMPARISONS)} {second}"
 
     def other(self, kind: str, scope: Scope) -> str:
-        """Something to compare with."""
+        """Draw the other side of a comparison."""
         return self.literal(kind) if kind in _EXACT and self.chance(60) else self.expression(kind, scope, 0)
 
     def meeting(self, left: Scope, right: Scope) -> str:
-        """A join's condition: usually an equality between its sides, sometimes more, sometimes only a comparison."""
+        """Draw a join condition: usually an equality between both sides, sometimes more, sometimes only a comparison."""
         both = sorted({*left.values()} & {*right.values()} - {"approx"})
         if not both or self.chance(10):
             return self.predicate({**left, **right})
@@ -179,7 +179,7 @@ class Maker:
 
     # -- sources ----------------------------------------------------------------------------------------------------
     def source(self, depth: int) -> tuple[str, str, Scope]:
-        """Something to read, with an alias."""
+        """Draw a source with an alias."""
         self.aliases += 1
         alias = f"t{self.aliases}"
         if depth and self.chance(20):
@@ -195,7 +195,7 @@ class Maker:
         return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in read.types.items()}
 
     def origin(self, depth: int) -> tuple[str, str, Scope, list[str], bool]:
-        """A FROM clause in both languages, its scope, conditions that belong into WHERE, and whether it has commas."""
+        """Draw a FROM clause in both languages, its scope, the conditions for WHERE, and whether it has commas."""
         cql, sql, scope = self.source(depth)
         count = self.draw(st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3]))
         commas = self.chance(35)
@@ -216,7 +216,7 @@ class Maker:
         return cql, sql, scope, conditions, commas and count > 1
 
     def subquery(self, scope: Scope) -> tuple[str, str]:
-        """A condition with a sub-query, in both languages."""
+        """Draw a condition with a sub-query, in both languages."""
         cql, sql, inner = self.source(0)
         negated = self.one(["", "NOT "])
         where = ""
@@ -234,9 +234,9 @@ class Maker:
 
     # -- queries ----------------------------------------------------------------------------------------------------
     def select(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
-        """One SELECT; `wanted` are the types that its columns must have."""
+        """Draw one SELECT; `wanted` are the types that its columns must have."""
         cql, sql, scope, conditions, commas = self.origin(depth)
-        own: list[tuple[str, str]] = [(each, each) for each in conditions]
+        own: list[tuple[str, str]] = [(condition, condition) for condition in conditions]
         single = len({text.split(".")[0] for text in scope}) == 1
         if single and self.chance(30):
             scope = {text.split(".")[1]: kind for text, kind in scope.items()}
@@ -250,7 +250,7 @@ class Maker:
             own.append((text, text))
         if self.chance(15):
             own.append(self.subquery(scope))
-        where_cql, where_sql = (" AND ".join(each[n] for each in own if each[n]) for n in (0, 1))
+        where_cql, where_sql = (" AND ".join(pair[n] for pair in own if pair[n]) for n in (0, 1))
         tails = tuple(f" WHERE {text}" if text else "" for text in (where_cql, where_sql))
         aggregated = self.chance(35)
         items, tail = self.aggregates(scope, wanted) if aggregated else (self.items(scope, wanted), "")
@@ -272,7 +272,7 @@ class Maker:
         return [(self.expression(kind, scope), kind) for kind in kinds]
 
     def aggregates(self, scope: Scope, wanted: tuple[str, ...] | None) -> tuple[list[tuple[str, str]], str]:
-        """The items of a grouped SELECT, and its GROUP BY and HAVING."""
+        """Draw the items of a grouped SELECT, and its GROUP BY and HAVING."""
         columns = [text for text, kind in scope.items() if kind != "approx"]
         keys: Scope = {}
         for _ in range(self.draw(st.sampled_from([0, 1, 1, 1, 2])) if columns else 0):
@@ -283,7 +283,7 @@ class Maker:
                 keys[text] = scope[text]
         items = []
         for kind in wanted or [None] * self.draw(st.integers(1, 4)):
-            known = [text for text, each in keys.items() if kind in (None, each)]
+            known = [text for text, key_kind in keys.items() if kind in (None, key_kind)]
             if known and self.chance(35):
                 chosen = self.one(known)
                 items.append((chosen, keys[chosen]))
@@ -298,7 +298,7 @@ class Maker:
         return items, tail
 
     def aggregate(self, scope: Scope, kind: str | None) -> tuple[str, str]:
-        """A call of an aggregate that has a type, and the type."""
+        """Draw an aggregate call of a type; return it with the type."""
         kind = kind or self.one([*_EXACT, "approx", "int"])
         if kind == "approx":
             argument = self.expression(self.one(["int", "float"]), scope)
@@ -315,7 +315,7 @@ class Maker:
         return call, kind
 
     def plain(self, wanted: tuple[str, ...] | None) -> Made:
-        """Some columns of one source, as they are: what two of these have in common is not nothing."""
+        """Draw a selection of columns of one source: set operations over two of these are rarely empty."""
         cql, sql, scope = self.source(0)
         kinds = wanted or tuple(self.one(scope.values()) for _ in range(self.draw(st.integers(1, 2))))
         items = [self.expression(kind, scope, 0) for kind in kinds]
@@ -324,7 +324,7 @@ class Maker:
         return Made(f"SELECT {listed} FROM {cql}", f"SELECT {listed} FROM {sql}", columns)
 
     def query(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
-        """A SELECT, or several by set operations."""
+        """Draw a SELECT, or several combined by set operations."""
         several = self.chance(25)
         plain = several and self.chance(50)
         made = self.plain(wanted) if plain else self.select(depth, wanted)
@@ -349,7 +349,7 @@ class Maker:
 
 
 def _combined(left: Made, right: Made, operation: str) -> str:
-    """A set operation as SQLite can do it: where it has no ALL, equal rows are numbered, and so made distinct."""
+    """Return a set operation for SQLite, which has no EXCEPT ALL and INTERSECT ALL: equal rows are numbered instead."""
     names = ", ".join(name for name, _ in left.columns)
     one, other = f"SELECT * FROM ({left.sql})", f"SELECT * FROM ({_renamed(left, right)})"
     if operation in ("EXCEPT ALL", "INTERSECT ALL"):
@@ -403,7 +403,7 @@ _KEYWORDS = frozenset(
 
 
 def spelled(text: str, style: str) -> str:
-    """Keywords in another case."""
+    """Return the text with its keywords in another case."""
     change: Mapping[str, object] = {"lower": str.lower, "upper": str.upper, "title": str.title, "odd": _odd}
     pieces = re.split(r"('[^']*')", text)
     return "".join(

@@ -1,8 +1,8 @@
-"""The judge's streams and windows: small random streams, and the snapshot of a window at an instant by its definition.
+"""Random streams and windows for the judge, and the snapshot of a window at an instant by its definition.
 
-Nothing here knows how Hayase computes; times are microseconds. The definitions are those of the design: a tuple is alive
-on [start, end); time windows with a slide round both ends up to its multiples; a row window of N tuples loses a tuple
-when the N-th later one comes, and with a slide moves at every S-th tuple only.
+Nothing here depends on how Hayase computes; times are microseconds. The definitions are those of the design: a tuple is valid
+in [start, end); time windows with a slide round both ends up to its multiples; a window of N rows drops a tuple when the N-th
+later one arrives, and with a slide S moves only at every S-th tuple.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream with the columns of `COLUMNS` and a time; a stream of changes tells `+` or `-` beside.
+    """A stream with the columns of `COLUMNS` and a time; a stream of changes also has a column with `+` or `-`.
 
-    `rows` are in time order, ties as they come; `times` go with them, in microseconds.
+    `rows` are in time order, ties in order of arrival; `times` are their event times in microseconds.
     """
 
     name: str
     unit: str | None
-    """Of the integer time column; None if it is a timestamp."""
+    """The unit of the integer time column; None if it is a timestamp."""
     times: tuple[int, ...]
     rows: tuple[Row, ...]
     signs: tuple[str, ...] | None = None
     bare: bool = False
-    """Whether its rows are all that can be named: the records of a query, whose time is no column of theirs."""
+    """Whether the time is not among the columns, as in the records of a query."""
 
     @property
     def grain(self) -> int:
@@ -52,11 +52,11 @@ class Stream:
 
     @property
     def types(self) -> dict[str, str]:
-        """The columns that a query can name, and their types; a relation has no time."""
+        """The columns that a query can name, with their types; a relation has no time."""
         return TYPES if self.signs is not None else {"time": f"time:{self.unit or 'timestamp'}", **TYPES}
 
     def records(self) -> list[dict[str, Any]]:
-        """What is appended to the stream."""
+        """Return the records to append to the stream."""
         signs = self.signs or [None] * len(self.rows)
         return [
             {"time": time_value(at, self.unit), **dict(zip(COLUMNS, row)), **({"op": sign} if sign else {})}
@@ -64,25 +64,25 @@ class Stream:
         ]
 
     def values(self) -> list[Row]:
-        """The rows as SQLite gets them: a timestamp is its microseconds."""
+        """Return the rows for SQLite, with timestamps as microseconds."""
         if self.signs is not None or self.bare:
             return list(self.rows)
         return [(at // self.grain, *row) for at, row in zip(self.times, self.rows)]
 
 
 def grain_of(unit: str | None) -> int:
-    """The microseconds of a unit; None is that of timestamps."""
+    """Return the microseconds in a unit; None is the unit of timestamps."""
     return {None: 1, "us": 1, "ms": 1000, "s": SECOND}[unit]
 
 
 def time_value(at: int, unit: str | None) -> datetime | int:
-    """A time as a time column has it."""
+    """Return a time as the value of a time column."""
     return EPOCH + timedelta(microseconds=at) if unit is None else at // grain_of(unit)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window and how it is written. `length` and `slide` are microseconds or tuples."""
+    """A window and its text. `length` and `slide` are microseconds or numbers of tuples."""
 
     kind: str
     text: str
@@ -91,7 +91,7 @@ class Window:
     keys: tuple[str, ...] = ()
 
     def lifetimes(self, stream: Stream, grain: int) -> list[tuple[int, int, Row]]:
-        """Every row of a stream with its start and end; `grain` is the resolution of the result's times."""
+        """Return every row of a stream with its start and end; `grain` is the resolution of the result's times."""
         if stream.signs is not None:
             return _relation(stream)
         values = stream.values()
@@ -106,17 +106,20 @@ class Window:
                     (_up(_up(at, step), grain), _up(_up(at + self.length, step), grain), row)
                     for at, row in zip(stream.times, values)
                 ]
-        found: list[tuple[int, int, Row]] = []
+        intervals: list[tuple[int, int, Row]] = []
         for numbers in self._groups(stream):
             times = [stream.times[number] for number in numbers]
             for place, number in enumerate(numbers, 1):
                 start, end = (_up(place + more, self.slide) for more in (0, self.length))
-                found.append((_time(times, start), _time(times, end), values[number]))
-        return found
+                intervals.append((_time(times, start), _time(times, end), values[number]))
+        return intervals
 
     def moves(self, stream: Stream, grain: int) -> list[int]:
-        """For every record its time and, for a window by time, its end, both moved up to the slide. A window by rows moves
-        at every slide-th record of the stream, or of the partition."""
+        """Return the instants at which the window moves.
+
+        A window by time moves at the time and at the end of every record, rounded up to the slide. A window by rows moves at
+        every slide-th record of the stream, or of the partition.
+        """
         if stream.signs is not None or self.kind == "unbounded":
             return list(stream.times)
         if self.kind in ("now", "range"):
@@ -130,7 +133,7 @@ class Window:
         ]
 
     def _groups(self, stream: Stream) -> list[list[int]]:
-        """The numbers of the tuples that are counted together."""
+        """Return the numbers of the tuples of every partition."""
         groups: dict[Row, list[int]] = {}
         for number, row in enumerate(stream.rows):
             groups.setdefault(tuple(row[COLUMNS.index(key)] for key in self.keys), []).append(number)
@@ -138,7 +141,7 @@ class Window:
 
 
 def snapshot(lifetimes: Sequence[tuple[int, int, Row]], at: int) -> list[Row]:
-    """The rows alive at an instant."""
+    """Return the rows that are valid at an instant."""
     return [row for start, end, row in lifetimes if start <= at < end]
 
 
@@ -147,19 +150,19 @@ def _up(value: int, step: int) -> int:
 
 
 def _time(times: Sequence[int], place: int) -> int:
-    """When the tuple of that number (from 1) comes; never, if there are not so many."""
+    """Return the time of the tuple with that number, from 1; ALWAYS if there are fewer tuples."""
     return times[place - 1] if place <= len(times) else ALWAYS
 
 
 def _relation(stream: Stream) -> list[tuple[int, int, Row]]:
-    """The lifetimes of a relation that is told as changes; a `-` ends the newest equal row."""
-    found: list[list[Any]] = []
+    """Return the lifetimes of a relation read as changes; a `-` ends the newest equal row."""
+    intervals: list[list[Any]] = []
     for at, row, sign in zip(stream.times, stream.rows, stream.signs or ()):
         if sign == "+":
-            found.append([at, ALWAYS, row])
+            intervals.append([at, ALWAYS, row])
         else:
-            next(each for each in reversed(found) if each[1] == ALWAYS and each[2] == row)[1] = at
-    return [(start, end, row) for start, end, row in found]
+            next(interval for interval in reversed(intervals) if interval[1] == ALWAYS and interval[2] == row)[1] = at
+    return [(start, end, row) for start, end, row in intervals]
 
 
 # ---------------------------------------------------------------------------------------------------- strategies
@@ -174,7 +177,7 @@ BASE = 1_767_225_600 * SECOND
 
 @st.composite
 def streams(draw: st.DrawFn, name: str, *, unit: str | None, most: int = 12, relation: bool = False) -> Stream:
-    """A stream of up to `most` tuples; half of the steps in time are zero."""
+    """Draw a stream of up to `most` tuples; about half of the time steps are zero."""
     count = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, most))
     tick = 500_000 if unit != "s" else SECOND
     gaps = draw(st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 7]), min_size=count, max_size=count))
@@ -242,7 +245,7 @@ _SEVERAL = st.sampled_from(
 
 @st.composite
 def several(draw: st.DrawFn, most: int = 4) -> tuple[str, tuple[tuple[int | str, Window], ...]]:
-    """Windows of one kind and slide that are written together: the text, and each with what tells it apart."""
+    """Draw several windows of one kind and slide, written together: the text, and each window with its name."""
     kind = draw(_SEVERAL)
     if kind.startswith("range"):
         chosen = draw(st.lists(st.sampled_from(_LENGTHS), min_size=2, max_size=most, unique_by=lambda each: each[0]))

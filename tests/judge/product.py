@@ -1,4 +1,4 @@
-"""The other side of the trial: a case run by Hayase, in this process, cut and shuffled as a plan says."""
+"""Runs a case with Hayase, in this process; a plan says how appends are cut and shuffled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["WHOLE", "Plan", "Verdict", "plans", "running"]
 
 @dataclass(frozen=True)
 class Plan:
-    """How a case is run: pieces of streams (by number) in the order in which they are appended, with a run after those
-    that say so; records are moved about within the slack."""
+    """How a case is run: which pieces of which streams (by number) are appended in which order, and after which of them
+    the pipeline runs. Records are shuffled within the slack."""
 
     pieces: tuple[tuple[int, int, bool], ...] = ()
     buckets: int = 1
@@ -36,7 +36,7 @@ WHOLE = Plan()
 
 @dataclass(frozen=True)
 class Verdict:
-    """What Hayase says about a query: its rows with their lifetimes in microseconds, and up to when that is final."""
+    """Hayase's result of a query: its rows with their lifetimes in microseconds, and up to which instant it is final."""
 
     lifetimes: list[tuple[int, int, Row]]
     final: int | None
@@ -47,7 +47,7 @@ class Verdict:
 
 @contextmanager
 def running(case: Case, plan: Plan = WHOLE) -> Iterator[Product]:
-    """The pipeline of a case after everything was appended, finished and processed."""
+    """Yield the pipeline of a case after everything has been appended, finished and processed."""
     with trial() as t:
         t.declaration = replace(t.declaration, buckets=plan.buckets)
         for stream in case.streams:
@@ -82,15 +82,15 @@ class Product:
 
     def verdict(self, query: Query) -> Verdict:
         results, unit = self.trial.query(query.name), self.case.unit(query)
-        found = [
+        intervals = [
             (_micros(start, unit), ALWAYS if end is None else _micros(end, unit), _plain(row, query))
             for row, start, end in results.intervals()
         ]
         final = results.final()
-        return Verdict(found, None if final is None else _micros(final, unit))
+        return Verdict(intervals, None if final is None else _micros(final, unit))
 
     def at(self, query: Query, instant: int) -> list[Row]:
-        """The snapshot as the pipeline gives it."""
+        """Return the snapshot that the pipeline gives."""
         time = time_value(instant, self.case.unit(query))
         return [_plain(row, query) for row in self.trial.query(query.name).at(time)]
 
@@ -104,8 +104,8 @@ def _append(t: Trial, stream: Stream, records: list[dict[str, Any]]) -> None:
 
 
 def _moved(stream: Stream, plan: Plan) -> list[dict[str, Any]]:
-    """The records in an order that the slack allows: each goes behind others that are at most that much later, but ties
-    stay in order."""
+    """Return the records in an order that the slack allows: a record may come after others that are later by at most the
+    slack; ties stay in order."""
     delays = [plan.moved[at % len(plan.moved)] if plan.moved else 0 for at in range(len(stream.times))]
     together: dict[int, int] = {}
     for at, delay in zip(stream.times, delays):
@@ -121,7 +121,7 @@ def _micros(time: Any, unit: str | None) -> int:
 
 
 def _plain(row: dict[str, Any], query: Query) -> Row:
-    """The columns of the query; what is a stream and selects no time is given one beside them."""
+    """Return the columns of the query. A stream whose query selects no time has one more column for it."""
     names = [name for name, _ in query.columns]
     assert list(row)[: len(names)] == names, list(row)
     assert len(row) <= len(names) + 1, list(row)
@@ -136,7 +136,7 @@ def _value(value: Any) -> Any:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Any way to run a case."""
+    """Draw a plan."""
     pieces = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=12))
     slack = draw(st.sampled_from([0, 0, 2 * SECOND]))
     moved = tuple(draw(st.lists(st.integers(0, slack), min_size=1, max_size=7))) if slack else ()

@@ -1,10 +1,10 @@
-"""The reference interpreter: what a query means, by brute force over the definitions of docs/semantics.md.
+"""The reference interpreter: evaluates queries by brute force, from the definitions of docs/semantics.md.
 
-Nothing here knows how Hayase computes, and nothing is quick. A window gives every record its lifetime (`given_streams`); the
-rows that are alive at an instant go to SQLite, which answers the query's SQL: that is R(t). Istream, Dstream and Rstream are
-then taken from R by their definitions, instant by instant.
+Nothing here depends on how Hayase computes, and nothing is fast. A window gives every record its lifetime (`given_streams`); the
+rows that are valid at an instant are loaded into SQLite, which evaluates the query's SQL: that is R(t). Istream, Dstream and
+Rstream are computed from R by their definitions, instant by instant.
 
-SQLite lacks variances (made here, by their definition) and is given tables without types: numbers and text as they are.
+SQLite lacks variances, which are defined here. Its tables have no types: they hold numbers and text as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Reference", "alike", "difference"]
 
 
 class Reference:
-    """Says what the queries of a case mean."""
+    """Evaluates the queries of a case."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -34,8 +34,8 @@ class Reference:
         self._snapshots: dict[tuple[str, int], list[Row]] = {}
         self._records: dict[str, list[tuple[int, Row]]] = {}
         for query in case.queries:
-            for each in query.readings:
-                self._database.execute(f"CREATE TABLE {each.table} ({', '.join(each.source.types)})")
+            for reading in query.readings:
+                self._database.execute(f"CREATE TABLE {reading.table} ({', '.join(reading.source.types)})")
 
     def close(self) -> None:
         self._database.close()
@@ -43,12 +43,12 @@ class Reference:
     # ------------------------------------------------------------------------------------------------ relations
 
     def rows(self, query: Query, at: int) -> list[Row]:
-        """R(t): the rows of a query's relation at an instant; before its first event it has none."""
+        """Return R(t): the rows of a query's relation at an instant. It is empty before the first event."""
         if at < self._case.extent(query)[0]:
             return []
         if (query.name, at) not in self._snapshots:
-            given = [(each.table, self._alive(query, each, at)) for each in query.readings]
-            for table, rows in given:
+            tables = [(reading.table, self._alive(query, reading, at)) for reading in query.readings]
+            for table, rows in tables:
                 self._database.execute(f"DELETE FROM {table}")
                 if rows:
                     marks = ", ".join("?" * len(rows[0]))
@@ -57,17 +57,17 @@ class Reference:
         return self._snapshots[query.name, at]
 
     def changes(self, query: Query) -> list[int]:
-        """The instants, from a query's first event to its last, at which its relation may change."""
+        """Return the instants from a query's first event to its last at which its relation may change."""
         first, last = self._case.extent(query)
         return sorted(at for at in {first, last, *self._borders(query)} if first <= at <= last)
 
     def instants(self, query: Query) -> list[int]:
-        """The instants at which its relation may change, and a point between any two of them."""
+        """Return the instants at which a query's relation may change, and one between any two of them."""
         known, grain = self.changes(query), grain_of(self._case.unit(query))
         return sorted({*known, *((one + other) // 2 // grain * grain for one, other in pairwise(known))})
 
     def _alive(self, query: Query, reading: Reading, at: int) -> list[Row]:
-        """What a query reads in one place, at an instant."""
+        """Return the rows of one source of a query at an instant."""
         if self._is_relation(reading):
             return self.rows(self._case.query(reading.source.name), at)
         return snapshot(self._read(query, reading), at)
@@ -76,7 +76,7 @@ class Reference:
         return isinstance(reading.source, View) and self._case.query(reading.source.name).kind is None
 
     def _read(self, query: Query, reading: Reading) -> list[tuple[int, int, Row]]:
-        """The records of a stream with their lifetimes."""
+        """Return the records of a stream with their lifetimes."""
         if reading.table not in self._lifetimes:
             window, grain = reading.window, grain_of(self._case.unit(query))
             self._lifetimes[reading.table] = window.lifetimes(self._stream(reading), grain)
@@ -91,25 +91,25 @@ class Reference:
         return Stream(query.name, unit, tuple(at for at, _ in records), tuple(row for _, row in records), bare=True)
 
     def _borders(self, query: Query) -> Iterable[int]:
-        for each in query.readings:
-            if self._is_relation(each):
-                yield from self._borders(self._case.query(each.source.name))
+        for reading in query.readings:
+            if self._is_relation(reading):
+                yield from self._borders(self._case.query(reading.source.name))
             else:
-                yield from (at for start, end, _ in self._read(query, each) for at in (start, end) if at != ALWAYS)
-                yield from self._stream(each).times
+                yield from (at for start, end, _ in self._read(query, reading) for at in (start, end) if at != ALWAYS)
+                yield from self._stream(reading).times
 
     # ------------------------------------------------------------------------------------------------ streams
 
     def records(self, query: Query) -> list[tuple[int, Row]]:
-        """The records of a query that gives a stream, in the order of time."""
+        """Return the records of a query that yields a stream, in time order."""
         if query.name not in self._records:
             assert query.kind is not None
-            found: list[tuple[int, Row]] = []
+            emitted: list[tuple[int, Row]] = []
             for at in self._moments(query):
                 now, before = self.rows(query, at), self.rows(query, at - grain_of(self._case.unit(query)))
                 came, went = difference(now, before)
-                found += [(at, row) for row in {"istream": came, "dstream": went, "rstream": now}[query.kind]]
-            self._records[query.name] = found
+                emitted += [(at, row) for row in {"istream": came, "dstream": went, "rstream": now}[query.kind]]
+            self._records[query.name] = emitted
         return self._records[query.name]
 
     def _moments(self, query: Query) -> Sequence[int]:
@@ -119,13 +119,13 @@ class Reference:
         return sorted(at for at in set(self._moves(query)) if first <= at <= last)
 
     def _moves(self, query: Query) -> Iterable[int]:
-        """E: for every record of every stream behind a query, where the window puts its time and its end."""
+        """Yield E: the instants at which the windows over the streams behind a query move."""
         grain = grain_of(self._case.unit(query))
-        for each in query.readings:
-            if isinstance(each.source, View):
-                yield from self._moves(self._case.query(each.source.name))
-            if not self._is_relation(each):
-                yield from each.window.moves(self._stream(each), grain)
+        for reading in query.readings:
+            if isinstance(reading.source, View):
+                yield from self._moves(self._case.query(reading.source.name))
+            if not self._is_relation(reading):
+                yield from reading.window.moves(self._stream(reading), grain)
 
 
 def _variance(pick: Any) -> type:
@@ -144,7 +144,7 @@ def _variance(pick: Any) -> type:
 
 
 def _spread(values: Sequence[float], less: int) -> float | None:
-    """The mean square of the distances from the mean, over n or n - 1."""
+    """Return the variance: the sum of squared distances from the mean, over n - `less`."""
     if len(values) <= less:
         return None
     mean = math.fsum(values) / len(values)
@@ -166,7 +166,7 @@ _VARIANCES = {
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal values; floats to nine digits."""
+    """Return whether two values are equal; floats to nine digits."""
     if not (isinstance(one, float) or isinstance(other, float)) or one is None or other is None:
         return type(one) is type(other) and one == other
     if isinstance(one, str) or isinstance(other, str):
@@ -175,10 +175,12 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def difference(found: Sequence[Row], wanted: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows that one multiset has beyond the other, each way."""
+    """Return the rows that are only in the first multiset, and those that are only in the second."""
     missing, surplus = [], list(found)
     for row in wanted:
-        at = next((at for at, each in enumerate(surplus) if len(each) == len(row) and all(map(alike, each, row))), None)
+        at = next(
+            (at for at, other in enumerate(surplus) if len(other) == len(row) and all(map(alike, other, row))), None
+        )
         if at is None:
             missing.append(row)
         else:

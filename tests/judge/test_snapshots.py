@@ -1,4 +1,4 @@
-"""Hayase against the reference interpreter: at every instant a query has the rows, and its stream the records, that it should.
+"""Compares Hayase with the reference interpreter: the rows of queries at every instant, and the records of their streams.
 
 `HAYASE_EXAMPLES=2000` tries more than the usual number of cases.
 """
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(600 + 5 * EXAMPLES)
 
 
 def told(case: Case) -> str:
-    """A case as one would write it down."""
+    """Return a case as text."""
     lines = []
     for stream in case.streams:
         lines.append(f"{stream.name}: {stream.schema} (unit {stream.unit})")
@@ -36,7 +36,7 @@ def told(case: Case) -> str:
 
 
 def check(reference: Reference, case: Case, query: Query, verdict: Verdict) -> None:
-    """A verdict is right at every instant from the first event to the last."""
+    """Assert that a verdict is right at every instant from the first event to the last."""
     first, last = case.extent(query)
     if first > last:
         assert not verdict.lifetimes or any(stream.times for stream in case.streams_of(query))
@@ -76,7 +76,7 @@ def test_a_query_is_its_sql_over_the_snapshots(case: Case, data: st.DataObject) 
 @SOME
 @given(cases(most=20, queries=2), plans())
 def test_no_plan_makes_a_difference(case: Case, plan: Plan) -> None:
-    """Batches, buckets, the interleaving of appends, disorder within the slack, lost memory."""
+    """Results do not depend on batches, buckets, the order of appends, disorder within the slack, or restarts."""
     note(told(case))
     with running(case, plan) as product:
         check_all(case, product)
@@ -88,7 +88,7 @@ def test_no_plan_makes_a_difference(case: Case, plan: Plan) -> None:
 def test_rows_of_the_whole_stream_are_counted_in_every_bucket(
     stream: Stream, count: int, slide: int, plan: Plan
 ) -> None:
-    """`[Rows N]` without Partition By under GROUP BY: each bucket has some of the groups, but all of the order."""
+    """`[Rows N]` without Partition By under GROUP BY: a bucket has some of the groups, but counts all records."""
     window = Window("rows", f" [Rows {count} Slide {slide}]" if slide > 1 else f" [Rows {count}]", count, slide)
     reading = Reading("t", stream, window)
     sql = "SELECT s AS c0, count(*) AS c1, sum(a) AS c2, max(x) AS c3 FROM {} GROUP BY s"
@@ -108,14 +108,14 @@ _CALLS = {
 
 @st.composite
 def over_several_windows(draw: st.DrawFn, name: str, stream: Stream) -> Query:
-    """Aggregates of a stream over several windows at once; to SQLite, one query for each, united."""
+    """Draw aggregates of a stream over several windows at once; for SQLite, a union of one query per window."""
     text, windows = draw(several())
     calls = draw(st.lists(st.sampled_from(list(_CALLS)), min_size=1, max_size=3, unique=True))
     where = draw(st.sampled_from(["", "", " WHERE a > 0", " WHERE x IS NOT NULL AND b < 2"]))
     grouped = draw(st.booleans()) or windows[0][1].keys
     key, by = (["s"], " GROUP BY s") if grouped else ([], "")
     having = draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
-    listed = ", ".join(f"{each} AS c{at}" for at, each in enumerate([*key, *calls]))
+    listed = ", ".join(f"{item} AS c{at}" for at, item in enumerate([*key, *calls]))
     parts = [
         f'SELECT {tag!r} AS "window", {listed} FROM {name}_{at}{where}{by}{having}'
         for at, (tag, _) in enumerate(windows)
@@ -142,13 +142,15 @@ def test_windows_that_share_a_pass_are_what_each_is_alone(data: st.DataObject, u
 
 
 def check_stream(reference: Reference, case: Case, query: Query, verdict: Verdict) -> None:
-    """The records of a stream are right up to the last event."""
+    """Assert that the records of a stream are right up to the last event."""
     last = case.extent(query)[1]
-    found = [(start, row) for start, _, row in verdict.lifetimes if start <= last]
-    wanted = reference.records(query)
-    for instant in sorted({time for time, _ in (*found, *wanted)}):
-        one, other = ([row for time, row in some if time == instant] for some in (found, wanted))
-        assert difference(one, other) == ([], []), f"{query.name} at {instant}: (surplus, missing)"
+    actual = [(start, row) for start, _, row in verdict.lifetimes if start <= last]
+    expected = reference.records(query)
+    for instant in sorted({time for time, _ in (*actual, *expected)}):
+        actual_rows, expected_rows = (
+            [row for time, row in records if time == instant] for records in (actual, expected)
+        )
+        assert difference(actual_rows, expected_rows) == ([], []), f"{query.name} at {instant}: (surplus, missing)"
 
 
 @FEWER
