@@ -40,6 +40,7 @@ __all__ = [
     "StreamError",
     "StreamFinished",
     "UnknownName",
+    "by_place",
     "nearest",
     "suggestion",
 ]
@@ -70,6 +71,11 @@ class Mistake:
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         return (f"{place}: " if place else "") + self.message + (f"; {self.hint}" if self.hint else "")
+
+
+def by_place(mistake: Mistake) -> tuple[int, int]:
+    """Return the line and column of a mistake, as a key to sort by; 0 for what is not known."""
+    return mistake.line or 0, mistake.column or 0
 
 
 class DeclarationError(HayaseError):

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from hayase.core import purity
 from hayase.core.comparisons import Kind, comparisons, differ, equalities_as_less_than, kind_of, kind_text
 from hayase.core.duckdb_errors import is_mixed_comparison, message_of, unexpected_word
-from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, by_place, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.stages import Mapped, Refusals
 
@@ -201,7 +201,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
         for call in parsed.calls
     ]
     if mistakes:
-        raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
+        raise DeclarationError(sorted(mistakes, key=by_place))
     connection = _connection()
     source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB has no tables without columns
     if source:

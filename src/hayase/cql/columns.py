@@ -11,7 +11,9 @@ import pyarrow as pa
 from hayase.cql.logical import Column, Expression, Node, Project
 from hayase.cql.syntax import Part
 
-__all__ = ["column", "column_name", "conjunction", "passed_columns", "quoted", "rename_columns", "select_columns"]
+__all__ = [
+    "column", "column_name", "conjunction", "identity_columns", "passed_columns", "quoted", "rename_columns", "select_columns",
+]  # fmt: skip
 
 _QUOTED = re.compile(
     r"""(?P<skip>--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"""
@@ -30,6 +32,11 @@ def column(name: str, kind: pa.DataType, like: Expression | Part | None = None) 
     """Return the expression that is only that column; its text and place in the query are those of `like`."""
     line, place = (like.line, like.column) if like else (1, 1)
     return Expression(quoted(name), kind, frozenset((name,)), like.text if like else name, line, place)
+
+
+def identity_columns(schema: pa.Schema) -> tuple[Column, ...]:
+    """Return the columns of a projection that passes on all columns."""
+    return tuple(Column(field.name, column(field.name, field.type)) for field in schema)
 
 
 def column_name(expression: Expression) -> str | None:

@@ -6,7 +6,7 @@ A node of a tree holds in `meta["span"]` the start and end of the text it was re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,20 @@ def parse_statements(tokens: Sequence[Token], text: str) -> ParsedText:
     return ParsedText(tuple(statements), tuple(sorted(windows)))
 
 
+def _with_span(parse: Callable[..., Any], *, unless_continued: bool = False) -> Any:
+    """Return a method of the parser that also records the span of the node that it reads.
+
+    `unless_continued`: not if it has arguments, because it then continues an expression already begun.
+    """
+
+    def parse_with_span(self: _Parser, *args: Any, **kwargs: Any) -> Any:
+        first = self._index
+        node = parse(self, *args, **kwargs)
+        return node if unless_continued and (args or kwargs) else self._span(node, first)
+
+    return parse_with_span
+
+
 class _Parser(DuckDBParser):
     """DuckDB's parser, which also records spans and reads windows."""
 
@@ -58,8 +72,6 @@ class _Parser(DuckDBParser):
         self.raise_error("Expecting ]")
         return node
 
-    # -------------------------------------------------------------------------------------------- relations
-
     def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
         first = self._index
         parts = self._span(super()._parse_table_parts(*args, **kwargs), first)
@@ -75,51 +87,16 @@ class _Parser(DuckDBParser):
             subquery.meta.update(window.meta)
         return subquery
 
-    def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
-        first = self._index
-        return self._span(super()._parse_table(*args, **kwargs), first)
-
-    def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
-        first = self._index
-        return self._span(super()._parse_join(*args, **kwargs), first)
-
-    # ------------------------------------------------------------------------------------------ expressions
-
-    def _parse_disjunction(self) -> Any:
-        first = self._index
-        return self._span(super()._parse_disjunction(), first)
-
-    def _parse_conjunction(self) -> Any:
-        first = self._index
-        return self._span(super()._parse_conjunction(), first)
-
-    def _parse_equality(self, *args: Any, **kwargs: Any) -> Any:
-        first = self._index
-        return self._span(super()._parse_equality(*args, **kwargs), first)
-
-    def _parse_comparison(self, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:  # continues an expression already begun
-            return super()._parse_comparison(*args, **kwargs)
-        first = self._index
-        return self._span(super()._parse_comparison(), first)
-
-    def _parse_range(self, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:
-            return super()._parse_range(*args, **kwargs)
-        first = self._index
-        return self._span(super()._parse_range(), first)
-
-    def _parse_bitwise(self) -> Any:
-        first = self._index
-        return self._span(super()._parse_bitwise(), first)
-
-    def _parse_unary(self) -> Any:
-        first = self._index
-        return self._span(super()._parse_unary(), first)
-
-    def _parse_lambda(self, alias: bool = False) -> Any:
-        first = self._index
-        return self._span(super()._parse_lambda(alias=alias), first)
+    _parse_table = _with_span(DuckDBParser._parse_table)
+    _parse_join = _with_span(DuckDBParser._parse_join)
+    _parse_disjunction = _with_span(DuckDBParser._parse_disjunction)
+    _parse_conjunction = _with_span(DuckDBParser._parse_conjunction)
+    _parse_equality = _with_span(DuckDBParser._parse_equality)
+    _parse_comparison = _with_span(DuckDBParser._parse_comparison, unless_continued=True)
+    _parse_range = _with_span(DuckDBParser._parse_range, unless_continued=True)
+    _parse_bitwise = _with_span(DuckDBParser._parse_bitwise)
+    _parse_unary = _with_span(DuckDBParser._parse_unary)
+    _parse_lambda = _with_span(DuckDBParser._parse_lambda)
 
 
 # ---------------------------------------------------------------------------------------------------- streams

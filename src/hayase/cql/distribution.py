@@ -37,6 +37,7 @@ from hayase.cql.logical import (
     Window,
     children,
 )
+from hayase.cql.steps import source_column
 
 __all__ = [
     "ANYWHERE",
@@ -327,11 +328,7 @@ def _hash_column(leaf: Node, column: str) -> str | None:
     source = source_of(leaf)
     if not source.window.partition and source.declaration.changes is None:
         return column
-    name: str | None = column
-    while not isinstance(leaf, Source):
-        if isinstance(leaf, Project):
-            name = next((column_name(output.value) for output in leaf.columns if output.name == name), None)
-        (leaf,) = children(leaf)
+    name = source_column(leaf, column)
     allowed = [f"{source.alias}.{part}" for part in source.window.partition] or source.schema.names
     return name if name in allowed else None
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.core.times import UNITS
-from hayase.cql.columns import column
+from hayase.cql.columns import identity_columns
 from hayase.cql.logical import Column, Distinct, Filter, Node, Project, SetOperation, ToStream
 
 __all__ = ["Times", "intermediate_stream", "nullable", "output_stream", "written_columns"]
@@ -91,4 +91,4 @@ def written_columns(node: Node) -> Sequence[Column]:
         case SetOperation():
             return written_columns(node.left)
         case _:
-            return [Column(field.name, column(field.name, field.type)) for field in node.schema]
+            return identity_columns(node.schema)

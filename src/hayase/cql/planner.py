@@ -13,7 +13,7 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 
 from hayase.core.declarations import EVENT_TIME, PipelineDeclaration, StreamDeclaration
-from hayase.core.errors import DeclarationError, Mistake, suggestion
+from hayase.core.errors import DeclarationError, Mistake, by_place, suggestion
 from hayase.core.stages import Lookup, Stage
 from hayase.cql import logical
 from hayase.cql.distribution import check_keys, cut, leaves, source_of
@@ -132,7 +132,7 @@ class _QueryPlanner:
         stateless = is_stateless(root)
         mistakes = [*([] if stateless else [*check_keys(root), *_event_time_mistakes(root)]), *check_windows(root)]
         if mistakes:
-            raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
+            raise DeclarationError(sorted(mistakes, key=by_place))
         behind = {base.name: base for source in read for base in self._bases[source]}
         chosen = stateless and chooses_time(root)  # then its log must be read: only that has its event times
         if not chosen:

@@ -15,7 +15,7 @@ from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.expressions import cast
 from hayase.core.schemas import ddl
 from hayase.core.stages import Input, Stage
-from hayase.cql.columns import column, quoted
+from hayase.cql.columns import column, identity_columns, quoted
 from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.identity import digest, source_facts, table_facts
 from hayase.cql.logical import Column, Filter, Node, Project, Source, TableJoin, ToStream
@@ -24,7 +24,6 @@ from hayase.cql.rewrites import prune_columns, push_down_filters
 from hayase.cql.stage_drafts import Draft, DraftInput
 from hayase.cql.steps import (
     build_map_side,
-    identity_columns,
     leaf_nodes,
     leaf_steps,
     selection,

@@ -59,6 +59,13 @@ class ExpressionResolver:
             return None
         return parsed
 
+    def try_parse(self, part: Part) -> ParsedExpression | None:
+        """Parse a part; return None, without noting a mistake, if that fails."""
+        noted = len(self.mistakes)
+        parsed = self.parse(part)
+        del self.mistakes[noted:]
+        return parsed
+
     # ------------------------------------------------------------------------------------------------ resolution
 
     def expression(self, part: Part, scope: Scope, schema: pa.Schema, deep: int = 0) -> Expression | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hayase.core.declarations import EVENT_TIME, LIFETIME_COLUMNS, StreamDeclaration
-from hayase.core.errors import DeclarationError, suggestion
+from hayase.core.errors import DeclarationError, by_place, suggestion
 from hayase.core.expressions import common_type
 from hayase.core.keys import check_key_type
 from hayase.core.stages import Lookup
@@ -63,7 +63,7 @@ def resolve(
     node = resolution.query(statement.query, Context(), result=True)
     if node is None or resolution.mistakes:
         mistakes = dict.fromkeys(resolution.mistakes)
-        raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
+        raise DeclarationError(sorted(mistakes, key=by_place))
     return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
@@ -294,9 +294,7 @@ class _Resolution:
         """Return whether a select has groups. Expressions that cannot be parsed are reported later, not here."""
         if select.group or select.having:
             return True
-        noted = len(self.mistakes)
-        expressions = [self.resolver.parse(item.part) for item in select.items if not item.star]
-        del self.mistakes[noted:]
+        expressions = [self.resolver.try_parse(item.part) for item in select.items if not item.star]
         return any(expression is not None and expression.calls for expression in expressions)
 
     def _project(self, outputs: Sequence[Output], node: Node, scope: Scope) -> logical.Project | None:

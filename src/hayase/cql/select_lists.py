@@ -79,9 +79,7 @@ class SelectList:
 
     def _name(self, item: Item, place: int, scope: Scope) -> str:
         """Return the name of an output column without an alias."""
-        noted = len(self._resolver.mistakes)
-        parsed = self._resolver.parse(item.part)
-        del self._resolver.mistakes[noted:]
+        parsed = self._resolver.try_parse(item.part)
         if parsed is None:
             return f"column_{place}"
         text = item.part.text
@@ -103,9 +101,7 @@ class SelectList:
 
     def _column_name(self, text: str, scope: Scope) -> str | None:
         """Return the name of a column, or of a field of it, if the text is nothing else."""
-        noted = len(self._resolver.mistakes)
-        parsed = self._resolver.parse(Part(text, 1, 1))
-        del self._resolver.mistakes[noted:]
+        parsed = self._resolver.try_parse(Part(text, 1, 1))
         if parsed is None or len(parsed.columns) != 1 or parsed.calls:
             return None
         reference = parsed.columns[0]

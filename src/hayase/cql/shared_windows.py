@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.errors import DeclarationError, Mistake
-from hayase.cql.columns import column, column_name
+from hayase.cql.columns import column_name, identity_columns
 from hayase.cql.distribution import is_leaf, source_of, with_children
 from hayase.cql.logical import (
     Aggregate,
@@ -128,8 +128,10 @@ def _tagged_aggregate(node: Aggregate, field: pa.Field, length: int, tag: int | 
     """Return the aggregate over one of its windows, with the column that names the window."""
     text = f"{tag}::BIGINT" if isinstance(tag, int) else "'" + tag.replace("'", "''") + "'"
     single = replace(node, tag=None, child=_with_length(node.child, length))
-    rest = [Column(other.name, column(other.name, other.type)) for other in single.schema]
-    return Project(single, (Column(field.name, Expression(text, field.type, frozenset(), str(tag))), *rest))
+    return Project(
+        single,
+        (Column(field.name, Expression(text, field.type, frozenset(), str(tag))), *identity_columns(single.schema)),
+    )
 
 
 def _with_length(leaf: Node, length: int) -> Node:

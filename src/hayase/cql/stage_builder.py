@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
-from hayase.cql.columns import column, column_name, conjunction
+from hayase.cql.columns import column, column_name, conjunction, identity_columns
 from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_coalescing, source_of
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.logical import (
@@ -40,7 +40,6 @@ from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.cql.steps import (
     build_map_side,
     columns_read,
-    identity_columns,
     leaf_nodes,
     leaf_steps,
     only_drops_columns,

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from sqlglot import ParseError, Token, TokenError, exp, tokenize
 
-from hayase.core.errors import DeclarationError, Mistake
+from hayase.core.errors import DeclarationError, Mistake, by_place
 from hayase.core.expressions import check_syntax
 from hayase.cql.dialect import StreamOperator, find_stream_operator, parse_statements
 from hayase.cql.sqlglot_errors import mistake_of
@@ -91,7 +91,7 @@ def _query(text: str, tokens: list[Token], statements: tuple[exp.Expr, ...]) -> 
     query = reader.query(statements[0], {})
     if query is None or reader.mistakes:
         mistakes = dict.fromkeys(reader.mistakes)  # a query named by WITH may have been read twice
-        raise DeclarationError(sorted(mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0)))
+        raise DeclarationError(sorted(mistakes, key=by_place))
     return query
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hayase.core.declarations import EVENT_TIME
 from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
-from hayase.cql.columns import column, column_name, conjunction, passed_columns, rename_columns
+from hayase.cql.columns import column, column_name, conjunction, identity_columns, passed_columns, rename_columns
 from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
 from hayase.cql.map_sides import Chosen, Composed, Computed, CountedRows, TableRows
 from hayase.cql.outputs import nullable
@@ -100,11 +100,6 @@ def _changes_nothing(step: Step | LookupStep, steps: Sequence[Step | LookupStep]
         == names.names
     )
     return len(steps) == 1 and step.only_selects and is_identity
-
-
-def identity_columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """Return the columns of a projection that passes on all columns."""
-    return tuple(Column(field.name, column(field.name, field.type)) for field in schema)
 
 
 def build_map_side(

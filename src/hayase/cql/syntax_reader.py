@@ -81,9 +81,9 @@ class Reader:
         if isinstance(tree, exp.SetOperation):
             return self._combined(tree, self._with(tree, names))
         if isinstance(tree, exp.Values):
-            self._wrong(tree, "VALUES is not supported", "append the rows to a stream")
+            self._refuse("VALUES", self._start(tree), "append the rows to a stream")
         else:
-            self.mistakes.append(self._part(self.tokens[0].start, "").mistake("a query begins with select", _FIRST))
+            self._add_mistake(self.tokens[0].start, "a query begins with select", _FIRST)
         return None
 
     def _with(self, tree: exp.Expr, names: _Names) -> _Names:
@@ -119,10 +119,10 @@ class Reader:
             self._refuse("DISTINCT ON", place, "use GROUP BY with min or max")
         items = [self._item(node) for node in tree.expressions]
         if not items:
-            self._wrong(tree, "the select list is empty", "write select * to take all columns")
+            self._add_mistake(self._start(tree), "the select list is empty", "write select * to take all columns")
         clause = tree.args.get("from_")
         if clause is None:
-            self._wrong(tree, "a query needs a stream", _FIRST)
+            self._add_mistake(self._start(tree), "a query needs a stream", _FIRST)
         source = self._table(clause.this, names) if clause else None
         source = self._joined(source, tree.args.get("joins") or (), names)
         where = self._conditions(tree.args.get("where"), names)
@@ -217,7 +217,7 @@ class Reader:
             self._refuse("table functions", place, "a query reads streams and other queries", plural=True)
         elif node.args.get("db"):
             message = f'"{node.sql(dialect="duckdb")}" is not a stream'
-            self.mistakes.append(self._part(place, "").mistake(message, "write its plain name"))
+            self._add_mistake(place, message, "write its plain name")
         else:
             return self._joined(self._stream(node, place, names), joins, names)
         return None
@@ -232,15 +232,11 @@ class Reader:
             self._unwindowed(windows)
             return Nested(part, names[node.name.lower()], alias or node.name)
         if len(windows) > 1:
-            second = self._part(windows[1][0], "")
-            self.mistakes.append(second.mistake("a stream has one window", "remove one of the two"))
+            self._add_mistake(windows[1][0], "a stream has one window", "remove one of the two")
         return Named(part, alias, self._window(windows[0]) if windows else None)
 
     def _subquery(self, node: exp.Subquery, place: int, names: _Names) -> Relation | None:
-        for name, value in node.args.items():
-            if value and name not in ("this", "alias", "joins", "with_"):
-                what, token, hint = _CLAUSES.get(name, (name.strip("_").upper(), TokenType.SELECT, None))
-                self._refuse(what, self._clause(value, token), hint)
+        self._clauses(node, {"this", "alias", "joins", "with_"})
         alias, windows = self._alias(node)
         self._unwindowed(windows)
         if isinstance(node.this, exp.Table) or (isinstance(node.this, exp.Subquery) and _is_table(node.this)):
@@ -259,13 +255,12 @@ class Reader:
         name = node.alias or None
         if name is not None and "." in name:
             message = f'"{name}" cannot name a relation'
-            self.mistakes.append(self._part(self._start(node), "").mistake(message, "leave the dot out"))
+            self._add_mistake(self._start(node), message, "leave the dot out")
         return name, spans
 
     def _unwindowed(self, windows: Sequence[tuple[int, int]]) -> None:
         for first, _ in windows:
-            message = "a window after a sub-query is not supported"
-            self.mistakes.append(self._part(first, "").mistake(message, "write it after the stream, inside"))
+            self._refuse("a window after a sub-query", first, "write it after the stream, inside")
 
     def _window(self, span: tuple[int, int]) -> WindowText | None:
         try:
@@ -331,7 +326,7 @@ class Reader:
             self._subexpression(refused, node)
             return None
         if "span" not in node.meta:
-            self._wrong(node, f'"{node.sql(dialect="duckdb")}" is not an expression', None)
+            self._add_mistake(self._start(node), f'"{node.sql(dialect="duckdb")}" is not an expression')
             return None
         first, last = node.meta["span"]
         spans = {span for span in map(_extent, node.walk()) if span and first <= span[0] and span[1] <= last}
@@ -372,11 +367,10 @@ class Reader:
         return starts[-1] if starts else min(offset, max(0, len(self.text) - 1))
 
     def _refuse(self, what: str, offset: int, hint: str | None = None, plural: bool = False) -> None:
-        message = f"{what} {'are' if plural else 'is'} not supported"
-        self.mistakes.append(self._part(offset, "").mistake(message, hint))
+        self._add_mistake(offset, f"{what} {'are' if plural else 'is'} not supported", hint)
 
-    def _wrong(self, node: exp.Expr, message: str, hint: str | None) -> None:
-        self.mistakes.append(self._part(self._start(node), "").mistake(message, hint))
+    def _add_mistake(self, offset: int, message: str, hint: str | None = None) -> None:
+        self.mistakes.append(self._part(offset, "").mistake(message, hint))
 
 
 def _is_table(node: exp.Subquery) -> bool:

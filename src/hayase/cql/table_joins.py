@@ -297,9 +297,7 @@ class _TableFrom:
 
     def _value(self, part: Part, scope: Scope) -> _Value:
         """Return the columns that an expression reads. Its mistakes are reported later, when it is bound."""
-        noted = len(self._resolver.mistakes)
-        parsed = self._resolver.parse(part)
-        del self._resolver.mistakes[noted:]
+        parsed = self._resolver.try_parse(part)
         if parsed is None or parsed.calls:
             return _Value(part, None, None)
         columns: set[str] = set()

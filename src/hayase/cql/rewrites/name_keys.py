@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hayase.core.expressions import cast
-from hayase.cql.columns import column, column_name, quoted, select_columns
+from hayase.cql.columns import column, column_name, identity_columns, quoted, select_columns
 from hayase.cql.equalities import are_same_family
 from hayase.cql.logical import Aggregate, Column, Expression, Join, Node, Project, SetOperation, Source
 from hayase.cql.rewrites.prune_columns import required_columns
@@ -51,7 +51,7 @@ class _KeyNames:
 
     def _with_columns(self, child: Node, expressions: Sequence[Expression]) -> tuple[Node, list[Expression]]:
         """Return the child with a column for each of these expressions over it, and these columns."""
-        columns = [Column(field.name, column(field.name, field.type)) for field in child.schema]
+        columns = [*identity_columns(child.schema)]
         named: list[Expression] = []
         for expression in expressions:
             name = column_name(expression)
