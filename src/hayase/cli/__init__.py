@@ -67,6 +67,7 @@ def _options(
 app.command("demo", rich_help_panel="Begin")(run.demo)
 app.command("init", rich_help_panel="Begin")(init.init)
 app.command("check", rich_help_panel="Begin")(project.check)
+app.command("schema", rich_help_panel="Begin")(project.schema)
 app.command("doctor", rich_help_panel="Begin")(machine.doctor)
 app.command("run", rich_help_panel="Work")(run.run)
 app.command("append", rich_help_panel="Work")(append.append)

@@ -3,9 +3,11 @@ and change its definition in the home; the pipeline's file stays as it is."""
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,6 +15,7 @@ from hayase.cli import completion
 from hayase.cli.pipeline_location import locate
 from hayase.cli.project import Begin
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, output
+from hayase.core.declaration_fields import OPERATION, Field
 from hayase.core.errors import HayaseError
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
 app = typer.Typer(
     help="Operations, changed while the pipeline runs: add, update, remove, rollback, list, show, history.",
     epilog="Example: [cyan]hayase ops update scores --from-file fix.py[/]",
@@ -30,67 +35,11 @@ app = typer.Typer(
 
 New = Annotated[str, typer.Argument(metavar="NAME", help="The name, which its output stream will have too.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The operation.", autocompletion=completion.operations)]
-Reads = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="STREAM", help="What it reads, or a pattern like q*; may be repeated.", show_default=False,
-        autocompletion=completion.streams,
-    ),
-]  # fmt: skip
-FunctionName = Annotated[
-    str | None,
-    typer.Option(
-        "--function",
-        metavar="F",
-        help="The function: module:function, found beside the pipeline's file or installed, or path/to/file.py:function.",
-        show_default=False,
-    ),
-]
 FromFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.py",
         help="The file of the function, which is called as before, or like a new operation, if --function does not say it.",
-        show_default=False,
-    ),
-]
-Window = Annotated[
-    str | None, typer.Option(metavar="W", help='A number of records, or a duration like "5 minutes".', show_default=False)
-]  # fmt: skip
-Slide = Annotated[
-    str | None, typer.Option(metavar="S", help="Where the next window begins; by default behind this one.", show_default=False)
-]  # fmt: skip
-Key = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN", help="Windows per value of this column; may be repeated.", show_default=False),
-]
-Together = Annotated[
-    bool | None,
-    typer.Option("--together/--apart", help="One sequence of windows for all streams, or each its own.", show_default=False),
-]  # fmt: skip
-Schema = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help='What it gives, like "user string, score double".', show_default=False)
-]  # fmt: skip
-Takes = Annotated[str | None, typer.Option(metavar="T", help="records or batch.", show_default=False)]
-Attempts = Annotated[
-    int | None, typer.Option(metavar="N", help="How often a window is tried; 3 by default.", show_default=False)
-]
-Pause = Annotated[
-    str | None, typer.Option(metavar="D", help="Before the second attempt; 50 ms by default.", show_default=False)
-]
-TimeLimit = Annotated[str | None, typer.Option(metavar="D", help="For a window; 30 s by default.", show_default=False)]
-MemoryLimit = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="For a window; 1 GiB by default.", show_default=False)
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Windows at once of an asynchronous function; 16 by default.", show_default=False),
-]
-Files = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATH",
-        help="Data beside the module to ship with it: a path or a pattern like models/*.json; may be repeated.",
         show_default=False,
     ),
 ]
@@ -102,29 +51,40 @@ Reset = Annotated[
 ]
 
 
+def _with_field_options(command: _Command) -> _Command:
+    """Give a command that takes `**options` one option for each field of an operation, before its other options."""
+    signature = inspect.signature(command, eval_str=True)
+    name, *others = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    fields = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(field))
+        for field in OPERATION
+    ]
+    others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
+    command.__signature__ = signature.replace(parameters=[name, *fields, *others])  # type: ignore[attr-defined]
+    return command
+
+
+def _option(field: Field) -> Any:
+    """The type of the option for a field, with its help."""
+    kind = {int: int, bool: bool, str | list[str]: list[str]}.get(field.kind.plain, str)
+    flags = ["--together/--apart"] if field.name == "together" else []
+    completed = completion.streams if field.name == "reads" else None
+    text = f"{field.help_with_default}{' May be repeated.' if kind == list[str] else ''}"
+    option = typer.Option(*flags, metavar=field.metavar, help=text, show_default=False, autocompletion=completed)
+    return Annotated[kind | None, option]
+
+
 @app.command()
+@_with_field_options
 def add(
     name: New,
-    reads: Reads = None,
-    function: FunctionName = None,
     from_file: FromFile = None,
-    window: Window = None,
-    slide: Slide = None,
-    key: Key = None,
-    together: Together = None,
-    schema: Schema = None,
-    takes: Takes = None,
-    attempts: Attempts = None,
-    pause: Pause = None,
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
-    concurrency: Concurrency = None,
-    files: Files = None,
     start: Annotated[
         Begin, typer.Option("--from", help="The earliest record there is, or only what comes from now on.")
     ] = Begin.EARLIEST,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
+    **options: Any,
 ) -> None:
     """Add an operation. It is tried on the newest records first, and not taken if it fails.
 
@@ -135,34 +95,22 @@ def add(
     from hayase.engine.definition.operation_changes import add_operation
 
     found = locate(pipeline, home).home
-    data = _given(locals())
+    data = _operation_data(options)
     if from_file is not None:
-        data["function"] = _in_file(from_file, function or name)
+        data["function"] = _in_file(from_file, data.get("function") or name)
     made = add_operation(found, name, data, _directory(pipeline), start.value)
     _tell(found, made, name, "is added")
 
 
 @app.command()
+@_with_field_options
 def update(
     name: Name,
-    reads: Reads = None,
-    function: FunctionName = None,
     from_file: FromFile = None,
-    window: Window = None,
-    slide: Slide = None,
-    key: Key = None,
-    together: Together = None,
-    schema: Schema = None,
-    takes: Takes = None,
-    attempts: Attempts = None,
-    pause: Pause = None,
-    time_limit: TimeLimit = None,
-    memory_limit: MemoryLimit = None,
-    concurrency: Concurrency = None,
-    files: Files = None,
     reset: Reset = None,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
+    **options: Any,
 ) -> None:
     """Change an operation; what is not given stays. It is tried on the newest records first, and not taken if it fails.
 
@@ -175,10 +123,10 @@ def update(
     from hayase.engine.definition.operation_changes import history, update_operation
 
     found = locate(pipeline, home).home
-    data = _given(locals())
+    data = _operation_data(options)
     if from_file is not None:
-        before = history(found, name)[-1].declaration if function is None else None
-        data["function"] = _in_file(from_file, function or (before.function if before is not None else name))
+        before = None if "function" in data else history(found, name)[-1].declaration
+        data["function"] = _in_file(from_file, data.get("function") or (name if before is None else before.function))
     if not data and reset is None:
         raise typer.BadParameter("nothing to change is given", param_hint="OPTIONS")
     made = update_operation(found, name, data, _directory(pipeline), None if reset is None else reset.value)
@@ -308,19 +256,13 @@ def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None
 # ---------------------------------------------------------------------------------------------------- what is given
 
 
-_OPTIONS = (
-    "reads", "function", "window", "slide", "key", "together", "schema", "takes", "attempts", "pause", "time_limit",
-    "memory_limit", "concurrency", "files",
-)  # fmt: skip
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """What was said of an operation, as a pipeline file says it."""
-    given = {name: options[name] for name in _OPTIONS if options[name] is not None}
-    place, colon, attribute = given.get("function", "").rpartition(":")
+def _operation_data(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as the plain data of an operation; a file of a function by its absolute path."""
+    data = {name: value for name, value in options.items() if value is not None}
+    place, colon, attribute = data.get("function", "").rpartition(":")
     if colon and place.endswith(".py"):
-        given["function"] = f"{Path(place).absolute()}:{attribute}"
-    return given
+        data["function"] = f"{Path(place).absolute()}:{attribute}"
+    return data
 
 
 def _in_file(file: Path, function: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands about a pipeline's declaration: check, plan, apply, reset."""
+"""Commands about a pipeline's declaration: check, schema, plan, apply, reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hayase.cli.terminal import HomeOption, PipelineFile, PipelineOption, output
 if TYPE_CHECKING:
     from hayase.engine.definition.diff import Preview
 
-__all__ = ["Begin", "apply", "check", "plan", "reset"]
+__all__ = ["Begin", "apply", "check", "plan", "reset", "schema"]
 
 
 class Begin(StrEnum):
@@ -39,6 +39,21 @@ def check(file: PipelineFile = DEFAULT) -> None:
     console.print(declared(read.declaration, stages))
     counts = f"{_counted(len(read.declaration.streams), 'stream')}, {_counted(len(stages), 'stage')}"
     console.print(f"\n[green]✓[/] {file} is sound: {counts}", soft_wrap=True)
+
+
+def schema() -> None:
+    """Print the JSON schema of pipeline files, with which editors complete and check them.
+
+    Example: [cyan]hayase schema > pipeline.schema.json[/]
+    """
+    import orjson
+
+    from hayase.core.pipeline_schema import pipeline_schema
+    from hayase.governor import POLICIES
+    from hayase.tables import TYPES
+
+    text = orjson.dumps(pipeline_schema(TYPES, POLICIES), option=orjson.OPT_INDENT_2).decode()
+    sys.stdout.write(f"{text}\n")
 
 
 def plan(

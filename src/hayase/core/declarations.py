@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from hayase.core.algebra import Aggregate
-from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest
+from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldMistake, FieldTable
+from hayase.core.errors import DeclarationError, UnknownName, nearest
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.times import UNITS
 
@@ -46,7 +47,6 @@ EVENT_TIME = "event_time"
 LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
 """What a stream of lifetimes has behind the columns of its rows. `valid_to` is null while a row is open; a second row
 with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
-MOST_BUCKETS = 1024
 MOST_COLUMNS = 250
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9_*]{0,62}")
@@ -63,21 +63,12 @@ def checked_name(kind: str, name: object) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldMistake(Mistake):
-    """A mistake in one field of a declaration: whoever read the fields from a file knows where that one stands.
-
-    The line and column, if any, count within the field's own text.
-    """
-
-    field: str = ""
-
-
 def checked_buckets(count: int) -> int:
     """A number of buckets that makes sense: about as many as the cluster has task slots."""
-    if 1 <= count <= MOST_BUCKETS:
+    most = PIPELINE["buckets"].at_most
+    if most is not None and 1 <= count <= most:
         return count
-    raise DeclarationError(f"{count} is no number of buckets", f"give 1 to {MOST_BUCKETS}, about as many as task slots")
+    raise DeclarationError(f"{count} is no number of buckets", f"give 1 to {most}, about as many as task slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +95,9 @@ class StreamDeclaration:
     time: str
     id: str | None = None
     time_unit: str | None = None
-    slack: int = 0
-    max_ahead: int | None = DAY
-    idle_after: int | None = None
+    slack: int = STREAM["slack"].value
+    max_ahead: int | None = STREAM["max_ahead"].value
+    idle_after: int | None = STREAM["idle_after"].value
     retention: Retention = field(default_factory=Retention)
     ordered: bool = False
     changes: str | None = None
@@ -254,8 +245,8 @@ class TableDeclaration:
     name: str
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
-    fold_after: int = DAY
-    horizon: int = 7 * DAY
+    fold_after: int = TABLE["fold_after"].value
+    horizon: int = TABLE["horizon"].value
 
     def __post_init__(self) -> None:
         checked_name("table", self.name)
@@ -307,10 +298,8 @@ class RulesDeclaration:
 
 
 STEP_KINDS = ("map", "reduce", "merge")
-MERGE_SIDES = ("left", "right", "both")
-MOST_ATTEMPTS = 100
+MERGE_SIDES = STEP["side"].kind.schema["enum"]
 _FUNCTION = re.compile(r"(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|.+\.py):[^\W\d]\w*")
-_GIVEN = (None, "", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +370,7 @@ class StepDeclaration:
                 found.append(_mistake(what, f"{what} is not positive", "give a duration like 6 minutes"))
         if self.order not in (None, "time"):
             found.append(_mistake("order", f'there is no order "{self.order}"', 'say "time" or leave it out'))
-        if not 1 <= self.attempts <= MOST_ATTEMPTS:
-            found.append(_mistake("attempts", f"{self.attempts} attempts", f"give 1 to {MOST_ATTEMPTS}"))
+        found += _attempts_mistakes(self.attempts, STEP, "")
         for group in (*self.also, *([] if self.writes is None else [self.writes])):
             try:
                 checked_name("group", group)
@@ -392,15 +380,11 @@ class StepDeclaration:
 
     def _misplaced(self) -> list[FieldMistake]:
         """What a step of this kind, or with aggregates, does not have."""
-        reduces, merges = ("reduce",), ("merge",)
-        places = {"window": reduces, "every": reduces, "order": ("reduce", "merge"), "table": merges}
         found = [
-            _mistake(name, f"a {self.kind} has no {name}", f"only a {' or a '.join(kinds)} has")
-            for name, kinds in places.items()
-            if getattr(self, name) not in _GIVEN and self.kind not in kinds
+            _mistake(field.name, f"a {self.kind} has no {field.name}", f"only a {' or a '.join(field.only)} has")
+            for field in STEP
+            if field.only and self.kind not in field.only and getattr(self, field.name) not in (field.value, "")
         ]
-        if self.side != "left" and self.kind != "merge":
-            found.append(_mistake("side", f"a {self.kind} has no side", "only a merge has"))
         if self.aggregates and (self.schema is not None or self.batches):
             found.append(_mistake("schema", "aggregates know their columns themselves", "leave schema and batches out"))
         return found
@@ -410,6 +394,13 @@ class StepDeclaration:
         """The inverse of `dataclasses.asdict`."""
         lists = {name: tuple(data[name]) for name in ("key", "reads", "also")}
         return cls(**{**data, **lists, "aggregates": tuple((name, call) for name, call in data["aggregates"])})
+
+
+def _attempts_mistakes(attempts: int, fields: FieldTable, where: str) -> list[FieldMistake]:
+    least, most = fields["attempts"].at_least or 0, fields["attempts"].at_most or 0
+    if least <= attempts <= most:
+        return []
+    return [_mistake("attempts", f"{attempts} attempts{where}", f"give {least} to {most}")]
 
 
 def _schema_mistakes(text: str) -> list[FieldMistake]:
@@ -489,11 +480,11 @@ class OperationDeclaration:
     key: tuple[str, ...] = ()
     together: bool = False
     takes: str | None = None
-    attempts: int = 3
-    pause: int = 50_000
-    time_limit: int = 30_000_000
-    memory_limit: int = 1 << 30
-    concurrency: int = 16
+    attempts: int = OPERATION["attempts"].value
+    pause: int = OPERATION["pause"].value
+    time_limit: int = OPERATION["time_limit"].value
+    memory_limit: int = OPERATION["memory_limit"].value
+    concurrency: int = OPERATION["concurrency"].value
     code: str | None = None
     files: tuple[str, ...] = ()
 
@@ -517,8 +508,7 @@ class OperationDeclaration:
             found.append(_mistake("slide", f"windows{where} leave records out", "slide by the window or less"))
         if self.takes not in (None, "records", "batch"):
             found.append(_mistake("takes", f'no function takes "{self.takes}"', "say records or batch"))
-        if not 1 <= self.attempts <= MOST_ATTEMPTS:
-            found.append(_mistake("attempts", f"{self.attempts} attempts{where}", f"give 1 to {MOST_ATTEMPTS}"))
+        found += _attempts_mistakes(self.attempts, OPERATION, where)
         if self.pause < 0:
             found.append(_mistake("pause", f"the pause{where} is negative", "give a duration like 50 ms, or 0 s"))
         for what, hint in (("time_limit", "30 s"), ("memory_limit", "1 GB"), ("concurrency", "16")):

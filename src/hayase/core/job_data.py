@@ -1,25 +1,23 @@
-"""A job as plain data, the way a pipeline file says it."""
+"""Jobs as plain data, in the form of a pipeline file, to and from their declarations.
+
+The fields, their kinds and their defaults are those of `declaration_fields`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
-from hayase.core.declarations import JobDeclaration, StepDeclaration
+from hayase.core.declaration_fields import JOB, STEP
+from hayase.core.declarations import STEP_KINDS, JobDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
-from hayase.core.plain_data import mistakes_of, names, one_or_list
-from hayase.core.times import duration, duration_text
+from hayase.core.plain_data import mistakes_of
 
 __all__ = ["declared_job", "is_function", "job_data"]
 
-_STEP = {each.name for each in fields(StepDeclaration)} - {"kind", "function", "directory", "aggregates"}
-_LISTS = ("key", "reads", "also")
-_KINDS = ("map", "reduce", "merge")
-
 
 def declared_job(name: str, data: Mapping[str, Any], directory: str | None = None) -> JobDeclaration:
-    """A job as a file says it: functions by their names, modules in the `directory` of the file.
+    """Return the declaration of a job from its plain data. Functions are given by name; their modules lie in `directory`.
 
     >>> job = declared_job("traffic", {"reads": "logs", "every": "2 seconds", "steps": [
     ...     {"map": "access:parse"}, {"reduce": "count", "window": "15 minutes", "every": "6 minutes"}]})
@@ -27,87 +25,75 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
     ((('', 'count'),), 900000000)
     """
     mistakes: list[Mistake] = []
-    for each in data:
-        if each not in ("reads", "every", "steps", "rounds"):
-            hint = nearest(str(each), ["reads", "every", "steps", "rounds"]).removeprefix("; ")
-            mistakes.append(Mistake(f'job "{name}" has no "{each}"', hint))
+    for field in data:
+        if field not in JOB.names:
+            hint = nearest(str(field), JOB.names).removeprefix("; ")
+            mistakes.append(Mistake(f'job "{name}" has no "{field}"', hint))
     steps = []
-    given = data.get("steps", ())
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+    listed = data.get("steps", ())
+    if isinstance(listed, str | Mapping) or not isinstance(listed, Sequence):
         mistakes.append(Mistake(f'the steps of job "{name}" are no list', "begin each with map:, reduce: or merge:"))
-        given = ()
-    for number, step in enumerate(given, 1):
+        listed = ()
+    for number, step in enumerate(listed, 1):
         try:
             steps.append(_declared_step(step, directory))
         except HayaseError as error:
-            wrong = mistakes_of(error)
-            mistakes += [Mistake(f'step {number} of job "{name}": {each.message}', each.hint) for each in wrong]
-    every = 0
-    try:
-        every = duration(data.get("every", "1 second"))
-    except HayaseError as error:
-        mistakes.append(Mistake(f'every of job "{name}": {error}'))
+            mistakes += [
+                Mistake(f'step {number} of job "{name}": {mistake.message}', mistake.hint)
+                for mistake in mistakes_of(error)
+            ]
+    values, unreadable = JOB.read(
+        {field: value for field, value in data.items() if field != "steps"}, f' of job "{name}"'
+    )
+    mistakes += unreadable
     if mistakes:
         raise DeclarationError(mistakes)
-    return JobDeclaration(name, names(data.get("reads", ())), every, tuple(steps), data.get("rounds"))
+    return JobDeclaration(name, steps=tuple(steps), **{"reads": (), "every": JOB["every"].value, **values})
 
 
 def _declared_step(data: object, directory: str | None) -> StepDeclaration:
-    kinds = [each for each in _KINDS if isinstance(data, Mapping) and each in data]
+    kinds = [kind for kind in STEP_KINDS if isinstance(data, Mapping) and kind in data]
     if not isinstance(data, Mapping) or len(kinds) != 1:
         raise DeclarationError("it is no step", "begin it with map:, reduce: or merge:")
-    kind, options = kinds[0], dict[str, Any]()
-    mistakes = []
-    for name, value in data.items():
-        if name == kind:
-            continue
-        if name not in _STEP:
-            mistakes.append(Mistake(f'a {kind} has no "{name}"', nearest(str(name), _STEP).removeprefix("; ")))
-        elif name in _LISTS:
-            options[name] = names(value)
-        elif name in ("window", "every"):
-            options[name] = duration(value)
-        else:
-            options[name] = value
-    if mistakes:
-        raise DeclarationError(mistakes)
-    what = data[kind]
-    if isinstance(what, Mapping):
-        return StepDeclaration(kind, aggregates=tuple((str(one), str(other)) for one, other in what.items()), **options)
-    if not isinstance(what, str):
-        raise DeclarationError(f"{what!r} is no function", "write it like module:function")
-    if kind == "reduce" and not is_function(what):
-        return StepDeclaration(kind, aggregates=(("", what),), **options)
-    return StepDeclaration(kind, what, directory, **options)
+    kind = kinds[0]
+    mistakes = [
+        Mistake(f'a {kind} has no "{name}"', nearest(str(name), STEP.names).removeprefix("; "))
+        for name in data
+        if name != kind and name not in STEP.names
+    ]
+    options, unreadable = STEP.read(data, "")
+    if mistakes or unreadable:
+        raise DeclarationError([*mistakes, *unreadable])
+    function = data[kind]
+    if isinstance(function, Mapping):
+        aggregates = tuple((str(name), str(call)) for name, call in function.items())
+        return StepDeclaration(kind, aggregates=aggregates, **options)
+    if not isinstance(function, str):
+        raise DeclarationError(f"{function!r} is no function", "write it like module:function")
+    if kind == "reduce" and not is_function(function):
+        return StepDeclaration(kind, aggregates=(("", function),), **options)
+    return StepDeclaration(kind, function, directory, **options)
 
 
 def is_function(text: str) -> bool:
-    """Whether a text names a function and no aggregate."""
+    """Return whether a text names a function, as module:function, and not an aggregate."""
     return ":" in text and "(" not in text
 
 
 def job_data(job: JobDeclaration) -> dict[str, Any]:
-    """What `declared_job` makes the job of; defaults are left out.
+    """Return the plain data of a job, which `declared_job` takes; defaults are left out.
 
     >>> data = {"reads": "logs", "every": "2 s", "steps": [{"map": "access:parse"}, {"reduce": {"hits": "count(*)"}}]}
     >>> job_data(declared_job("traffic", data)) == data
     True
     """
-    data: dict[str, Any] = {"reads": one_or_list(job.reads), "every": duration_text(job.every)}
-    if job.rounds is not None:
-        data["rounds"] = job.rounds
+    data = JOB.write({"reads": job.reads, "every": job.every, "rounds": job.rounds})
     return {**data, "steps": [_step_data(step) for step in job.steps]}
 
 
 def _step_data(step: StepDeclaration) -> dict[str, Any]:
-    what: Any = step.function
-    if what is None:
-        alone = len(step.aggregates) == 1 and not step.aggregates[0][0]
-        what = step.aggregates[0][1] if alone else dict(step.aggregates)
-    data: dict[str, Any] = {step.kind: what}
-    for each in fields(StepDeclaration):
-        value = getattr(step, each.name)
-        if each.name in _STEP and value != each.default:
-            short = duration_text(value) if each.name in ("window", "every") else value
-            data[each.name] = one_or_list(value) if each.name in _LISTS else short
-    return data
+    function: Any = step.function
+    if function is None:
+        is_unnamed = len(step.aggregates) == 1 and not step.aggregates[0][0]
+        function = step.aggregates[0][1] if is_unnamed else dict(step.aggregates)
+    return {step.kind: function, **STEP.write({name: getattr(step, name) for name in STEP.names})}

@@ -70,6 +70,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from hayase.core.declaration_fields import OPERATION, RETENTION, STREAM, TABLE, FieldTable
 from hayase.core.declarations import (
     AggregateDeclaration,
     FieldMistake,
@@ -87,12 +88,12 @@ from hayase.core.declarations import (
     clashes,
 )
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.field_kinds import Kind
 from hayase.core.job_data import declared_job
-from hayase.core.operation_data import OPERATION, declared_governor, declared_operation
+from hayase.core.operation_data import declared_governor, declared_operation
 from hayase.core.pipeline_text import pipeline_text
 from hayase.core.schemas import arrow_schema
-from hayase.core.sizes import size
-from hayase.core.times import duration, duration_text
+from hayase.core.times import duration_text
 from hayase.core.yaml_nodes import (
     NodeReading,
     Place,
@@ -207,6 +208,14 @@ class _Reading(NodeReading):
         """Key -> value, for those that could be read."""
         return {key: value for key, node in parts.items() for value in self.attempt(node, readers[key], f"{key}{of}: ")}
 
+    def require(
+        self, fields: FieldTable, key: yaml.Node, node: yaml.Node, parts: Mapping[str, yaml.Node], where: str
+    ) -> None:
+        """Note the required fields that a mapping does not have."""
+        for part, hint in fields.required.items() if isinstance(node, yaml.MappingNode) else ():
+            if part not in parts:
+                self.wrong(key, f"{where} has no {part}", hint)
+
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
         """The declaration and the home, unless there are mistakes."""
         if self.is_foreign(root, (*_PIPELINE, *_SECTIONS), "pipeline file", _EXAMPLE):
@@ -275,9 +284,7 @@ class _Reading(NodeReading):
         parts = self.known(node, where, tuple(readers), 'write below it "schema: ..." and "time: ..."')
         given = self.values(parts, readers, f" of {where}")
         self.places["stream", name] = place_of(key, self.source)
-        for part, hint in _REQUIRED.items() if isinstance(node, yaml.MappingNode) else ():
-            if part not in parts:
-                self.wrong(key, f"{where} has no {part}", hint)
+        self.require(STREAM, key, node, parts, where)
         if "schema" not in given:
             return None
         self.locate("schema", name, parts["schema"])
@@ -336,10 +343,8 @@ class _Reading(NodeReading):
     def table(self, name: str, key: yaml.Node, node: yaml.Node) -> TableDeclaration | None:
         where, before = f'table "{name}"', len(self.mistakes)
         self.places["table", name] = place_of(key, self.source)
-        parts = self.known(node, where, _TABLE, 'write below it "key: user_id" and "columns:"')
-        for part, hint in _NEEDED.items() if isinstance(node, yaml.MappingNode) else ():
-            if part not in parts:
-                self.wrong(key, f"{where} has no {part}", hint)
+        parts = self.known(node, where, TABLE.names, 'write below it "key: user_id" and "columns:"')
+        self.require(TABLE, key, node, parts, where)
         seen: dict[str, yaml.Node] = {}
         keys = [part for each in self.key_nodes(parts.get("key"), where) for part in self.column(each, where, seen)]
         columns = list(self.columns(parts["columns"], name, seen)) if "columns" in parts else []
@@ -376,7 +381,9 @@ class _Reading(NodeReading):
     def operation(self, name: str, key: yaml.Node, node: yaml.Node) -> OperationDeclaration | None:
         where, before = f'operation "{name}"', len(self.mistakes)
         self.places["operation", name] = place_of(key, self.source)
-        parts = self.known(node, where, OPERATION, 'write below it "reads: STREAM" and "function: MODULE:FUNCTION"')
+        parts = self.known(
+            node, where, OPERATION.names, 'write below it "reads: STREAM" and "function: MODULE:FUNCTION"'
+        )
         if not isinstance(node, yaml.MappingNode):
             return None
         given = self.texts_of(parts, f" of {where}")
@@ -444,7 +451,7 @@ class _Reading(NodeReading):
         where = f'columns of table "{table}"'
         found = self.mapping(node, where, 'write below it "NAME: TYPE", like "total: Counter"')
         if not found and isinstance(node, yaml.MappingNode):
-            self.wrong(node, f'table "{table}" has no columns', _NEEDED["columns"])
+            self.wrong(node, f'table "{table}" has no columns', TABLE["columns"].required)
         for name, (key, kind) in found.items():
             self.places["column", f"{table}.{name}"] = place_of(kind, self.source)
             kinds = self.attempt(kind, text_of, f'type of column "{name}" of table "{table}": ')
@@ -525,16 +532,13 @@ def _texts(node: yaml.Node) -> str | list[str]:
     return [text_of(each) for each in node.value] if isinstance(node, yaml.SequenceNode) else text_of(node)
 
 
-def _plain(node: yaml.Node, of: str = "") -> Any:
-    """A node as plain data: texts, but for what is a number or a yes."""
+def _plain(node: yaml.Node) -> Any:
+    """A node as plain data: mappings, lists and texts."""
     if isinstance(node, yaml.MappingNode):
-        return {each.value: _plain(value, str(each.value)) for each, value in node.value}
+        return {key.value: _plain(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(each) for each in node.value]
-    text = str(node.value)
-    if of in ("attempts", "rounds") and text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    return text == "true" if of == "batches" and text in ("true", "false") else text
+        return [_plain(item) for item in node.value]
+    return str(node.value)
 
 
 def _query(node: yaml.Node) -> str:
@@ -561,41 +565,24 @@ def _buckets(node: yaml.Node) -> int:
     return checked_buckets(int(text))
 
 
-def _duration(node: yaml.Node) -> int:
-    return duration(text_of(node))
-
-
-def _duration_or_none(node: yaml.Node) -> int | None:
-    text = text_of(node)
-    return None if text in ("none", "off") else duration(text)
-
-
 _Reader = Callable[[yaml.Node], Any]
 _T = TypeVar("_T")
+
+
+def _readers(fields: FieldTable, *names: str) -> dict[str, _Reader]:
+    """Readers of the nodes of fields, by name; of all fields if no names are given."""
+    return {name: partial(_read, fields[name].kind) for name in names or fields.names}
+
+
+def _read(kind: Kind, node: yaml.Node) -> Any:
+    return kind.read(text_of(node))
+
+
 _PIPELINE: dict[str, _Reader] = {
     "pipeline": lambda node: checked_name("pipeline", text_of(node)),
     "home": partial(_path, "directory"),
     "buckets": _buckets,
 }
-_STREAM: dict[str, _Reader] = {
-    "schema": text_of,
-    "time": text_of,
-    "id": text_of,
-    "time_unit": text_of,
-    "changes": text_of,
-    "slack": _duration,
-    "max_ahead": _duration_or_none,
-    "idle_after": _duration_or_none,
-}
-_RETENTION: dict[str, _Reader] = {"age": _duration, "size": lambda node: size(text_of(node))}
 _SECTIONS = ("streams", "queries", "aggregates", "tables", "jobs", "operations", "governor", "rules")
-_AGES: dict[str, _Reader] = {"fold_after": _duration, "horizon": _duration}
-_TABLE = ("key", "columns", *_AGES)
-_NEEDED = {
-    "key": 'say which column it has, or which: "key: user_id" or "key: [country, user_id]"',
-    "columns": 'add "columns: {total: Counter}"',
-}
-_REQUIRED = {
-    "schema": 'add "schema: time timestamp, amount double"',
-    "time": 'say which column is the event time: "time: COLUMN"',
-}
+_STREAM, _RETENTION = _readers(STREAM), _readers(RETENTION)
+_AGES = _readers(TABLE, "fold_after", "horizon")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import yaml
 
+from hayase.core.declaration_fields import RETENTION, STREAM, TABLE
 from hayase.core.declarations import PipelineDeclaration, RulesDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError
 from hayase.core.job_data import job_data
 from hayase.core.operation_data import governor_data, operation_data
-from hayase.core.sizes import size_text
-from hayase.core.times import duration_text
 
 __all__ = ["pipeline_text"]
 
@@ -74,29 +74,12 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
 def _stream_data(stream: StreamDeclaration) -> dict[str, Any]:
     if stream.ordered or stream.name.startswith("_"):
         raise DeclarationError(f'stream "{stream.name}" is made by a stage', "a pipeline file declares the others")
-    plain = StreamDeclaration(stream.name, stream.schema, stream.time, time_unit=stream.time_unit)
-    data: dict[str, Any] = {"schema": stream.schema, "time": stream.time}
-    data |= {key: value for key in ("id", "time_unit", "changes") if (value := getattr(stream, key)) is not None}
-    for key, absent in (("slack", None), ("max_ahead", "none"), ("idle_after", "off")):
-        value = getattr(stream, key)
-        if value != getattr(plain, key):
-            data[key] = absent if value is None else duration_text(value)
-    if stream.retention != plain.retention:
-        age, kept = stream.retention.age, stream.retention.size
-        data["retention"] = ({"age": duration_text(age)} if age is not None else {}) | (
-            {"size": size_text(kept)} if kept is not None else {}
-        )
-    return data
+    values = {name: getattr(stream, name) for name in STREAM.names}
+    return STREAM.write({**values, "retention": RETENTION.write(asdict(stream.retention))})
 
 
 def _table_data(table: TableDeclaration) -> dict[str, Any]:
-    plain = TableDeclaration(table.name, table.key, table.columns)
-    data: dict[str, Any] = {"key": table.key[0] if len(table.key) == 1 else list(table.key)}
-    data["columns"] = dict(table.columns)
-    for key in ("fold_after", "horizon"):
-        if getattr(table, key) != getattr(plain, key):
-            data[key] = duration_text(getattr(table, key))
-    return data
+    return TABLE.write({name: getattr(table, name) for name in TABLE.names})
 
 
 def _rules_nodes(rules: RulesDeclaration) -> list[yaml.Node]:

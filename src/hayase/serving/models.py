@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
+from hayase.core.declaration_fields import OPERATION
 from hayase.engine.condition import State
 
 __all__ = [
@@ -352,25 +353,30 @@ class _OperationOptions(_Model):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     source: str | None = Field(None, description="The text of a module, in which the function is.", min_length=1)
-    function: str | None = Field(
-        None, description="Its name in the source, or module:function of what is installed.", max_length=500
-    )
-    reads: str | list[str] | None = Field(None, description="A stream, several, or patterns like q*.", min_length=1)
-    window: int | str | None = Field(None, description="A number of records, or a duration like `5 minutes`.")
-    slide: int | str | None = Field(None, description="Where the next window begins.")
-    key: str | list[str] | None = Field(None, description="Windows per value of these columns.")
-    together: bool | None = Field(None, description="One sequence of windows for all streams.")
-    schema_: str | None = Field(
-        None, alias="schema", description="What the function gives; by default as a sample shows."
-    )
-    takes: Literal["records", "batch"] | None = None
-    attempts: int | None = Field(None, ge=1, le=100)
-    pause: str | None = Field(None, description="Before the second attempt.", examples=["50 ms"])
-    time_limit: str | None = Field(None, description="For a window.", examples=["30 s"])
-    memory_limit: str | None = Field(None, description="For a window.", examples=["1 GB"])
-    concurrency: int | None = Field(None, ge=1, le=10_000)
 
 
+_Options = TypeVar("_Options", bound=_OperationOptions)
+_FUNCTION = "Its name in the source, or module:function of what is installed."
+_LIMITS: dict[str, dict[str, int]] = {"reads": {"min_length": 1}, "concurrency": {"le": 10_000}}
+"""Limits of fields that hold only for requests over HTTP."""
+
+
+def _with_operation_fields(model: type[_Options]) -> type[_Options]:
+    """Add the fields of an operation that HTTP may set (`OPERATION`). Those that `model` declares itself stay as they are."""
+    fields: dict[str, Any] = {}
+    for field in OPERATION:
+        attribute = "schema_" if field.name == "schema" else field.name
+        if field.remote and attribute not in model.model_fields:
+            choices = field.kind.schema.get("enum")
+            kind = Literal[tuple(choices)] if choices and field.kind.plain is str else field.kind.plain
+            limits: dict[str, Any] = {"description": field.help_with_default, "ge": field.at_least, "le": field.at_most}
+            examples = [field.default] if isinstance(field.default, str) else None
+            limits |= {"alias": field.name, "examples": examples, **_LIMITS.get(field.name, {})}
+            fields[attribute] = (kind | None, Field(None, **limits))
+    return create_model(model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields)
+
+
+@_with_operation_fields
 class OperationAsked(_OperationOptions):
     """An operation to add."""
 
@@ -388,13 +394,12 @@ class OperationAsked(_OperationOptions):
     )
 
     name: str = Field(description="The name, which its output stream has too.", max_length=63)
-    function: str = Field(
-        description="Its name in the source, or module:function of what is installed.", max_length=500
-    )
-    reads: str | list[str] = Field(description="A stream, several, or patterns like q*.", min_length=1)
+    function: str = Field(description=_FUNCTION, max_length=500)
+    reads: str | list[str] = Field(description=OPERATION["reads"].help, min_length=1)
     start: Literal["earliest", "now"] = Field("earliest", description="The record with which it begins.")
 
 
+@_with_operation_fields
 class OperationChanged(_OperationOptions):
     """What is to be different in an operation."""
 
@@ -409,6 +414,7 @@ class OperationChanged(_OperationOptions):
         }
     )
 
+    function: str | None = Field(None, description=_FUNCTION, max_length=500)
     reset: Literal["earliest", "now"] | None = Field(
         None, description="Let it begin anew, so that it may write something else: what it has written goes."
     )
