@@ -3,11 +3,30 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hayase.core.algebra import Aggregate
+    from hayase.core.algebra import Aggregate, user_aggregate
     from hayase.core.declarations import Retention
-    from hayase.core.errors import DeclarationError, HayaseError
+    from hayase.core.errors import (
+        DamagedSegment,
+        DamagedState,
+        DeclarationError,
+        EnvironmentUnfit,
+        FormatMismatch,
+        HayaseError,
+        HomeInUse,
+        LaneFailed,
+        Mistake,
+        OffsetGone,
+        SchemaMismatch,
+        StageChanged,
+        StreamError,
+        StreamFinished,
+        UnknownName,
+    )
+    from hayase.core.laws import check_laws
+    from hayase.engine.dead_letters.settlement import Settlement
     from hayase.jobs import to
-    from hayase.pipeline import Accepted, Pipeline, Results
+    from hayase.jobs.job_builder import Job
+    from hayase.pipeline import Accepted, Definition, Manifest, OperationOptions, Pipeline, Results
     from hayase.tables import (
         Counter,
         DistinctCount,
@@ -24,64 +43,78 @@ if TYPE_CHECKING:
         TwoPhaseSet,
     )
     from hayase.tables.table_results import TableResults
-    from hayase.windows.shared import SharedWindows
+    from hayase.windows.shared import Answers, SharedWindows, WindowAnswers
 
 __all__ = [
     "Accepted",
     "Aggregate",
+    "Answers",
     "Counter",
+    "DamagedSegment",
+    "DamagedState",
     "DeclarationError",
+    "Definition",
     "DistinctCount",
+    "EnvironmentUnfit",
+    "FormatMismatch",
     "GSet",
     "HayaseError",
+    "HomeInUse",
+    "Job",
     "LWWSet",
+    "LaneFailed",
+    "Manifest",
     "MapCounter",
     "MapRegister",
     "MapSet",
     "MaxRegister",
     "MinRegister",
+    "Mistake",
     "ORSet",
+    "OffsetGone",
+    "OperationOptions",
     "Pipeline",
     "Quantiles",
     "Register",
     "Results",
     "Retention",
+    "SchemaMismatch",
+    "Settlement",
     "SharedWindows",
+    "StageChanged",
+    "StreamError",
+    "StreamFinished",
     "TableResults",
     "TwoPhaseSet",
+    "UnknownName",
+    "WindowAnswers",
+    "check_laws",
     "to",
+    "user_aggregate",
 ]
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Accepted": "hayase.pipeline",
-    "Aggregate": "hayase.core.algebra",
-    "Counter": "hayase.tables",
-    "DeclarationError": "hayase.core.errors",
-    "DistinctCount": "hayase.tables",
-    "GSet": "hayase.tables",
-    "HayaseError": "hayase.core.errors",
-    "MapCounter": "hayase.tables",
-    "MapRegister": "hayase.tables",
-    "MapSet": "hayase.tables",
-    "MaxRegister": "hayase.tables",
-    "MinRegister": "hayase.tables",
-    "LWWSet": "hayase.tables",
-    "ORSet": "hayase.tables",
-    "Pipeline": "hayase.pipeline",
-    "Quantiles": "hayase.tables",
-    "Register": "hayase.tables",
-    "Results": "hayase.pipeline",
-    "Retention": "hayase.core.declarations",
-    "SharedWindows": "hayase.windows.shared",
-    "TableResults": "hayase.tables.table_results",
-    "TwoPhaseSet": "hayase.tables",
-    "to": "hayase.jobs",
+_MODULES = {
+    "hayase.core.algebra": "Aggregate user_aggregate",
+    "hayase.core.declarations": "Retention",
+    "hayase.core.errors": "DamagedSegment DamagedState DeclarationError EnvironmentUnfit FormatMismatch HayaseError HomeInUse "
+    "LaneFailed Mistake OffsetGone SchemaMismatch StageChanged StreamError StreamFinished UnknownName",
+    "hayase.core.laws": "check_laws",
+    "hayase.engine.dead_letters.settlement": "Settlement",
+    "hayase.jobs": "to",
+    "hayase.jobs.job_builder": "Job",
+    "hayase.pipeline": "Accepted Definition Manifest OperationOptions Pipeline Results",
+    "hayase.tables": "Counter DistinctCount GSet LWWSet MapCounter MapRegister MapSet MaxRegister MinRegister ORSet "
+    "Quantiles Register TwoPhaseSet",
+    "hayase.tables.table_results": "TableResults",
+    "hayase.windows.shared": "Answers SharedWindows WindowAnswers",
 }
+"""The modules of the public names."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for: the command line and the workers need few of them, and soon."""
+    """Import a public name on first use: the command line and the workers need few of them and must start quickly."""
     if name not in _HOMES:
         raise AttributeError(f"module 'hayase' has no attribute {name!r}")
     from importlib import import_module

@@ -42,7 +42,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from hayase.core.clock import now_us
 from hayase.core.declarations import (
@@ -66,7 +66,7 @@ from hayase.engine.definition import check, definitions
 from hayase.engine.definition.definitions import Definition, Start
 from hayase.engine.home import Home
 from hayase.engine.local import InProcess
-from hayase.engine.results.query_results import Results
+from hayase.engine.results.query_results import Results, Time
 from hayase.engine.results.subscriptions import View, Views, added
 from hayase.streams import StreamLog
 from hayase.streams.appends import Accepted, append_conformed, append_source
@@ -77,6 +77,7 @@ from hayase.streams.records import Records, conform
 if TYPE_CHECKING:
     from hayase.engine.condition import Condition
     from hayase.engine.dead_letters.edits import Edit
+    from hayase.engine.dead_letters.letters import Letters
     from hayase.engine.dead_letters.settlement import Settlement
     from hayase.jobs.job_builder import Job
     from hayase.operations.operation_builder import Extent
@@ -84,9 +85,28 @@ if TYPE_CHECKING:
     from hayase.tables.table_builder import Column
     from hayase.tables.table_results import TableResults
 
-__all__ = ["Accepted", "Pipeline", "Results"]
+__all__ = ["Accepted", "Definition", "Manifest", "OperationOptions", "Pipeline", "Results"]
 
 Duration = str | int | timedelta
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Subscriber = TypeVar("_Subscriber", bound=Callable[[list[dict[str, Any]]], object])
+
+
+class OperationOptions(TypedDict, total=False):
+    """The options of an operation, as keyword arguments of `Pipeline.operation`."""
+
+    window: int | str | timedelta
+    slide: int | str | timedelta | None
+    key: str | Sequence[str] | None
+    together: bool
+    schema: str | None
+    takes: str | None
+    attempts: int
+    pause: Duration
+    time_limit: Duration
+    memory_limit: str | int
+    concurrency: int
+    files: str | Sequence[str]
 
 
 class Pipeline:
@@ -120,6 +140,23 @@ class Pipeline:
         return pipeline
 
     # -- declaring ----------------------------------------------------------------------------------------------------
+    @overload
+    def stream(self, name: str) -> Results: ...
+    @overload
+    def stream(
+        self,
+        name: str,
+        schema: str,
+        time: str = "time",
+        id: str | None = None,
+        *,
+        time_unit: str | None = None,
+        slack: Duration = 0,
+        max_ahead: Duration | None = DAY,
+        idle_after: Duration | None = None,
+        retention: Retention | None = None,
+        changes: str | None = None,
+    ) -> Results: ...
     def stream(
         self,
         name: str,
@@ -149,6 +186,10 @@ class Pipeline:
         self.declaration = replace(self.declaration, streams=(*self.declaration.streams, declared))
         return Results(StreamLog(self.home.path, declared))
 
+    @overload
+    def query(self, name: str) -> Results: ...
+    @overload
+    def query(self, name: str, text: str) -> Results: ...
     def query(self, name: str, text: str | None = None) -> Results:
         """Declare a continuous query, or without a text ask for the results of one. Its stream has the same name."""
         if text is None:
@@ -167,6 +208,19 @@ class Pipeline:
         declared.load()
         self.declaration = replace(self.declaration, aggregates=(*self.declaration.aggregates, declared))
 
+    @overload
+    def table(self, name: str) -> TableResults: ...
+    @overload
+    def table(
+        self,
+        name: str,
+        key: str | Sequence[str],
+        *,
+        fold_after: Duration = DAY,
+        horizon: Duration = 7 * DAY,
+        columns: Mapping[str, Column] | None = None,
+        **more_columns: Column,
+    ) -> TableResults: ...
     def table(
         self,
         name: str,
@@ -235,9 +289,36 @@ class Pipeline:
             raise DeclarationError(f'the job "{name}" is declared twice', "name one of them differently")
         return Job(name, reads, every, rounds=rounds, directory=str(Path.cwd()), changed=changed)
 
+    @overload
     def operation(
         self,
-        function: Any = None,
+        function: None = None,
+        *,
+        reads: str | Sequence[str],
+        writes: str | None = None,
+        **options: Unpack[OperationOptions],
+    ) -> Callable[[_Function], _Function]: ...
+    @overload
+    def operation(
+        self,
+        function: str,
+        *,
+        reads: str | Sequence[str],
+        writes: str | None = None,
+        **options: Unpack[OperationOptions],
+    ) -> None: ...
+    @overload
+    def operation(
+        self,
+        function: _Function,
+        *,
+        reads: str | Sequence[str],
+        writes: str | None = None,
+        **options: Unpack[OperationOptions],
+    ) -> _Function: ...
+    def operation(
+        self,
+        function: Callable[..., Any] | str | None = None,
         *,
         reads: str | Sequence[str],
         writes: str | None = None,
@@ -271,15 +352,12 @@ class Pipeline:
             "memory_limit": memory_limit, "concurrency": concurrency, "files": files,
         }  # fmt: skip
 
-        def declared(given: Any) -> Any:
-            made = operation_of(given, writes, options, str(Path.cwd()))
-            self.declaration = replace(self.declaration, operations=(*self.declaration.operations, made))
-            return given
+        def declare(function: Any) -> Any:
+            operation = operation_of(function, writes, options, str(Path.cwd()))
+            self.declaration = replace(self.declaration, operations=(*self.declaration.operations, operation))
+            return None if isinstance(function, str) else function
 
-        if function is None:
-            return declared
-        declared(function)
-        return None if isinstance(function, str) else function
+        return declare if function is None else declare(function)
 
     def governor(
         self,
@@ -300,7 +378,11 @@ class Pipeline:
         check.check_governor(declaration)
         self.declaration = declaration
 
-    def view(self, stream: str, function: Any = None) -> Any:
+    @overload
+    def view(self, stream: str, function: None = None) -> Callable[[_Subscriber], _Subscriber]: ...
+    @overload
+    def view(self, stream: str, function: _Subscriber) -> _Subscriber: ...
+    def view(self, stream: str, function: Callable[[list[dict[str, Any]]], object] | None = None) -> Any:
         """Give the records of a stream, such as an operation's results, to a function of a list of dicts, in this process, as
         they are committed: a decorator, or a call.
 
@@ -308,11 +390,11 @@ class Pipeline:
         letters.
         """
 
-        def viewed(given: Any) -> Any:
-            self._views = added(self._views, View(stream, given))
-            return given
+        def subscribe(function: Any) -> Any:
+            self._views = added(self._views, View(stream, function))
+            return function
 
-        return viewed if function is None else viewed(function)
+        return subscribe if function is None else subscribe(function)
 
     def remove(self, name: str) -> None:
         """Take a stream, a query, an aggregate, a table, a job, an operation or rules back out of the declaration."""
@@ -437,21 +519,60 @@ class Pipeline:
         return self.results(DEAD.name).rows()
 
     def replay(
-        self, *letters: int, edit: Edit | None = None, late: bool = False, limit: int | None = None, **which: Any
+        self,
+        *letters: int,
+        edit: Edit | None = None,
+        late: bool = False,
+        limit: int | None = None,
+        stage: str | None = None,
+        stream: str | None = None,
+        reason: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        version: str | None = None,
+        offsets: tuple[int, int] | None = None,
+        first: int = 0,
     ) -> Settlement:
-        """Give dead letters once more to the stages that refused them, and to nobody else: those of these numbers, or those
-        that fit, as in `stage="scores"` or `reason="timeout"` (see `hayase.engine.dead_letters.letters.Filter`). `edit` changes the
-        records; those that were late are left, unless `late` says otherwise."""
-        from hayase.engine.dead_letters.letters import Filter, Letters
+        """Give open dead letters once more to the stages that refused them, and only to these; oldest first, at most `limit`.
 
-        found = Letters(self.home, self.declaration, self._clock)
-        return found.replay(Filter.of(*letters, **which), edit, late=late, limit=limit)
+        `letters` are numbers of letters. The other arguments select the letters that match all of them: the `stage` that
+        refused the record and its `stream`, a part of the `reason`, the time of the refusal (from `since`, before `until`), the
+        start of the stage's `version`, the first and last of the `offsets` of the record, the `first` letter number. `edit` is a
+        function that returns the record to replay instead. Late records stay open unless `late` is true.
+        """
+        from hayase.engine.dead_letters.letters import Filter
 
-    def drop_letters(self, *letters: int, **which: Any) -> Settlement:
-        """Settle dead letters without doing anything with them."""
-        from hayase.engine.dead_letters.letters import Filter, Letters
+        wanted = Filter.of(
+            *letters, since=since, until=until, stage=stage, stream=stream, reason=reason, version=version, offsets=offsets,
+            first=first,
+        )  # fmt: skip
+        return self._letters().replay(wanted, edit, late=late, limit=limit)
 
-        return Letters(self.home, self.declaration, self._clock).drop(Filter.of(*letters, **which))
+    def drop_letters(
+        self,
+        *letters: int,
+        stage: str | None = None,
+        stream: str | None = None,
+        reason: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        version: str | None = None,
+        offsets: tuple[int, int] | None = None,
+        first: int = 0,
+    ) -> Settlement:
+        """Settle open dead letters without replaying them. They are selected as in `replay`."""
+        from hayase.engine.dead_letters.letters import Filter
+
+        wanted = Filter.of(
+            *letters, since=since, until=until, stage=stage, stream=stream, reason=reason, version=version, offsets=offsets,
+            first=first,
+        )  # fmt: skip
+        return self._letters().drop(wanted)
+
+    def _letters(self) -> Letters:
+        from hayase.engine.dead_letters.letters import Letters
+
+        return Letters(self.home, self.declaration, self._clock)
 
     def _names(self) -> list[str]:
         declared = self.declaration

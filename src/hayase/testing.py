@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.core.times import duration, instant
 from hayase.engine.batch.gate import FileGate, Grants
@@ -74,8 +75,22 @@ class Trial(Pipeline):
 
     clock: ManualClock
 
-    def run(self, *, batch_rows: int | None = None) -> Manifest:  # type: ignore[override]
-        """Process everything that is there; with `batch_rows`, in batches of at most so many records."""
+    def run(
+        self,
+        *,
+        serve: str | None = None,
+        token: str | None = None,
+        master: str | None = None,
+        stop: Callable[[], bool] | None = None,
+        batch_rows: int | None = None,
+    ) -> Manifest:
+        """Process everything that is in the streams, then stop; with `batch_rows`, in batches of at most that many records.
+
+        A trial uses neither Spark nor HTTP and stops by itself, so the other arguments of `Pipeline.run` are refused.
+        """
+        for name, value in (("serve", serve), ("token", token), ("master", master), ("stop", stop)):
+            if value is not None:
+                raise HayaseError(f"a trial runs in this process until idle and takes no {name}; use Pipeline.run")
         FileGate(self.home.gate(MAIN)).set(Grants() if batch_rows is None else Grants(limit=batch_rows))
         return self.run_until_idle(spark=False)
 

@@ -18,6 +18,7 @@ from hayase.core.field_kinds import (
     DURATION,
     EXTENT,
     FLAG,
+    LIST,
     MAPPING,
     NAME,
     NAMES,
@@ -175,7 +176,7 @@ STREAM = FieldTable((
         absent="none",
     ),
     Field(
-        "idle_after", OPTIONAL_DURATION, "After this time without records, the stream no longer holds back other streams.", "off",
+        "idle_after", OPTIONAL_DURATION, "After this time without records, the clock of the stream follows the wall clock.", "off",
         absent="off",
     ),
     Field("retention", MAPPING, "How much of the stream is kept; by default everything.", {}),
@@ -208,7 +209,9 @@ STEP = FieldTable((
     Field("order", choice("time"), "Values come in the order of their event time.", only=("reduce", "merge")),
     Field("table", TEXT, "Table whose stored tuples the merge meets.", only=("merge",)),
     Field(
-        "side", choice("left", "right", "both"), "Side of the merge on which the stored tuples stand.", "left", only=("merge",)
+        "side", choice("left", "right", "both"),
+        "Keys that the merge is called for: those that arrived (left), all that are stored (right), or both.", "left",
+        only=("merge",),
     ),
     Field(
         "attempts", COUNT, "How often a call is tried before its tuples become dead letters.", 1, at_least=1, at_most=100
@@ -223,7 +226,7 @@ JOB = FieldTable((
     Field("reads", NAMES, "Stream, or streams, to read.", required="name a stream or several"),
     Field("every", DURATION, "Interval at which the job fires; it takes all tuples that are there.", "1 s"),
     Field("rounds", COUNT, "Tuples leave a loop after this number of rounds.", at_least=1),
-    Field("steps", MAPPING, "List of steps: map, reduce and merge.", required="give it a map, a reduce or a merge"),
+    Field("steps", LIST, "Steps: map, reduce and merge.", required="give it a map, a reduce or a merge"),
 ))  # fmt: skip
 
 OPERATION = FieldTable((

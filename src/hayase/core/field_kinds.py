@@ -22,6 +22,7 @@ __all__ = [
     "DURATION",
     "EXTENT",
     "FLAG",
+    "LIST",
     "MAPPING",
     "NAME",
     "NAMES",
@@ -188,7 +189,8 @@ EXTENT = Kind(
     "records, or microseconds",
 )
 MAPPING = Kind("mapping", _same, dict, {"type": "object"}, dict)
-"""A value with keys of its own, which its reader and the JSON schema know by name."""
+LIST = Kind("list", _same, list, {"type": "array"}, list)
+"""Values with parts of their own, which have readers and JSON schemas of their own."""
 
 
 def choice(*values: str) -> Kind:
