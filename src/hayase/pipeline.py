@@ -399,21 +399,12 @@ class Pipeline:
     def remove(self, name: str) -> None:
         """Take a stream, a query, an aggregate, a table, a job, an operation or rules back out of the declaration."""
         old = self.declaration
-        left = replace(
-            old,
-            streams=tuple(each for each in old.streams if each.name != name),
-            queries=tuple(each for each in old.queries if each.name != name),
-            aggregates=tuple(each for each in old.aggregates if each.name != name),
-            tables=tuple(each for each in old.tables if each.name != name),
-            rules=tuple(each for each in old.rules if each.name != name),
-            jobs=tuple(each for each in old.jobs if each.name != name),
-            operations=tuple(each for each in old.operations if each.name != name),
-        )
+        kinds = ("streams", "queries", "aggregates", "tables", "rules", "jobs", "operations")
+        kept: dict[str, Any] = {kind: tuple(one for one in getattr(old, kind) if one.name != name) for kind in kinds}
+        left = replace(old, **kept)
         if left == old:
-            others = [each.name for kind in (old.aggregates, old.tables, old.rules) for each in kind]
-            raise UnknownName(
-                "stream, query, aggregate, table, job, operation or rules", name, [*self._names(), *others]
-            )
+            known = [declared.name for kind in kinds for declared in getattr(old, kind)]
+            raise UnknownName("stream, query, aggregate, table, job, operation or rules", name, known)
         self.declaration = left
 
     def check(self) -> None:

@@ -1,7 +1,8 @@
-"""What somebody declares, as frozen data: the YAML file and the Python API build the same ones.
+"""Declarations as frozen data: pipeline, streams, queries, aggregates, tables, rules, jobs, operations, governor.
 
-A declaration is checked when it is built as far as it can be alone; `hayase.core.pipeline_file` and the planner check
-the rest. `as_json` and `from_json` are exact inverses; the JSON of a pipeline is what the home keeps as a definition.
+The pipeline file and the Python API build the same declarations. A declaration checks itself when it is built, as far as
+that is possible without the others; `hayase.core.pipeline_file` and the planner check the rest. `as_json` and `from_json` are
+exact inverses; a home stores the JSON of a pipeline as its definition. Fields and defaults come from `declaration_fields`.
 """
 
 from __future__ import annotations
@@ -43,17 +44,20 @@ __all__ = [
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 DAY = 86_400_000_000
 EVENT_TIME = "event_time"
-"""The name under which everybody sees the event time of a result, if it is none of the columns that the query selects."""
+"""The name under which the event time of a result is shown if the query does not select it as a column."""
 LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
-"""What a stream of lifetimes has behind the columns of its rows. `valid_to` is null while a row is open; a second row
-with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
+"""The columns that a stream of lifetimes has after the columns of its rows. `valid_to` is null while a row is open; a second
+row with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
 MOST_COLUMNS = 250
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9_*]{0,62}")
 
 
 def checked_name(kind: str, name: object) -> str:
-    """A name that is safe as a file name, an SQL identifier and a URL segment; a leading underscore is Hayase's own."""
+    """Return a name that is safe as a file name, an SQL identifier and a URL segment; raise a DeclarationError otherwise.
+
+    Names with a leading underscore are reserved for Hayase.
+    """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     article = "an" if kind[0] in "aeiou" else "a"
@@ -64,7 +68,7 @@ def checked_name(kind: str, name: object) -> str:
 
 
 def checked_buckets(count: int) -> int:
-    """A number of buckets that makes sense: about as many as the cluster has task slots."""
+    """Return a number of buckets within its limits; raise a DeclarationError otherwise."""
     most = PIPELINE["buckets"].at_most
     if most is not None and 1 <= count <= most:
         return count
@@ -73,7 +77,7 @@ def checked_buckets(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of a stream is kept; None keeps everything. Age counts from the append, in microseconds."""
+    """How much of a stream is kept: by age since the append, in microseconds, and by size, in bytes. None is no limit."""
 
     age: int | None = None
     size: int | None = None
@@ -81,13 +85,12 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class StreamDeclaration:
-    """A stream: its schema (Spark DDL), the event-time column, optionally the column that identifies a record.
+    """A stream: its schema (Spark DDL), the column of the event time, optionally the column that identifies a record.
 
-    Durations are microseconds. `time_unit` is given for integer time columns only. A stream of `changes` declares a
-    relation: that string column says `+` for a row that appears and `-` for an equal one that goes. `ordered` streams
-    are written by a stage that emits in time order and says how far it is; nothing in them is late. Streams of
-    `lifetimes` are results of queries: each row tells when it is valid (see `LIFETIME_COLUMNS`). With `hidden_time` the time
-    column is not one that the query selects.
+    Durations are microseconds. `time_unit` is for integer time columns only. `changes` declares a relation: this string column
+    is `+` in a record that adds a row and `-` in one that removes an equal row. An `ordered` stream is written by a stage that
+    emits in time order and advances the clock; nothing in it is late. A stream of `lifetimes` is the result of a query: its
+    records say when rows are valid (see `LIFETIME_COLUMNS`). With `hidden_time`, the query does not select the time column.
     """
 
     name: str
@@ -111,8 +114,10 @@ class StreamDeclaration:
             schema = self.arrow_schema
         except DeclarationError as error:
             raise DeclarationError(
-                FieldMistake(f"schema{of}: {each.message}", each.hint, None, each.line, each.column, "schema")
-                for each in error.mistakes
+                FieldMistake(
+                    f"schema{of}: {mistake.message}", mistake.hint, None, mistake.line, mistake.column, "schema"
+                )
+                for mistake in error.mistakes
             ) from error
         object.__setattr__(self, "schema", ddl(schema))
         mistakes = [
@@ -148,10 +153,10 @@ class StreamDeclaration:
                 return [_mistake("time_unit", message, "remove it")]
         elif pa.types.is_integer(kind):
             if self.time_unit not in UNITS:
-                given = (
+                problem = (
                     "has no time_unit" if self.time_unit is None else f'has the unknown time_unit "{self.time_unit}"'
                 )
-                message = f'time column "{self.time}"{where} is an integer and {given}'
+                message = f'time column "{self.time}"{where} is an integer and {problem}'
                 return [_mistake("time_unit", message, f"say what it counts: one of {', '.join(UNITS)}")]
         else:
             message = f'time column "{self.time}"{where} is a {kind}'
@@ -165,7 +170,7 @@ class StreamDeclaration:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The schema as Arrow sees it; the time and id columns of records are never null."""
+        """The Arrow schema; the time and id columns of records are never null."""
         return arrow_schema(self.schema)
 
     @property
@@ -175,22 +180,22 @@ class StreamDeclaration:
 
     @property
     def hides_time(self) -> bool:
-        """Whether the time column of the log is none of the result's own: it is shown as `EVENT_TIME`."""
+        """Whether the time column of the log is not a column of the result; then it is shown as `EVENT_TIME`."""
         return self.hidden_time or (self.ordered and self.time == LIFETIME_COLUMNS[-1])
 
     def shown_name(self, column: str) -> str:
-        """The name under which everybody sees a column of the log."""
+        """Return the name under which a column of the log is shown."""
         hidden = column == self.time and self.hides_time and EVENT_TIME not in self.arrow_schema.names
         return EVENT_TIME if hidden else column
 
     @property
     def shown_schema(self) -> pa.Schema:
-        """The schema under the names that everybody sees."""
-        return pa.schema([each.with_name(self.shown_name(each.name)) for each in self.arrow_schema])
+        """The schema with the names under which columns are shown."""
+        return pa.schema([column.with_name(self.shown_name(column.name)) for column in self.arrow_schema])
 
     def shown(self, rows: Rows) -> Rows:
-        """Records of the log under the names that everybody sees."""
-        return rows.rename_columns([self.shown_name(each) for each in rows.schema.names]) if self.hides_time else rows
+        """Return records of the log with the names under which columns are shown."""
+        return rows.rename_columns([self.shown_name(name) for name in rows.schema.names]) if self.hides_time else rows
 
 
 def _mistake(field: str, message: str, hint: str) -> FieldMistake:
@@ -199,7 +204,7 @@ def _mistake(field: str, message: str, hint: str) -> FieldMistake:
 
 @dataclass(frozen=True, slots=True)
 class QueryDeclaration:
-    """A continuous query; its results are a stream of the same name. White space after the text says nothing."""
+    """A continuous query; its results are a stream of the same name. White space at the end of the text is dropped."""
 
     name: str
     text: str
@@ -211,9 +216,9 @@ class QueryDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class AggregateDeclaration:
-    """A user's own aggregate: its name in queries, and where it is found, "module:attribute".
+    """An aggregate of the user: its name in queries, and its source, "module:attribute".
 
-    `directory` is where the module lies, if it is not installed; all who run the pipeline look there too.
+    `directory` holds the module if it is not installed; every process of the pipeline looks there.
     """
 
     name: str
@@ -227,7 +232,7 @@ class AggregateDeclaration:
             raise DeclarationError(f'"{self.source}" names no aggregate', "write it like module:attribute")
 
     def load(self) -> Aggregate:
-        """The aggregate itself, or a DeclarationError that says why it cannot be had."""
+        """Import and return the aggregate; a DeclarationError says why that is not possible."""
         if self.directory is not None and self.directory not in sys.path:
             sys.path.append(self.directory)
         return Aggregate.from_name(self.source)
@@ -235,11 +240,11 @@ class AggregateDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
-    """A table: the names of its key's parts, and its columns, each with the name of a conflict-free type.
+    """A table: the names of its key columns, and its other columns, each with the name of a conflict-free type.
 
-    Columns are known by their place, so new ones stand behind the others. Ages are microseconds of event time, behind the
-    newest event of the streams that feed the table: updates older than `fold_after` are folded into snapshots, which is as
-    far back as it can be read as of a time; a repeated event is recognised within the `horizon`, and an older one refused.
+    Columns are identified by position, so new ones are added at the end. Ages are microseconds of event time before the newest
+    event of the streams that feed the table. Updates older than `fold_after` are folded into snapshots, and the table cannot be
+    read as of an earlier time. A repeated event is recognised within the `horizon`; an older event is refused.
     """
 
     name: str
@@ -257,8 +262,10 @@ class TableDeclaration:
             try:
                 checked_name("column", name)
             except DeclarationError as error:
-                mistakes += [_mistake("columns", f"{each.message}{where}", each.hint or "") for each in error.mistakes]
-        twice = [name for at, name in enumerate(names) if name.lower() in [each.lower() for each in names[:at]]]
+                mistakes += [
+                    _mistake("columns", f"{mistake.message}{where}", mistake.hint or "") for mistake in error.mistakes
+                ]
+        twice = [name for at, name in enumerate(names) if name.lower() in [other.lower() for other in names[:at]]]
         for name in dict.fromkeys(twice):
             mistakes.append(_mistake("columns", f'"{name}"{where} stands there twice', "name one of them differently"))
         if not self.key:
@@ -291,7 +298,7 @@ class TableDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class RulesDeclaration:
-    """Update rules as they were written; `name` is what messages about them call the place, such as the file."""
+    """Update rules as text; `name` is what messages call their source, such as the path of the file."""
 
     name: str = field(compare=False)
     text: str
@@ -306,11 +313,11 @@ _FUNCTION = re.compile(r"(?:[^\W\d]\w*(?:\.[^\W\d]\w*)*|.+\.py):[^\W\d]\w*")
 class StepDeclaration:
     """A step of a job: a function, "module:function" or "path/to/file.py:function", or aggregates instead of one.
 
-    `aggregates` are pairs of a name and a call like sum(size); a single one may have no name. `directory` is where the
-    module lies, if it is not installed. `schema` and `key` say what typed tuples are and by which columns they are grouped;
-    without a schema a tuple is a key and a value. `table` is what a merge meets, on one `side` or on both. `window` and
-    `every` (microseconds) are those of a sliding reduce. `order` may be "time". A step reads the one before it unless
-    `reads` says what; its tuples go to the next one, or to the group `writes`; `also` are groups that it names itself.
+    `aggregates` are pairs of a name and a call like sum(size); a single one may have no name. `directory` holds the module if
+    it is not installed. `schema` and `key` are the columns of typed tuples and those by which they are grouped; without a
+    schema a tuple is a key and a value. A merge looks keys up in `table`: those that arrived, those stored, or both, by `side`.
+    `window` and `every` (microseconds) are those of a sliding reduce. `order` may be "time". A step reads the output of the step
+    before it, or `reads`; its tuples go to the next step, or to the group `writes`; `also` are groups that the function names.
     """
 
     kind: str
@@ -332,62 +339,66 @@ class StepDeclaration:
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name of the step in messages."""
         if self.function is not None:
             return self.function.rpartition(":")[2]
         return ", ".join(f"{name}={call}" if name else call for name, call in self.aggregates)
 
     @property
     def mistakes(self) -> list[FieldMistake]:
-        """All that is wrong with it alone."""
-        found: list[FieldMistake] = []
+        """Everything that is wrong with the step by itself."""
+        mistakes: list[FieldMistake] = []
         if self.kind not in STEP_KINDS:
             return [_mistake("kind", f'there is no step "{self.kind}"', nearest(self.kind, STEP_KINDS)[2:])]
         if (self.function is None) != bool(self.aggregates):
-            found.append(_mistake("function", f"a {self.kind} has a function or aggregates", "give one of them"))
+            mistakes.append(_mistake("function", f"a {self.kind} has a function or aggregates", "give one of them"))
         if self.function is not None and not _FUNCTION.fullmatch(self.function):
-            found.append(_mistake("function", f'"{self.function}" names no function', "write it like module:function"))
+            mistakes.append(
+                _mistake("function", f'"{self.function}" names no function', "write it like module:function")
+            )
         if self.aggregates and self.kind != "reduce":
-            found.append(_mistake("aggregates", f"a {self.kind} has no aggregates", "only a reduce has"))
+            mistakes.append(_mistake("aggregates", f"a {self.kind} has no aggregates", "only a reduce has"))
         if len(self.aggregates) > 1 and not all(name for name, _ in self.aggregates):
-            found.append(_mistake("aggregates", "one of several aggregates has no name", 'write hits="count(*)"'))
-        found += self._misplaced()
+            mistakes.append(_mistake("aggregates", "one of several aggregates has no name", 'write hits="count(*)"'))
+        mistakes += self._misplaced()
         if self.schema is not None:
-            found += _schema_mistakes(self.schema)
+            mistakes += _schema_mistakes(self.schema, ("time", "group", "round"))
         if self.batches and self.schema is None:
-            found.append(_mistake("schema", "a function of batches gives no schema", "say which columns it gives"))
+            mistakes.append(_mistake("schema", "a function of batches gives no schema", "say which columns it gives"))
         if self.side not in MERGE_SIDES:
-            found.append(_mistake("side", f'a merge has no side "{self.side}"', f"say {' or '.join(MERGE_SIDES)}"))
+            mistakes.append(_mistake("side", f'a merge has no side "{self.side}"', f"say {' or '.join(MERGE_SIDES)}"))
         if self.kind == "merge" and not self.table:
-            found.append(_mistake("table", "the merge names no table", "say which stored tuples it meets"))
+            mistakes.append(_mistake("table", "the merge names no table", "say which stored tuples it meets"))
         if (self.window is None) != (self.every is None):
-            found.append(
+            mistakes.append(
                 _mistake("window", "a window has a length and an interval", "give window and every, or neither")
             )
         for what in ("window", "every"):
             value = getattr(self, what)
             if value is not None and value <= 0:
-                found.append(_mistake(what, f"{what} is not positive", "give a duration like 6 minutes"))
+                mistakes.append(_mistake(what, f"{what} is not positive", "give a duration like 6 minutes"))
         if self.order not in (None, "time"):
-            found.append(_mistake("order", f'there is no order "{self.order}"', 'say "time" or leave it out'))
-        found += _attempts_mistakes(self.attempts, STEP, "")
+            mistakes.append(_mistake("order", f'there is no order "{self.order}"', 'say "time" or leave it out'))
+        mistakes += _attempts_mistakes(self.attempts, STEP, "")
         for group in (*self.also, *([] if self.writes is None else [self.writes])):
             try:
                 checked_name("group", group)
             except DeclarationError as error:
-                found += [_mistake("writes", each.message, each.hint or "") for each in error.mistakes]
-        return found
+                mistakes += [_mistake("writes", mistake.message, mistake.hint or "") for mistake in error.mistakes]
+        return mistakes
 
     def _misplaced(self) -> list[FieldMistake]:
-        """What a step of this kind, or with aggregates, does not have."""
-        found = [
+        """Mistakes for fields that a step of this kind, or a step with aggregates, does not have."""
+        mistakes = [
             _mistake(field.name, f"a {self.kind} has no {field.name}", f"only a {' or a '.join(field.only)} has")
             for field in STEP
             if field.only and self.kind not in field.only and getattr(self, field.name) not in (field.value, "")
         ]
         if self.aggregates and (self.schema is not None or self.batches):
-            found.append(_mistake("schema", "aggregates know their columns themselves", "leave schema and batches out"))
-        return found
+            mistakes.append(
+                _mistake("schema", "aggregates know their columns themselves", "leave schema and batches out")
+            )
+        return mistakes
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepDeclaration:
@@ -403,26 +414,28 @@ def _attempts_mistakes(attempts: int, fields: FieldTable, where: str) -> list[Fi
     return [_mistake("attempts", f"{attempts} attempts{where}", f"give {least} to {most}")]
 
 
-def _schema_mistakes(text: str) -> list[FieldMistake]:
+def _schema_mistakes(text: str, reserved: tuple[str, ...] = ()) -> list[FieldMistake]:
+    """What is wrong with a schema, whose columns must not have the `reserved` names."""
     try:
         names = arrow_schema(text).names
     except DeclarationError as error:
         return [
-            FieldMistake(each.message, each.hint, None, each.line, each.column, "schema") for each in error.mistakes
+            FieldMistake(mistake.message, mistake.hint, None, mistake.line, mistake.column, "schema")
+            for mistake in error.mistakes
         ]
     return [
         _mistake("schema", f'a column cannot be called "{name}" here', "Hayase adds one of that name; rename it")
         for name in names
-        if name.startswith("__") or name.lower() in ("time", "group", "round")
+        if reserved and (name.startswith("__") or name.lower() in reserved)
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class JobDeclaration:
-    """A job: maps, reduces and merges, one after the other or by groups. Its last tuples are a stream of its name.
+    """A job: maps, reduces and merges, in sequence or connected by groups. The tuples of its last step are a stream of its name.
 
-    It fires at multiples of `every` (microseconds) and takes all that is there. With `rounds`, tuples that have gone round
-    a loop so often leave it for the job's stream.
+    It fires at multiples of `every` (microseconds) and takes all tuples that are there. With `rounds`, tuples that have passed
+    through a loop this number of times leave it for the job's stream.
     """
 
     name: str
@@ -445,8 +458,12 @@ class JobDeclaration:
             mistakes.append(_mistake("rounds", f"rounds{where} is not positive", "give 1 or more"))
         for number, step in enumerate(self.steps, 1):
             mistakes += [
-                replace(each, message=f"step {number}{where}: {each.message}", field=f"steps.{number - 1}.{each.field}")
-                for each in step.mistakes
+                replace(
+                    mistake,
+                    message=f"step {number}{where}: {mistake.message}",
+                    field=f"steps.{number - 1}.{mistake.field}",
+                )
+                for mistake in step.mistakes
             ]
         if mistakes:
             raise DeclarationError(mistakes)
@@ -454,7 +471,7 @@ class JobDeclaration:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> JobDeclaration:
         """The inverse of `dataclasses.asdict`."""
-        steps = tuple(StepDeclaration.from_json(each) for each in data["steps"])
+        steps = tuple(StepDeclaration.from_json(step) for step in data["steps"])
         return cls(**{**data, "reads": tuple(data["reads"]), "steps": steps})
 
 
@@ -462,11 +479,11 @@ class JobDeclaration:
 class OperationDeclaration:
     """An operation: a function on windows of records, whose results are a stream of the operation's name.
 
-    `reads` are names of streams, or patterns such as `q*`; all of them have the same columns. A window has `window` records
-    or, `by_time`, lasts so many microseconds, and one begins every `slide`. Each stream has windows of its own, unless they
-    go `together`; with a `key` each of its values has, whichever stream a record comes from. `schema` is that of what the
-    function gives, None as long as nobody has tried it. The module lies in `directory`, until it is shipped: then the home
-    has it under the name `code`, with the data `files` that lie beside it, which are paths or patterns such as `models/*.json`.
+    `reads` are names of streams, or patterns such as `q*`; all of these streams have the same columns. A window has `window`
+    records or, with `by_time`, lasts that many microseconds; a window starts every `slide`. Each stream has its own windows,
+    unless they are processed `together`; with a `key`, each of its values has its own windows, across all streams. `schema` is
+    that of the results, None until the function has been tried. `directory` holds the module until it is shipped: then the home
+    has a copy under the name `code`, with the data `files` beside the module, paths or patterns such as `models/*.json`.
     """
 
     name: str
@@ -491,43 +508,41 @@ class OperationDeclaration:
     def __post_init__(self) -> None:
         checked_name("operation", self.name)
         where = f' of operation "{self.name}"'
-        found: list[FieldMistake] = []
+        mistakes: list[FieldMistake] = []
         if not self.reads:
-            found.append(_mistake("reads", f'operation "{self.name}" reads nothing', "name a stream, several, or q*"))
-        found += [
-            _mistake("reads", f'"{each}" names no stream{where}', "use letters, digits, _ and *")
-            for each in self.reads
-            if not _PATTERN.fullmatch(each)
+            mistakes.append(
+                _mistake("reads", f'operation "{self.name}" reads nothing', "name a stream, several, or q*")
+            )
+        mistakes += [
+            _mistake("reads", f'"{stream}" names no stream{where}', "use letters, digits, _ and *")
+            for stream in self.reads
+            if not _PATTERN.fullmatch(stream)
         ]
         place, _, attribute = self.function.rpartition(":")
         if not place or not attribute.isidentifier():
-            found.append(_mistake("function", f'"{self.function}" names no function', "write it like module:function"))
+            mistakes.append(
+                _mistake("function", f'"{self.function}" names no function', "write it like module:function")
+            )
         if self.window < 1 or (self.slide is not None and self.slide < 1):
-            found.append(_mistake("window", f"a window{where} of nothing", "give a number of records or a duration"))
+            mistakes.append(_mistake("window", f"a window{where} of nothing", "give a number of records or a duration"))
         elif self.slide is not None and self.slide > self.window:
-            found.append(_mistake("slide", f"windows{where} leave records out", "slide by the window or less"))
+            mistakes.append(_mistake("slide", f"windows{where} leave records out", "slide by the window or less"))
         if self.takes not in (None, "records", "batch"):
-            found.append(_mistake("takes", f'no function takes "{self.takes}"', "say records or batch"))
-        found += _attempts_mistakes(self.attempts, OPERATION, where)
+            mistakes.append(_mistake("takes", f'no function takes "{self.takes}"', "say records or batch"))
+        mistakes += _attempts_mistakes(self.attempts, OPERATION, where)
         if self.pause < 0:
-            found.append(_mistake("pause", f"the pause{where} is negative", "give a duration like 50 ms, or 0 s"))
+            mistakes.append(_mistake("pause", f"the pause{where} is negative", "give a duration like 50 ms, or 0 s"))
         for what, hint in (("time_limit", "30 s"), ("memory_limit", "1 GB"), ("concurrency", "16")):
             if getattr(self, what) < 1:
-                found.append(_mistake(what, f"{what}{where} is not positive", f"give more, like {hint}"))
-        for each in self.files:
-            if not each or each.startswith(("/", "~")) or ".." in each.split("/"):
+                mistakes.append(_mistake(what, f"{what}{where} is not positive", f"give more, like {hint}"))
+        for path in self.files:
+            if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
                 hint = "name a path, or a pattern such as models/*.json, relative to the directory of the module"
-                found.append(_mistake("files", f'"{each}" names no file{where} that lies beside its module', hint))
+                mistakes.append(_mistake("files", f'"{path}" names no file{where} that lies beside its module', hint))
         if self.schema is not None:
-            try:
-                arrow_schema(self.schema)
-            except DeclarationError as error:
-                found += [
-                    FieldMistake(each.message, each.hint, None, each.line, each.column, "schema")
-                    for each in error.mistakes
-                ]
-        if found:
-            raise DeclarationError(found)
+            mistakes += _schema_mistakes(self.schema)
+        if mistakes:
+            raise DeclarationError(mistakes)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperationDeclaration:
@@ -538,8 +553,10 @@ class OperationDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class GovernorDeclaration:
-    """How the work is shared out: the policy by its name, with its options; `seconds` of work for each worker in a batch;
-    loads are taken over `window` seconds, and told when they have changed by more than a share of `threshold`."""
+    """How work is divided: the name of a policy and its options, and the `seconds` of work for each worker in a batch.
+
+    Loads are measured over `window` seconds, and reported when they have changed by more than the share `threshold`.
+    """
 
     policy: str = "informed"
     options: tuple[tuple[str, float], ...] = ()
@@ -562,7 +579,7 @@ class GovernorDeclaration:
 
 
 def clashes(names: Iterable[str]) -> list[FieldMistake]:
-    """A mistake for every name that was there before, whatever its case: names are files, and SQL does not tell case.
+    """Return a mistake for every name that occurred before. Case is ignored: names are files, and SQL ignores case.
 
     >>> [mistake.message for mistake in clashes(["events", "totals", "Events"])]
     ['"Events" is declared twice']
@@ -579,10 +596,10 @@ def clashes(names: Iterable[str]) -> list[FieldMistake]:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDeclaration:
-    """Everything that is declared in one place.
+    """All declarations of a pipeline.
 
-    `buckets` is into how many parts keys are spread, and so how many tasks can reduce at once; None lets the machine on
-    which the home is made decide.
+    `buckets` is the number of parts that keys are spread over, and so the number of tasks that can reduce at the same time;
+    None takes the number of cores of the machine on which the home is created.
     """
 
     name: str
@@ -600,30 +617,31 @@ class PipelineDeclaration:
         checked_name("pipeline", self.name)
         if self.buckets is not None:
             checked_buckets(self.buckets)
-        twice = [each.name for each in self.aggregates if [one.name for one in self.aggregates].count(each.name) > 1]
+        aggregates = [aggregate.name for aggregate in self.aggregates]
+        twice = [name for name in aggregates if aggregates.count(name) > 1]
         if twice:
             raise DeclarationError(f'the aggregate "{twice[0]}" is declared twice', "name one of them differently")
         named = (self.streams, self.queries, self.tables, self.jobs, self.operations)
-        mistakes = clashes([each.name for kind in named for each in kind])
+        mistakes = clashes([declaration.name for declarations in named for declaration in declarations])
         if mistakes:
             raise DeclarationError(mistakes)
 
     def stream(self, name: str) -> StreamDeclaration:
-        """The declared stream of that name."""
-        for each in self.streams:
-            if each.name == name:
-                return each
-        raise UnknownName("stream", name, [each.name for each in self.streams])
+        """Return the declared stream of that name."""
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise UnknownName("stream", name, [stream.name for stream in self.streams])
 
     def table(self, name: str) -> TableDeclaration:
-        """The declared table of that name."""
-        for each in self.tables:
-            if each.name == name:
-                return each
-        raise UnknownName("table", name, [each.name for each in self.tables])
+        """Return the declared table of that name."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise UnknownName("table", name, [table.name for table in self.tables])
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, ready for a JSON writer."""
+        """Return plain data, ready for a JSON writer."""
         return asdict(self)
 
     @classmethod
@@ -631,13 +649,13 @@ class PipelineDeclaration:
         """The inverse of `as_json`."""
         return cls(
             name=data["name"],
-            streams=tuple(StreamDeclaration.from_json(each) for each in data["streams"]),
-            queries=tuple(QueryDeclaration(**each) for each in data["queries"]),
+            streams=tuple(StreamDeclaration.from_json(stream) for stream in data["streams"]),
+            queries=tuple(QueryDeclaration(**query) for query in data["queries"]),
             buckets=data["buckets"],
-            aggregates=tuple(AggregateDeclaration(**each) for each in data.get("aggregates", ())),
-            tables=tuple(TableDeclaration.from_json(each) for each in data.get("tables", ())),
-            rules=tuple(RulesDeclaration(**each) for each in data.get("rules", ())),
-            jobs=tuple(JobDeclaration.from_json(each) for each in data.get("jobs", ())),
-            operations=tuple(OperationDeclaration.from_json(each) for each in data.get("operations", ())),
+            aggregates=tuple(AggregateDeclaration(**aggregate) for aggregate in data.get("aggregates", ())),
+            tables=tuple(TableDeclaration.from_json(table) for table in data.get("tables", ())),
+            rules=tuple(RulesDeclaration(**rules) for rules in data.get("rules", ())),
+            jobs=tuple(JobDeclaration.from_json(job) for job in data.get("jobs", ())),
+            operations=tuple(OperationDeclaration.from_json(operation) for operation in data.get("operations", ())),
             governor=GovernorDeclaration.from_json(data["governor"]) if data.get("governor") else None,
         )
