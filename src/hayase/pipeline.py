@@ -110,10 +110,11 @@ class OperationOptions(TypedDict, total=False):
 
 
 class Pipeline:
-    """Declares, appends, runs and reads. Declaring writes nothing; the home is made by the first append or run.
+    """A pipeline: declare it, append records, run it, read its results.
 
-    `buckets` is into how many parts keys are spread, about as many as there are task slots; it is fixed by the first run.
-    `clock` gives the wall clock in microseconds; tests set it.
+    Declaring writes nothing; the first append or run creates the home. `buckets` is the number of parts that keys are spread
+    over, about as many as there are task slots; the first run fixes it. `clock` returns the wall clock in microseconds; tests
+    set it.
     """
 
     def __init__(
@@ -125,15 +126,17 @@ class Pipeline:
         clock: Callable[[], int] | None = None,
     ):
         self.declaration = PipelineDeclaration(name, buckets=buckets)
-        # absolute: Spark's processes have working directories of their own
+        # an absolute path, because Spark's processes have other working directories
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or now_us
         self._views: tuple[View, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, home: str | Path | None = None) -> Pipeline:
-        """The pipeline of a YAML file, checked whole: a DeclarationError lists every mistake. Functions of operations are not
-        called before it is applied."""
+        """Read a pipeline file and check all of it; a DeclarationError lists every mistake.
+
+        Functions of operations are called only when the pipeline is applied.
+        """
         file = read_pipeline(Path(path))
         pipeline = cls(file.declaration.name, home if home is not None else file.home)
         pipeline.declaration = check.read_file(file, pipeline.home)
@@ -171,8 +174,13 @@ class Pipeline:
         retention: Retention | None = None,
         changes: str | None = None,
     ) -> Results:
-        """Declare a stream, or without a schema ask for one that is declared. `changes` names the column of a relation's
-        changes that says `+` or `-`."""
+        """Declare a stream, or return a declared one if no schema is given.
+
+        `time` is the column of the event time and `id` the column that identifies a record. `time_unit` says what an integer
+        time column counts: s, ms or us. A record may be behind the greatest event time before it by `slack`, and ahead of the
+        wall clock by `max_ahead`. After `idle_after` without records, the clock of the stream follows the wall clock. `changes`
+        declares a relation: the column in which `+` adds a row and `-` removes an equal one.
+        """
         if schema is None:
             return self.results(name)
         declared = StreamDeclaration(
@@ -191,18 +199,22 @@ class Pipeline:
     @overload
     def query(self, name: str, text: str) -> Results: ...
     def query(self, name: str, text: str | None = None) -> Results:
-        """Declare a continuous query, or without a text ask for the results of one. Its stream has the same name."""
+        """Declare a continuous query, or return the results of a declared one if no text is given.
+
+        The results are a stream of the same name.
+        """
         if text is None:
             return self.results(name)
         declaration = replace(self.declaration, queries=(*self.declaration.queries, QueryDeclaration(name, text)))
         stages = self._checked(declaration, name)
         self.declaration = declaration
-        return Results(StreamLog(self.home.path, next(each.stream for each in stages if each.name == name)))
+        return Results(StreamLog(self.home.path, next(stage.stream for stage in stages if stage.name == name)))
 
     def aggregate(self, name: str, source: str, directory: str | Path | None = None) -> None:
-        """Give queries an aggregate of your own: `source` is "module:attribute", made with `user_aggregate`.
+        """Declare an aggregate of your own for queries: `source` is "module:attribute", built with `user_aggregate`.
 
-        All who run the pipeline import the module: it is installed, or lies in `directory` (by default the working one).
+        Every process of the pipeline imports the module: it is installed, or lies in `directory` (default: the working
+        directory).
         """
         declared = AggregateDeclaration(name, source, str(Path(directory or ".").absolute()))
         declared.load()
@@ -231,11 +243,11 @@ class Pipeline:
         columns: Mapping[str, Column] | None = None,
         **more_columns: Column,
     ) -> TableResults:
-        """Declare a table, or with its name alone ask for one that is declared.
+        """Declare a table, or return a declared one if only its name is given.
 
-        Several names make a composite key. A column has a type, like `total=hy.Counter()`; one whose name means something
-        else here, like `key`, stands in `columns`. Updates older than `fold_after` are folded, which is as far back as the
-        table can be read; a repeated event is recognised within the `horizon`, and an older one is refused.
+        Several names make a composite key. A column has a type, as in `total=hy.Counter()`; a column with the name of another
+        argument, such as `key`, goes into `columns`. Updates older than `fold_after` are folded, and the table cannot be read as
+        of an earlier time. A repeated event is recognised within the `horizon`; an older event is refused.
         """
         from hayase.engine.commit.table_writer import owning
         from hayase.tables.table_builder import declared_table
@@ -251,19 +263,19 @@ class Pipeline:
         return TableResults(self.home.table(name), declared, owning)
 
     def rules(self, path: str | Path | None = None, *, text: str | None = None) -> None:
-        """Add rules that say what events do to tables, from a YAML file or as its text; they are checked at once.
+        """Add rules that define which updates an event causes in tables, from a YAML file or as text. They are checked at once.
 
-        Rules of a file are called by the path that is given here, those of a text `rules 1`, `rules 2` and so on.
+        Messages call the rules of a file by this path, and those of a text `rules 1`, `rules 2` and so on.
         """
         if (path is None) == (text is None):
             raise DeclarationError(
                 "rules are given as a file or as a text", 'write p.rules("rules.yaml") or p.rules(text=...)'
             )
-        known = [each.name for each in self.declaration.rules]
+        known = [rules.name for rules in self.declaration.rules]
         if path is not None:
             name, text = str(path), _rules_text(Path(path))
         else:
-            name = next(each for number in count(1) if (each := f"rules {number}") not in known)
+            name = next(free for number in count(1) if (free := f"rules {number}") not in known)
         assert text is not None
         if name in known:
             raise DeclarationError(f'the rules "{name}" are declared twice', "each event would count twice; remove one")
@@ -274,18 +286,18 @@ class Pipeline:
     def job(
         self, name: str, reads: str | Sequence[str], every: Duration = "1 second", *, rounds: int | None = None
     ) -> Job:
-        """Declare a job: what is returned takes its steps, as decorators of functions or as calls. Its last tuples are a
-        stream of its name.
+        """Declare a job. Its steps are added to the returned object, by decorators or by calls. The tuples of the last step are
+        a stream of the job's name.
 
-        It fires at multiples of `every` and takes all that is there. With `rounds`, tuples leave a loop after so many.
+        The job fires at multiples of `every` and takes all tuples that are there. Tuples leave a loop after `rounds` rounds.
         """
         from hayase.jobs.job_builder import Job
 
         def changed(declared: JobDeclaration) -> None:
-            others = tuple(each for each in self.declaration.jobs if each.name != name)
+            others = tuple(job for job in self.declaration.jobs if job.name != name)
             self.declaration = replace(self.declaration, jobs=(*others, declared))
 
-        if any(each.name == name for each in self.declaration.jobs):
+        if any(job.name == name for job in self.declaration.jobs):
             raise DeclarationError(f'the job "{name}" is declared twice', "name one of them differently")
         return Job(name, reads, every, rounds=rounds, directory=str(Path.cwd()), changed=changed)
 
@@ -335,14 +347,14 @@ class Pipeline:
         concurrency: int = 16,
         files: str | Sequence[str] = (),
     ) -> Any:
-        """Declare an operation, as a decorator of a function or as a call with one or its name, "module:function". What the
-        function gives for a window of records is a stream called `writes`, or like the function.
+        """Declare an operation: as a decorator, or as a call with a function or its name, "module:function". What the function
+        returns for windows of records is a stream named `writes`, by default like the function.
 
-        It reads streams by their names, or by patterns such as "q*". A window has so many records, or lasts so long, and one
-        begins every `slide`; each stream has windows of its own, unless they go `together`, and each value of a `key` has. The
-        `schema` of what it gives can be found on a sample, if there are records. A window that fails, or takes more than
-        it may, is tried `attempts` times; then its records go to the dead letters. Data `files` beside the module, paths or
-        patterns such as "models/*.json", are shipped with it: the function finds them relative to its `__file__`.
+        `reads` are names of streams, or patterns such as "q*". A `window` is a number of records or a duration, and one starts
+        every `slide`. Each stream has its own windows, unless they are processed `together`; with a `key`, each of its values has
+        its own. Without a `schema`, the columns of the results are those of a trial on the newest records. A window that fails
+        or exceeds its limits is tried `attempts` times; then its records become dead letters. Data `files` beside the module,
+        paths or patterns such as "models/*.json", are shipped with it: the function finds them relative to its `__file__`.
         """
         from hayase.operations.operation_builder import operation_of
 
@@ -368,13 +380,15 @@ class Pipeline:
         threshold: float | None = None,
         **options: float,
     ) -> None:
-        """Say how the work is shared out: by which policy, with which options of it, such as `u`. A batch has `seconds` of work
-        for each worker; loads are taken over a `window` of seconds, and told when they have changed by a share of `threshold`.
+        """Declare how work is divided: the policy and its options, such as `u`.
+
+        A batch has `seconds` of work for each worker. Loads are measured over a `window` of seconds, and reported when they have
+        changed by more than the share `threshold`.
         """
         from hayase.core.operation_data import declared_governor
 
-        given = {"policy": policy, "seconds": seconds, "window": window, "threshold": threshold, **options}
-        declaration = replace(self.declaration, governor=declared_governor(given))
+        data = {"policy": policy, "seconds": seconds, "window": window, "threshold": threshold, **options}
+        declaration = replace(self.declaration, governor=declared_governor(data))
         check.check_governor(declaration)
         self.declaration = declaration
 
@@ -383,11 +397,10 @@ class Pipeline:
     @overload
     def view(self, stream: str, function: _Subscriber) -> _Subscriber: ...
     def view(self, stream: str, function: Callable[[list[dict[str, Any]]], object] | None = None) -> Any:
-        """Give the records of a stream, such as an operation's results, to a function of a list of dicts, in this process, as
-        they are committed: a decorator, or a call.
+        """Subscribe a function to a stream, such as the results of an operation: as a decorator, or as a call.
 
-        It gets them in the order of the log, each at least once, also over a restart. Those for which it raises go to the dead
-        letters.
+        The function is called in this process with lists of records, as dicts, when they are committed: in the order of the
+        log, each record at least once, also across restarts. Records for which it raises become dead letters.
         """
 
         def subscribe(function: Any) -> Any:
@@ -397,7 +410,7 @@ class Pipeline:
         return subscribe if function is None else subscribe(function)
 
     def remove(self, name: str) -> None:
-        """Take a stream, a query, an aggregate, a table, a job, an operation or rules back out of the declaration."""
+        """Remove a stream, a query, an aggregate, a table, a job, an operation or rules from the declaration."""
         old = self.declaration
         kinds = ("streams", "queries", "aggregates", "tables", "rules", "jobs", "operations")
         kept: dict[str, Any] = {kind: tuple(one for one in getattr(old, kind) if one.name != name) for kind in kinds}
@@ -408,28 +421,30 @@ class Pipeline:
         self.declaration = left
 
     def check(self) -> None:
-        """Raise a DeclarationError with everything that is wrong. Operations are tried on the newest records there are."""
+        """Raise a DeclarationError with every mistake, if there are any. Operations are tried on the newest records."""
         check.check(check.infer_operations(self.home, self.declaration))
 
     def _checked(self, declaration: PipelineDeclaration, wanted: str | None = None) -> tuple[Stage, ...]:
-        """The stages of a declaration, all of which may have to be known for the one that is wanted."""
+        """Return the stages of a declaration. Operations are tried if the `wanted` stage cannot be planned without that."""
         stages = check.check(check.with_known_schemas(self.home, declaration), pending=True)
-        if wanted is None or any(each.name == wanted for each in stages):
+        if wanted is None or any(stage.name == wanted for stage in stages):
             return stages
         return check.check(check.infer_operations(self.home, declaration))
 
     def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
-        """Make the declaration the newest version in the home; a pipeline that runs takes it up at its next batch."""
+        """Write the declaration to the home as its newest definition; a running pipeline uses it from the next batch on."""
         return definitions.propose(self.home, self.declaration, resets=resets)
 
     def reset(self, stage: str | Sequence[str], start: Start = "earliest") -> Definition:
-        """Let a stage, or several at once, begin anew, from the earliest record or from now: their state and their output
-        go, and with them the stages that read their output."""
+        """Reset a stage, or several at once: they start again from the earliest record, or from now.
+
+        Their state and their output are removed, and the stages that read their output are reset too.
+        """
         _check_start(start)
         return self.apply(dict.fromkeys([stage] if isinstance(stage, str) else stage, start))
 
     def reset_all(self, start: Start = "earliest") -> Definition:
-        """Let all stages begin anew: also the way out when the newest manifest or definition is lost."""
+        """Reset all stages. This also repairs a home whose newest manifest or definition is lost."""
         _check_start(start)
         return definitions.propose(self.home, self.declaration, everything=start)
 
@@ -442,10 +457,11 @@ class Pipeline:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> Accepted:
-        """Append records, durably: dicts, an Arrow table or batch, a pandas frame, or a file (CSV, NDJSON, Parquet).
+        """Append records: dicts, an Arrow table or batch, a pandas frame, or a file (CSV, NDJSON, Parquet). They are durable when
+        this returns.
 
-        A record that does not fit goes to the dead letters with its reason, alone. With `producer` and a growing
-        `sequence` an append can be repeated without effect; a file needs the producer only.
+        A record that does not fit the schema becomes a dead letter; the others are appended. With a `producer` and a growing
+        `sequence`, repeating an append has no effect; a file needs the producer only.
         """
         declaration = self.declaration.stream(stream)
         if isinstance(records, (str, Path)):
@@ -467,46 +483,48 @@ class Pipeline:
             end = StreamLog.ensure(self.home.path, declaration).index().next
             return Accepted(0, 0, end, end)
         return Accepted(
-            accepted=sum(each.accepted for each in parts),
-            refused=sum(each.refused for each in parts),
+            accepted=sum(part.accepted for part in parts),
+            refused=sum(part.refused for part in parts),
             first=parts[0].first,
             next=parts[-1].next,
-            repeated=all(each.repeated for each in parts),
+            repeated=all(part.repeated for part in parts),
         )
 
     def finish(self, stream: str) -> None:
-        """Say that no record will follow in a stream: what waits for later ones is completed up to its last event."""
+        """Finish a stream: no record follows. Results that wait for later records are completed up to its last event."""
         StreamLog.ensure(self.home.path, self.declaration.stream(stream)).finish()
 
     def results(self, name: str) -> Results:
-        """The records of a stream, declared or made by a stage; `_dead` are the dead letters."""
+        """Return the records of a stream, declared or written by a stage; `_dead` is the stream of dead letters."""
         if name == DEAD.name:
             return Results(StreamLog.ensure(self.home.path, DEAD))
         for declared in self.declaration.streams:
             if declared.name == name:
                 return Results(StreamLog.ensure(self.home.path, declared))
-        if any(each.name == name for each in self.declaration.operations):
+        if any(operation.name == name for operation in self.declaration.operations):
             return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
         for stage in self._checked(self.declaration, name if name in self._names() else None):
             if stage.output.name == name and isinstance(stage.output, StreamDeclaration):
                 return Results(StreamLog.ensure(self.home.path, stage.output))
-        if any(each.name == name for each in self.declaration.tables):
+        if any(table.name == name for table in self.declaration.tables):
             raise HayaseError(f'"{name}" is a table; ask for it by p.table("{name}")')
         newest = definitions.latest(self.home)
-        if newest is not None and any(each.name == name for each in newest.declaration.operations):  # added by command
+        operations = () if newest is None else newest.declaration.operations
+        if any(operation.name == name for operation in operations):  # added by a command or over HTTP
             return Results(StreamLog.ensure(self.home.path, self._operation_stream(name)))
         raise UnknownName("stream or query", name, self._names())
 
     def _operation_stream(self, name: str) -> StreamDeclaration:
-        """What an operation writes: as the home has it, which may have been changed there, else as it is declared."""
+        """The output stream of an operation: that of the newest definition, in which a command may have changed it, else that of
+        the declaration."""
         newest = definitions.latest(self.home)
         for record in newest.records if newest is not None else ():
             if record.name == name and isinstance(record.output, StreamDeclaration):
                 return record.output
-        return next(each.stream for each in self._checked(self.declaration, name) if each.name == name)
+        return next(stage.stream for stage in self._checked(self.declaration, name) if stage.name == name)
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """What the pipeline could not take, with the reasons."""
+        """Return the dead letters: records that could not be processed, with the reasons."""
         return self.results(DEAD.name).rows()
 
     def replay(
@@ -568,15 +586,15 @@ class Pipeline:
     def _names(self) -> list[str]:
         declared = self.declaration
         kinds = (declared.streams, declared.queries, declared.jobs, declared.operations)
-        return [each.name for kind in kinds for each in kind]
+        return [declaration.name for kind in kinds for declaration in kind]
 
     # -- running --------------------------------------------------------------------------------------------------------
     def progress(self) -> Manifest:
-        """What was committed last: positions, clocks and figures of every stage."""
+        """Return the newest manifest: the positions, clocks and figures of every stage after the last commit."""
         return progress(self.home)
 
     def run_until_idle(self, *, spark: bool = True, master: str | None = None) -> Manifest:
-        """Process everything that is in the streams, then stop. Without Spark it runs in this process, for tests."""
+        """Process everything that is in the streams, then stop. With `spark=False` it runs in this process, for tests."""
         with self.home.lock():
             self.apply()
             if not spark:
@@ -597,10 +615,10 @@ class Pipeline:
         master: str | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Manifest:
-        """Process the streams as they grow, until `stop()` says so or a signal ends it; the running batch is finished.
+        """Process the streams as they grow, until `stop()` returns true or a signal arrives; the running batch is finished.
 
-        `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are answered over HTTP meanwhile.
-        One that other machines can reach needs a `token`, and then every request does.
+        `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are served over HTTP meanwhile. An address
+        that other machines can reach needs a `token`, which every request must then send.
         """
         from hayase.engine.spark.runner import opened, run
 
@@ -622,11 +640,11 @@ class Pipeline:
                 )
 
     def _viewing(self) -> Views:
-        """The views, to be called while this is entered."""
+        """The subscriptions, as a context manager in which they are called."""
         known = self._names() if self._views else []
-        for each in self._views:
-            if each.stream not in known:
-                self.results(each.stream)  # a stream that a job names itself, or none
+        for view in self._views:
+            if view.stream not in known:
+                self.results(view.stream)  # a stream that a job names itself; raises UnknownName if there is none
         return Views(self.home, self._views, self._clock)
 
 
@@ -637,7 +655,7 @@ def _check_start(start: str) -> None:
 
 @contextlib.contextmanager
 def _served(ledger: Ledger, address: str | None, token: str | None) -> Iterator[Status | None]:
-    """What is committed, over HTTP; to be told of what is committed next, and how the pipeline is."""
+    """Serve the home over HTTP; yield the status to update after commits and changes of condition, None without an address."""
     if address is None:
         yield None
         return
@@ -652,4 +670,4 @@ def _rules_text(path: Path) -> str:
     try:
         return file_text(path, "rule", "check the name; rules begin with source: STREAM")
     except DeclarationError as error:
-        raise DeclarationError(replace(each, file=str(path)) for each in error.mistakes) from error
+        raise DeclarationError(replace(mistake, file=str(path)) for mistake in error.mistakes) from error

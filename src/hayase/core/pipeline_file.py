@@ -1,62 +1,31 @@
-"""The YAML file of a pipeline, read with all its mistakes at once; `pipeline_text` writes one.
+"""Reads pipeline files (YAML); `pipeline_text` writes them. All mistakes in a file are found in one pass.
 
     pipeline: shop
-    home: ./shop                 # optional, relative to the file; by default beside it and named like the pipeline
-    buckets: 8                   # optional: into how many parts keys are spread, about as many as task slots
+    home: ./shop                           # relative to the file; default: beside it, named like the pipeline
     streams:
-      events:
-        schema: time timestamp, uuid string, user_id string, amount double
-        time: time               # the column of the event time
-        id: uuid                 # optional: the column that identifies a record
-        time_unit: ms            # for integer time columns only: s, ms or us
-        slack: 10 seconds        # default 0 s
-        max_ahead: 1 day         # default 1 day; none: no limit
-        idle_after: 30 seconds   # default off
-        changes: op              # the stream is a relation; this column says + or -; default off
-        retention: {age: 7 days, size: 10 GB}
+      events: {schema: "time timestamp, uuid string, user_id string, amount double", time: time, id: uuid, slack: 10 seconds}
     queries:
       large: select time, user_id, amount from events where amount > 100
-      totals:
-        cql: select user_id, count(*) as orders from events group by user_id
+      totals: {cql: select user_id, count(*) as orders from events group by user_id}
     aggregates:
-      spread: statistics_of_ours:spread    # optional: your own, module:attribute, found beside the file or installed
+      spread: statistics_of_ours:spread    # module:attribute; modules lie beside the file or are installed
     tables:
-      purchases:
-        key: user_id             # or the parts of a composite one: [country, user_id]
-        columns: {total: Counter, last_purchase_time: Register, by_day: MapCounter}
-        fold_after: 1 day        # default 1 day
-        horizon: 7 days          # default 7 days
+      purchases: {key: user_id, columns: {total: Counter, last_purchase_time: Register}}
     jobs:
       traffic:
-        reads: logs              # a stream, or a list of them
-        every: 2 seconds         # default 1 second
-        steps:                   # map, reduce, merge: module:function, found beside the file or installed, or aggregates
+        reads: logs
+        steps:
           - {map: access:parse, schema: "status int, size bigint", key: status, batches: true}
           - {reduce: {hits: count(*), bytes: sum(size)}}
     operations:
-      scores:
-        reads: orders            # a stream, a list of them, or a pattern such as q*
-        function: shop:score     # module:function, found beside the file or installed
-        window: 10               # so many records, or a duration; default 1
-        slide: 5                 # default: as long as the window
-        key: user_id             # windows per value, whichever stream a record comes from
-        together: true           # one sequence of windows for all streams; default: each stream has its own
-        schema: user_id string, score double   # of what the function gives; by default as a sample shows
-        takes: batch             # records or batch; by default as the function's annotation says
-        attempts: 3              # default 3
-        pause: 50 ms             # before the second attempt, then doubled; default 50 ms
-        time_limit: 30 s         # for a window; default 30 s
-        memory_limit: 1 GB       # default 1 GiB
-        concurrency: 16          # windows that an asynchronous function is at work on at once; default 16
-        files: models/*.json     # data beside the module that is shipped with it: a path, a pattern, or a list of them
-    governor: {policy: als, u: 0.5, seconds: 1, window: 30 s, threshold: 0.2}   # how the work is shared out
-    rules: rules.yaml            # what events do to tables: a file, relative to this one, or the rules themselves
-                                 # (`hayase.tables.rule_text`), or a list of such
+      scores: {reads: orders, function: "shop:score", window: 10, key: user_id}
+    governor: {policy: als, u: 0.5}
+    rules: rules.yaml                      # a file, the rules themselves (`hayase.tables.rule_text`), or a list of these
 
-Values are read as the text that stands there, so a stream may be called `on` or `no`. A mistake carries the file, the
-line and the column; `PipelineFile.at` gives the same to a mistake that the planner finds inside a query or in a table.
-Rules are kept as text. Those that stand in the file itself are kept behind as many lines and spaces as there are before
-them, so that a place in their text is a place in the file.
+`declaration_fields` has all fields. Values are read as the text in the file, so a stream may be named `on` or `no`. A mistake
+carries the file, the line and the column; `PipelineFile.at` adds them to a mistake that the planner finds in a query or a table.
+Rules are kept as text. Rules inside the file are preceded by as many line ends and spaces as they are in the file, so that a
+position in their text is a position in the file.
 """
 
 from __future__ import annotations
@@ -112,16 +81,16 @@ __all__ = ["PipelineFile", "Place", "pipeline_text", "read_pipeline"]
 _EXAMPLE = 'begin with "pipeline: NAME", or let "hayase init DIR" write a first one'
 _BREAKS = "\r\n\x85\u2028\u2029"
 _LINE = re.compile(f"[^{_BREAKS}]+(?=[{_BREAKS}])")
-"""What YAML takes for the end of a line, and a line that has one."""
+"""A line of YAML that has an end. `_BREAKS` are the characters that end a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """What a pipeline file says, and where it says it.
+    """The declaration in a pipeline file, with positions in the file.
 
-    `places` holds where the text of each ("query", name) and ("schema", stream) begins, each ("stream", name),
-    ("table", name), ("job", name) and ("operation", name), the type of each ("column", "table.column"), the value of each
-    ("operation", "operation.field") and ("governor", ".field"), and what names or begins the ("rules", name).
+    `places` has the start of the text of each ("query", name) and ("schema", stream); of each ("stream", name),
+    ("table", name), ("job", name) and ("operation", name); of the type of each ("column", "table.column"); of the value of each
+    ("operation", "operation.field") and ("governor", ".field"); and of the name or the start of the ("rules", name).
     """
 
     declaration: PipelineDeclaration
@@ -131,9 +100,9 @@ class PipelineFile:
     texts: Mapping[tuple[str, str], Written] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, kind: str, name: str, mistake: Mistake) -> Mistake:
-        """The mistake with its place in this file: its own line and column, if any, count within that text.
+        """Return the mistake with its position in this file. Its own line and column, if any, count within the text of `name`.
 
-        One that has a file already, such as that of the rules, is left as it is.
+        A mistake that already names a file, such as one in a rule file, is returned unchanged.
         """
         if mistake.file is not None:
             return mistake
@@ -148,28 +117,28 @@ class PipelineFile:
 
 
 def read_pipeline(path: Path) -> PipelineFile:
-    """The pipeline declared in a file; `DeclarationError` carries every mistake in it, in the order of the file."""
+    """Read the pipeline declared in a file; a `DeclarationError` carries every mistake in it, in the order of the file."""
     file = str(path)
     try:
         source = file_text(path, "pipeline", 'write one, or let "hayase init DIR" do it')
         root = compose(source)
     except DeclarationError as error:
-        raise DeclarationError(replace(each, file=file) for each in error.mistakes) from error
+        raise DeclarationError(replace(mistake, file=file) for mistake in error.mistakes) from error
     reading = _Reading(source, path)
     if root is None or is_null(root):
         reading.mistakes.append(Mistake("the file is empty", _EXAMPLE, line=1))
-        made = None
+        result = None
     else:
-        made = reading.pipeline(root)
-    if made is None:
-        ordered = sorted(reading.mistakes, key=lambda each: (each.line or 0, each.column or 0))
-        raise DeclarationError(replace(each, file=each.file or file) for each in ordered)
-    declaration, home = made
+        result = reading.pipeline(root)
+    if result is None:
+        ordered = sorted(reading.mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0))
+        raise DeclarationError(replace(mistake, file=mistake.file or file) for mistake in ordered)
+    declaration, home = result
     return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
 
 
 class _Reading(NodeReading):
-    """One pass over the nodes of a file: gathers mistakes and places, and goes on."""
+    """One pass over the nodes of a file. It collects mistakes and positions, and continues after a mistake."""
 
     def __init__(self, source: str, path: Path):
         super().__init__(source)
@@ -179,33 +148,33 @@ class _Reading(NodeReading):
         self.named: list[tuple[str, yaml.Node]] = []
 
     def attempt(self, node: yaml.Node, read: Callable[[yaml.Node], Any], prefix: str = "") -> list[Any]:
-        """What `read` makes of the node, alone in a list; if it refuses, nothing, and its mistakes are noted."""
+        """Return the result of `read` in a list; if it raises, note its mistakes and return an empty list."""
         try:
             return [read(node)]
         except DeclarationError as error:
-            for each in error.mistakes:
-                self.wrong(node, prefix + each.message, each.hint)
+            for mistake in error.mistakes:
+                self.wrong(node, prefix + mistake.message, mistake.hint)
         except HayaseError as error:
             self.wrong(node, prefix + str(error))
         return []
 
     def mapping(self, node: yaml.Node, where: str, example: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Key -> (node of the key, node of the value)."""
+        """Return key -> (node of the key, node of the value)."""
         if not isinstance(node, yaml.MappingNode):
             self.wrong(node, f"{where} must be a mapping, not {kind_of(node)}", example)
             return {}
         return self.entries(node, where)
 
     def known(self, node: yaml.Node, where: str, keys: tuple[str, ...], example: str) -> dict[str, yaml.Node]:
-        """Key -> node of the value, for the keys that have a meaning there; the others are noted."""
-        found = self.mapping(node, where, example)
-        for name, (key, _) in found.items():
+        """Return key -> node of the value, for known keys; note the others."""
+        entries = self.mapping(node, where, example)
+        for name, (key, _) in entries.items():
             if name not in keys:
                 self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, keys).removeprefix("; "))
-        return {name: value for name, (_, value) in found.items() if name in keys}
+        return {name: value for name, (_, value) in entries.items() if name in keys}
 
     def values(self, parts: Mapping[str, yaml.Node], readers: Mapping[str, _Reader], of: str = "") -> dict[str, Any]:
-        """Key -> value, for those that could be read."""
+        """Return key -> value, for the values that can be read; note what is wrong with the others."""
         return {key: value for key, node in parts.items() for value in self.attempt(node, readers[key], f"{key}{of}: ")}
 
     def require(
@@ -217,13 +186,13 @@ class _Reading(NodeReading):
                 self.wrong(key, f"{where} has no {part}", hint)
 
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
-        """The declaration and the home, unless there are mistakes."""
+        """Return the declaration and the home, or None if there are mistakes."""
         if self.is_foreign(root, (*_PIPELINE, *_SECTIONS), "pipeline file", _EXAMPLE):
             return None
         parts = self.known(root, "the pipeline file", (*_PIPELINE, *_SECTIONS), _EXAMPLE)
         if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
             self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')
-        given = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
+        values = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
         streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
         aggregates = self.aggregates(parts.get("aggregates"))
@@ -238,10 +207,10 @@ class _Reading(NodeReading):
         if self.mistakes:
             return None
         declared = PipelineDeclaration(
-            given["pipeline"],
+            values["pipeline"],
             tuple(streams),
             tuple(queries),
-            given.get("buckets"),
+            values.get("buckets"),
             tuple(aggregates),
             tuple(tables),
             rules,
@@ -249,29 +218,29 @@ class _Reading(NodeReading):
             tuple(operations),
             governor,
         )
-        return declared, given.get("home", Path(declared.name))
+        return declared, values.get("home", Path(declared.name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
-        """All streams, queries, tables, jobs or operations that could be read."""
+        """Return all streams, queries, tables, jobs or operations that can be read."""
         if node is None or is_null(node):
             return []
-        made = []
+        declarations = []
         for name, (key, value) in self.mapping(node, where, f'write below it "NAME:" and what the {kind} is').items():
             if not self.attempt(key, lambda key: checked_name(kind, key.value)):
                 continue
             self.named.append((name, key))
-            made.append(read(name, key, value))
-        return [each for each in made if each is not None]
+            declarations.append(read(name, key, value))
+        return [declaration for declaration in declarations if declaration is not None]
 
     def aggregates(self, node: yaml.Node | None) -> list[AggregateDeclaration]:
-        """A user's own, loaded once to see that they are there."""
+        """Return the aggregates of the user; each is imported once, to find out whether it exists."""
         if node is None or is_null(node):
             return []
         example = 'write below it "NAME: module:attribute"'
-        found = []
+        aggregates = []
         for name, (_, value) in self.mapping(node, "aggregates", example).items():
-            found += self.attempt(value, partial(self.aggregate, name), f'aggregate "{name}": ')
-        return found
+            aggregates += self.attempt(value, partial(self.aggregate, name), f'aggregate "{name}": ')
+        return aggregates
 
     def aggregate(self, name: str, node: yaml.Node) -> AggregateDeclaration:
         declared = AggregateDeclaration(name, text_of(node), self.directory)
@@ -282,19 +251,19 @@ class _Reading(NodeReading):
         where = f'stream "{name}"'
         readers = {**_STREAM, "retention": lambda node: self.retention(where, node)}
         parts = self.known(node, where, tuple(readers), 'write below it "schema: ..." and "time: ..."')
-        given = self.values(parts, readers, f" of {where}")
+        values = self.values(parts, readers, f" of {where}")
         self.places["stream", name] = place_of(key, self.source)
         self.require(STREAM, key, node, parts, where)
-        if "schema" not in given:
+        if "schema" not in values:
             return None
         self.locate("schema", name, parts["schema"])
         try:
-            if "time" in given:
-                return StreamDeclaration(name, **given)
-            arrow_schema(given["schema"])
+            if "time" in values:
+                return StreamDeclaration(name, **values)
+            arrow_schema(values["schema"])
         except DeclarationError as error:
-            for each in error.mistakes:
-                self.stream_mistake(name, parts, given, each)
+            for mistake in error.mistakes:
+                self.stream_mistake(name, parts, values, mistake)
         return None
 
     def retention(self, stream: str, node: yaml.Node) -> Retention:
@@ -308,10 +277,10 @@ class _Reading(NodeReading):
             self.places[kind, name] = self.texts[kind, name].place()
 
     def stream_mistake(
-        self, name: str, parts: Mapping[str, yaml.Node], given: Mapping[str, Any], mistake: Mistake
+        self, name: str, parts: Mapping[str, yaml.Node], values: Mapping[str, Any], mistake: Mistake
     ) -> None:
-        """Note what the declaration finds wrong with itself, at the part it speaks of."""
-        if not isinstance(mistake, FieldMistake):  # of the schema alone, which does not know its stream
+        """Note a mistake that the declaration of a stream finds, at the field that it is about."""
+        if not isinstance(mistake, FieldMistake):  # a mistake in the schema, which does not know its stream
             mistake = FieldMistake(
                 f'schema of stream "{name}": {mistake.message}',
                 mistake.hint,
@@ -324,8 +293,8 @@ class _Reading(NodeReading):
         if part == "schema":
             place = self.texts["schema", name].place(mistake.line or 1, mistake.column or 1)
             self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
-        elif part in given or part not in parts:  # else what is wrong with that part has been noted already
-            # a time_unit that is missing is a matter of the time column
+        elif part in values or part not in parts:  # otherwise the mistake in that field has been noted already
+            # a missing time_unit is noted at the time column
             self.wrong(parts.get(part, parts["time"]), mistake.message, mistake.hint)
 
     def query(self, name: str, key: yaml.Node, node: yaml.Node) -> QueryDeclaration | None:
@@ -346,17 +315,17 @@ class _Reading(NodeReading):
         parts = self.known(node, where, TABLE.names, 'write below it "key: user_id" and "columns:"')
         self.require(TABLE, key, node, parts, where)
         seen: dict[str, yaml.Node] = {}
-        keys = [part for each in self.key_nodes(parts.get("key"), where) for part in self.column(each, where, seen)]
+        keys = [column for part in self.key_nodes(parts.get("key"), where) for column in self.column(part, where, seen)]
         columns = list(self.columns(parts["columns"], name, seen)) if "columns" in parts else []
-        ages = self.values({each: parts[each] for each in _AGES if each in parts}, _AGES, f" of {where}")
+        ages = self.values({part: parts[part] for part in _AGES if part in parts}, _AGES, f" of {where}")
         self.ages(name, parts, ages)
         if len(self.mistakes) > before:
             return None
         try:
             return TableDeclaration(name, tuple(keys), tuple(columns), **ages)
         except DeclarationError as error:
-            for each in error.mistakes:
-                self.wrong(parts["columns"], each.message, each.hint)
+            for mistake in error.mistakes:
+                self.wrong(parts["columns"], mistake.message, mistake.hint)
         return None
 
     def job(self, name: str, key: yaml.Node, node: yaml.Node) -> JobDeclaration | None:
@@ -366,16 +335,16 @@ class _Reading(NodeReading):
                 node, f'job "{name}" must be a mapping, not {kind_of(node)}', 'write "reads: STREAM" and "steps:"'
             )
             return None
-        parts = {each.value: value for each, value in node.value if isinstance(each, yaml.ScalarNode)}
+        parts = {part.value: value for part, value in node.value if isinstance(part, yaml.ScalarNode)}
         try:
             return declared_job(name, _plain(node), self.directory)
         except DeclarationError as error:
-            for each in error.mistakes:  # at the step it speaks of
-                number = re.match(r"step (\d+) ", each.message)
+            for mistake in error.mistakes:  # noted at the step that it is about
+                number = re.match(r"step (\d+) ", mistake.message)
                 steps = parts.get("steps")
                 listed = steps.value if isinstance(steps, yaml.SequenceNode) else []
                 at = int(number[1]) - 1 if number else len(listed)
-                self.wrong(listed[at] if at < len(listed) else key, each.message, each.hint)
+                self.wrong(listed[at] if at < len(listed) else key, mistake.message, mistake.hint)
         return None
 
     def operation(self, name: str, key: yaml.Node, node: yaml.Node) -> OperationDeclaration | None:
@@ -386,47 +355,48 @@ class _Reading(NodeReading):
         )
         if not isinstance(node, yaml.MappingNode):
             return None
-        given = self.texts_of(parts, f" of {where}")
+        texts = self.texts_of(parts, f" of {where}")
         for part, value in parts.items():
             self.locate("operation", f"{name}.{part}", value)
             self.places["operation", f"{name}.{part}"] = place_of(value, self.source)
         try:
-            made = declared_operation(name, given, self.directory)
-            return made if len(self.mistakes) == before else None
+            operation = declared_operation(name, texts, self.directory)
+            return operation if len(self.mistakes) == before else None
         except DeclarationError as error:
-            for each in error.mistakes:
-                field = each.field if isinstance(each, FieldMistake) else ""
-                if field in parts and field not in given:  # what is wrong with it has been noted already
+            for mistake in error.mistakes:
+                field = mistake.field if isinstance(mistake, FieldMistake) else ""
+                if field in parts and field not in texts:  # the mistake in that field has been noted already
                     continue
                 written = self.texts.get(("operation", f"{name}.{field}"))
-                if written is not None and each.line is not None:
-                    place = written.place(each.line, each.column or 1)
-                    self.mistakes.append(Mistake(each.message, each.hint, None, place.line, place.column))
+                if written is not None and mistake.line is not None:
+                    place = written.place(mistake.line, mistake.column or 1)
+                    self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
                 else:
-                    self.wrong(parts.get(field, key), each.message, each.hint)
+                    self.wrong(parts.get(field, key), mistake.message, mistake.hint)
         return None
 
     def governor(self, node: yaml.Node | None) -> GovernorDeclaration | None:
         if node is None or is_null(node):
             return None
-        found = self.mapping(node, "governor", "write it like {policy: als, u: 0.5}")
-        parts = {name: value for name, (_, value) in found.items()}
+        entries = self.mapping(node, "governor", "write it like {policy: als, u: 0.5}")
+        parts = {name: value for name, (_, value) in entries.items()}
         self.places["governor", ""] = place_of(node, self.source)
-        for part, (key, _) in found.items():
+        for part, (key, _) in entries.items():
             self.places["governor", f".{part}"] = place_of(key, self.source)
         try:
             return declared_governor(self.texts_of(parts, " of the governor"))
         except DeclarationError as error:
-            for each in error.mistakes:
-                self.wrong(parts[each.field] if isinstance(each, FieldMistake) else node, each.message, each.hint)
+            for mistake in error.mistakes:
+                at = parts[mistake.field] if isinstance(mistake, FieldMistake) else node
+                self.wrong(at, mistake.message, mistake.hint)
         return None
 
     def texts_of(self, parts: Mapping[str, yaml.Node], of: str) -> dict[str, str | list[str]]:
-        """Key -> text, or list of texts, for those that are such."""
+        """Return key -> text or list of texts, for the values that are such; note the others."""
         return self.values(parts, dict.fromkeys(parts, _texts), of)
 
     def key_nodes(self, node: yaml.Node | None, where: str) -> list[yaml.Node]:
-        """The names of the parts of a key: one, or a list."""
+        """Return the nodes of the columns of a key: one, or a list."""
         if not isinstance(node, yaml.SequenceNode):
             return [] if node is None else [node]
         if not node.value:
@@ -434,9 +404,9 @@ class _Reading(NodeReading):
         return list(node.value)
 
     def column(self, node: yaml.Node, where: str, seen: dict[str, yaml.Node]) -> list[str]:
-        """The name of a column or of a part of the key, alone in a list, if it can be one and is new, whatever its case."""
-        found = self.attempt(node, lambda node: checked_name("column", text_of(node)), f"{where}: ")
-        for name in found:
+        """Return the name of a column in a list, or an empty list if it is invalid or, ignoring case, not new."""
+        names = self.attempt(node, lambda node: checked_name("column", text_of(node)), f"{where}: ")
+        for name in names:
             if name.lower() in seen:
                 line = place_of(seen[name.lower()], self.source).line
                 hint = (
@@ -445,46 +415,46 @@ class _Reading(NodeReading):
                 self.wrong(node, f'"{name}" stands twice in {where}', hint)
                 return []
             seen[name.lower()] = node
-        return found
+        return names
 
     def columns(self, node: yaml.Node, table: str, seen: dict[str, yaml.Node]) -> Iterator[tuple[str, str]]:
         where = f'columns of table "{table}"'
-        found = self.mapping(node, where, 'write below it "NAME: TYPE", like "total: Counter"')
-        if not found and isinstance(node, yaml.MappingNode):
+        entries = self.mapping(node, where, 'write below it "NAME: TYPE", like "total: Counter"')
+        if not entries and isinstance(node, yaml.MappingNode):
             self.wrong(node, f'table "{table}" has no columns', TABLE["columns"].required)
-        for name, (key, kind) in found.items():
+        for name, (key, kind) in entries.items():
             self.places["column", f"{table}.{name}"] = place_of(kind, self.source)
             kinds = self.attempt(kind, text_of, f'type of column "{name}" of table "{table}": ')
             yield from zip(self.column(key, f'table "{table}"', seen), kinds)
 
     def ages(self, name: str, parts: Mapping[str, yaml.Node], ages: Mapping[str, int]) -> None:
-        """Note what is wrong with the ages of a table, whatever else is."""
+        """Note what is wrong with the ages of a table, independently of its other fields."""
         try:
             TableDeclaration(name, ("key",), (("column", ""),), **ages)
         except DeclarationError as error:
-            for each in error.mistakes:
-                part = each.field if isinstance(each, FieldMistake) else ""
-                if part == "horizon" and part not in parts:  # that by default is too short
-                    hint = f'add "horizon: {duration_text(ages["fold_after"])}", or longer; {each.hint}'
-                    self.wrong(parts["fold_after"], each.message, hint)
-                elif part in ages or part not in parts:  # else what is wrong with it has been noted already
-                    self.wrong(parts[part], each.message, each.hint)
+            for mistake in error.mistakes:
+                part = mistake.field if isinstance(mistake, FieldMistake) else ""
+                if part == "horizon" and part not in parts:  # the default horizon is too short
+                    hint = f'add "horizon: {duration_text(ages["fold_after"])}", or longer; {mistake.hint}'
+                    self.wrong(parts["fold_after"], mistake.message, hint)
+                elif part in ages or part not in parts:  # otherwise the mistake in that field has been noted already
+                    self.wrong(parts[part], mistake.message, mistake.hint)
 
     def rules(self, node: yaml.Node | None) -> tuple[RulesDeclaration, ...]:
-        """The rules of files and those that stand here, in their order."""
+        """Return the rules of rule files and those inside this file, in their order."""
         if node is None or is_null(node):
             return ()
         items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        if items and all(isinstance(each, yaml.MappingNode) for each in items):
+        if items and all(isinstance(item, yaml.MappingNode) for item in items):
             return (self.rules_here(node),)
-        found: list[RulesDeclaration] = []
+        rules: list[RulesDeclaration] = []
         files: set[Path] = set()
-        for each in items:
-            if isinstance(each, yaml.MappingNode):
-                found.append(self.rules_here(each))
+        for item in items:
+            if isinstance(item, yaml.MappingNode):
+                rules.append(self.rules_here(item))
             else:
-                found += self.rules_file(each, files)
-        return tuple(found)
+                rules += self.rules_file(item, files)
+        return tuple(rules)
 
     def rules_file(self, node: yaml.Node, seen: set[Path]) -> list[RulesDeclaration]:
         for file in self.attempt(node, partial(_path, "file"), "rules: "):
@@ -498,16 +468,15 @@ class _Reading(NodeReading):
                 text = file_text(path, "rule", "write one; rules begin with source: STREAM")
                 return [RulesDeclaration(str(path), text)]
             except DeclarationError as error:
-                for each in error.mistakes:
-                    if each.line is None:
-                        self.wrong(node, f'rules "{file}": {each.message}', each.hint)
+                for mistake in error.mistakes:
+                    if mistake.line is None:
+                        self.wrong(node, f'rules "{file}": {mistake.message}', mistake.hint)
                     else:
-                        self.mistakes.append(replace(each, file=str(path)))
+                        self.mistakes.append(replace(mistake, file=str(path)))
         return []
 
     def rules_here(self, node: yaml.Node) -> RulesDeclaration:
-        """Rules that stand in this file. What is wrong with them is the planner's to find, but for what only this file
-        shows."""
+        """Return the rules inside this file. The planner finds the mistakes in them, except for aliases that lead outside."""
         start = node.start_mark.index
         text = _blank(self.source[:start]) + self.source[start : node.end_mark.index].rstrip() + "\n"
         self.places.setdefault(("rules", str(self.path)), place_of(node, self.source))
@@ -516,24 +485,24 @@ class _Reading(NodeReading):
         except DeclarationError as error:
             hint = "write out here what it stands for there"
             self.mistakes += [
-                replace(each, message="this alias (*) stands for something outside of the rules", hint=hint)
-                for each in error.mistakes
+                replace(mistake, message="this alias (*) stands for something outside of the rules", hint=hint)
+                for mistake in error.mistakes
             ]
         return RulesDeclaration(str(self.path), text)
 
 
 def _blank(text: str) -> str:
-    """Nothing but the ends of lines, and behind the last of them a space for each character."""
+    """Return the line ends of a text, and after the last of them a space for each character."""
     lines = _LINE.sub("", text)
     return re.sub(f"[^{_BREAKS}]", " ", lines)
 
 
 def _texts(node: yaml.Node) -> str | list[str]:
-    return [text_of(each) for each in node.value] if isinstance(node, yaml.SequenceNode) else text_of(node)
+    return [text_of(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else text_of(node)
 
 
 def _plain(node: yaml.Node) -> Any:
-    """A node as plain data: mappings, lists and texts."""
+    """Return a node as plain data: mappings, lists and texts."""
     if isinstance(node, yaml.MappingNode):
         return {key.value: _plain(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
