@@ -1,4 +1,4 @@
-"""Declarations written as the YAML of a pipeline file, in one canonical form, which `read_pipeline` reads back."""
+"""Writes declarations as the YAML of a pipeline file, in a canonical form that `read_pipeline` reads back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["pipeline_text"]
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, with texts of several lines as blocks."""
+    """The safe dumper; texts of several lines become blocks."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -32,9 +32,9 @@ _Dumper.add_multi_representer(yaml.Node, lambda _, node: node)
 
 
 def pipeline_text(declaration: PipelineDeclaration) -> str:
-    """The YAML of a declaration, in one canonical form, which `read_pipeline` reads back; defaults are left out.
+    """Return the YAML of a declaration, in the canonical form that `read_pipeline` reads back; defaults are left out.
 
-    Rules stand in it as they were written but for comments, wherever they came from.
+    It contains all rules, including those of rule files, as they were written but without comments.
 
     >>> from hayase.core.declarations import QueryDeclaration
     >>> events = StreamDeclaration("events", "time timestamp, user string", time="time", slack=10_000_000)
@@ -53,21 +53,21 @@ def pipeline_text(declaration: PipelineDeclaration) -> str:
     if declaration.buckets is not None:
         data["buckets"] = declaration.buckets
     if declaration.streams:
-        data["streams"] = {each.name: _stream_data(each) for each in declaration.streams}
+        data["streams"] = {stream.name: _stream_data(stream) for stream in declaration.streams}
     if declaration.queries:
-        data["queries"] = {each.name: each.text for each in declaration.queries}
+        data["queries"] = {query.name: query.text for query in declaration.queries}
     if declaration.aggregates:
-        data["aggregates"] = {each.name: each.source for each in declaration.aggregates}
+        data["aggregates"] = {aggregate.name: aggregate.source for aggregate in declaration.aggregates}
     if declaration.tables:
-        data["tables"] = {each.name: _table_data(each) for each in declaration.tables}
+        data["tables"] = {table.name: _table_data(table) for table in declaration.tables}
     if declaration.jobs:
-        data["jobs"] = {each.name: job_data(each) for each in declaration.jobs}
+        data["jobs"] = {job.name: job_data(job) for job in declaration.jobs}
     if declaration.operations:
-        data["operations"] = {each.name: operation_data(each) for each in declaration.operations}
+        data["operations"] = {operation.name: operation_data(operation) for operation in declaration.operations}
     if declaration.governor is not None:
         data["governor"] = governor_data(declaration.governor)
     if declaration.rules:
-        data["rules"] = [node for each in declaration.rules for node in _rules_nodes(each)]
+        data["rules"] = [node for rules in declaration.rules for node in _rules_nodes(rules)]
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
 
 
@@ -83,12 +83,12 @@ def _table_data(table: TableDeclaration) -> dict[str, Any]:
 
 
 def _rules_nodes(rules: RulesDeclaration) -> list[yaml.Node]:
-    """The rules of each source, as they are in the text."""
+    """Return the YAML nodes of the rules, one for each source."""
     try:
         documents = list(yaml.compose_all(rules.text, yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise DeclarationError(f'the rules "{rules.name}" are not YAML', "correct them") from error
-    found: list[yaml.Node] = []
-    for node in documents:
-        found += node.value if isinstance(node, yaml.SequenceNode) else [node]
-    return found
+    nodes: list[yaml.Node] = []
+    for document in documents:
+        nodes += document.value if isinstance(document, yaml.SequenceNode) else [document]
+    return nodes

@@ -1,9 +1,9 @@
-"""YAML as a tree of nodes that know where they stand, read with nothing but the safe loader.
+"""YAML files as trees of nodes with their positions, read with the safe loader only.
 
-`compose` gives the tree or raises one `DeclarationError` in plain words, with line and column. The cost of a hostile
-file is bounded: its depth is, and so is the number of its values, those that aliases repeat included. `Written` finds
-the place in the file of any character of a scalar, however it is quoted or folded. Lines and columns count from 1. A reader
-of one kind of file is a `NodeReading`, which notes what is wrong and goes on.
+`compose` returns the tree, or raises a `DeclarationError` with line and column. The cost of a hostile file is bounded: its
+depth and the number of its values are limited, including values that aliases repeat. `Written` returns the position in the
+file of any character of a scalar, however the scalar is quoted or folded. Lines and columns count from 1. Readers of one kind
+of file derive from `NodeReading`, which collects mistakes and continues.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ _IN_PLAIN_WORDS = (
     (_TAGGED, "tags (!) have no meaning in this file", "remove it, or put a value that begins with ! in quotes"),
 )
 _OPENED = ("found unexpected end of stream", "expected ',' or")
-"""Problems that are best shown where the thing begins that is not closed."""
+"""Problems that are reported at the start of the construct that is not closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something stands in a file."""
+    """A position in a file."""
 
     line: int
     column: int
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with bounds on depth and on repetition by aliases."""
+    """The safe loader, with limits on depth and on repetition by aliases."""
 
     def __init__(self, text: str):
         super().__init__(text)
@@ -108,7 +108,7 @@ def _refuse(problem: str, event: Any) -> NoReturn:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The root node of a YAML document, None if there is none.
+    """Return the root node of a YAML document, or None if the document is empty.
 
     >>> compose("a: [1, 2")
     Traceback (most recent call last):
@@ -144,7 +144,7 @@ def _translated(text: str, problem: str, index: int) -> Mistake:
 
 
 def place_of(node: yaml.Node, source: str) -> Place:
-    """Where a node begins."""
+    """Return the start of a node."""
     return _place(source, node.start_mark.index)
 
 
@@ -163,7 +163,7 @@ class Written:
 
     @classmethod
     def of(cls, node: yaml.ScalarNode, source: str) -> Written:
-        """Align a scalar with its source: but for white space, both hold the same characters in the same order."""
+        """Align a scalar with its source: apart from white space, both have the same characters in the same order."""
         written = [index for index, blank in _characters(node, source) if not blank]
         end = written[-1] + 1 if written else node.start_mark.index
         indexes: list[int] = []
@@ -175,7 +175,7 @@ class Written:
         return cls(node.value, (*reversed(indexes), end), source)
 
     def place(self, line: int = 1, column: int = 1) -> Place:
-        """The place in the file of a place in the text; past the end of a line or of the text, what comes next."""
+        """Return the position in the file of a position in the text; past the end of a line or of the text, the next one."""
         starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         start = starts[min(max(line, 1), len(starts)) - 1]
         at = min(start + max(column, 1) - 1, len(self.text))
@@ -183,7 +183,7 @@ class Written:
 
 
 def _characters(node: yaml.ScalarNode, source: str) -> Iterator[tuple[int, bool]]:
-    """The characters of a scalar as they stand in the source: the index of each, and whether it is white space."""
+    """Yield the index of every character of a scalar in the source, and whether the character is white space."""
     start, end = node.start_mark.index, min(node.end_mark.index, len(source))
     properties = _PROPERTIES.match(source, start, end)
     start = properties.end() if properties else start
@@ -201,7 +201,7 @@ def _characters(node: yaml.ScalarNode, source: str) -> Iterator[tuple[int, bool]
 
 
 def _meaning(written: str) -> str:
-    """What an escape stands for; an escaped line break stands for nothing."""
+    """Return the character that an escape stands for; for an escaped line break, an empty text."""
     if not written.startswith("\\"):
         return written
     if written[1] in _Loader.ESCAPE_CODES:
@@ -210,12 +210,12 @@ def _meaning(written: str) -> str:
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether there is no value."""
+    """Return whether a node has no value."""
     return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
 
 
 def kind_of(node: yaml.Node) -> str:
-    """What stands there, for an error that says what should.
+    """Return what kind of value a node has, for an error message.
 
     >>> kind_of(compose("[1, 2]"))
     'a list'
@@ -226,7 +226,7 @@ def kind_of(node: yaml.Node) -> str:
 
 
 def key_text(name: str) -> str:
-    """A key as errors quote it. One that looks like no name may be a line of a file that is no YAML: it is not shown.
+    """Return a key as errors quote it. A key that does not look like a name may be a line of another file: it is not shown.
 
     >>> key_text("slack"), key_text("root:*:19000")
     ('"slack"', 'a key of 12 characters that is no name')
@@ -235,7 +235,7 @@ def key_text(name: str) -> str:
 
 
 def text_of(node: yaml.Node) -> str:
-    """The text of a scalar; DeclarationError if there is none."""
+    """Return the text of a scalar; raise a DeclarationError if there is none."""
     if not isinstance(node, yaml.ScalarNode):
         raise DeclarationError(f"this must be text, not {kind_of(node)}", "write it after the colon")
     if is_null(node) or not node.value:
@@ -246,20 +246,22 @@ def text_of(node: yaml.Node) -> str:
 
 
 class NodeReading:
-    """One pass over the nodes of a source: gathers mistakes with their places, and goes on."""
+    """One pass over the nodes of a source. It collects mistakes with their positions, and continues after a mistake."""
 
     def __init__(self, source: str = ""):
         self.source = source
         self.mistakes: list[Mistake] = []
 
     def wrong(self, node: yaml.Node, message: str, hint: str | None = None) -> None:
-        """Note a mistake where the node begins."""
+        """Note a mistake at the start of a node."""
         place = place_of(node, self.source)
         self.mistakes.append(Mistake(message, hint or None, None, place.line, place.column))
 
     def is_foreign(self, node: yaml.Node, keys: Iterable[str], what: str, example: str) -> bool:
-        """Whether a mapping has none of these keys, so that it is another kind of file. Nothing of it is quoted then: it may
-        be a file that whoever reads the message may not read."""
+        """Return whether a mapping has none of these keys, and so belongs to another kind of file; note that as a mistake.
+
+        The message quotes nothing: its reader may have no access to the file.
+        """
         if not isinstance(node, yaml.MappingNode) or not node.value:
             return False
         known = set(keys)
@@ -269,23 +271,23 @@ class NodeReading:
         return True
 
     def entries(self, node: yaml.MappingNode, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Key -> (node of the key, node of the value); keys that are no names, or stand twice, are noted."""
-        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        """Return key -> (node of the key, node of the value); note keys that are no names and keys that occur twice."""
+        entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.wrong(key, f"a key in {where} is {kind_of(key)}", "a key is a name")
-            elif key.value in found:
-                line = place_of(found[key.value][0], self.source).line
+            elif key.value in entries:
+                line = place_of(entries[key.value][0], self.source).line
                 self.wrong(
                     key, f"{key_text(key.value)} stands twice in {where}", f"the first is in line {line}; remove one"
                 )
             else:
-                found[key.value] = (key, value)
-        return found
+                entries[key.value] = (key, value)
+        return entries
 
 
 def file_text(path: Path, kind: str, missing: str) -> str:
-    """The text of a file of that kind, such as "pipeline"; `missing` says what to do if there is none."""
+    """Return the text of a file of that kind, such as "pipeline"; `missing` is the hint if the file does not exist."""
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
