@@ -1,7 +1,7 @@
-"""Where users' functions are: "module:function", or "path/to/file.py:function" for those of a script.
+"""Sources of user functions: "module:function", or "path/to/file.py:function" for a function in a script. Loads them.
 
-A script is not run to get a function out of it: that would start the pipeline again. Of its statements only those are
-run that the function needs, by the names that it uses; the same statements are the text that a fingerprint covers.
+A script is not run as a whole to load a function from it: that would start the pipeline again. Only the statements that the
+function depends on, by the names that it uses, are run; a fingerprint covers the text of the same statements.
 """
 
 from __future__ import annotations
@@ -26,45 +26,48 @@ __all__ = ["FunctionSource", "needed_text", "source_of"]
 
 _INSTALLED = tuple(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib"))
 _DECORATORS = ("map", "merge", "operation", "reduce", "view")
-"""Methods of a pipeline, or of a job, that take a function up."""
+"""Methods of a pipeline or a job that are used as decorators of functions."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """The name of a function, and the directory of its module, if that is not installed."""
+    """The name of a function, and the directory of its module if it is not installed."""
 
     name: str
     directory: str | None = None
 
     @property
     def attribute(self) -> str:
-        """The function's own name."""
+        """The name of the function without its module."""
         return self.name.rpartition(":")[2]
 
     @property
     def is_file(self) -> bool:
-        """Whether it stands in a script."""
+        """Whether the function is in a script."""
         return self.name.rpartition(":")[0].endswith(".py")
 
     def load(self) -> Callable[..., Any]:
-        """The function itself, or a DeclarationError that says why it cannot be had."""
+        """Import and return the function; a DeclarationError says why that is not possible."""
         return _loaded(self)
 
     def text(self) -> str:
-        """All of its file that it depends on, without layout and comments; what other modules hold is not followed."""
+        """Return the statements of its file that the function depends on, without layout and comments.
+
+        Imported modules are not followed.
+        """
         place = self.name.rpartition(":")[0]
         if self.is_file:
             return needed_text(_script(place), self.attribute)
         module = _module(place, self.directory)
         try:
             return needed_text(inspect.getsource(module), self.attribute)
-        except (OSError, TypeError, SyntaxError):  # not written in Python
+        except (OSError, TypeError, SyntaxError):  # the module is not written in Python
             return ""
 
 
 def source_of(function: Callable[..., Any]) -> FunctionSource:
-    """Where a function can be found again, by any process.
+    """Return the source from which any process can load a function.
 
     >>> source_of(nearest).name
     'hayase.core.errors:nearest'
@@ -94,33 +97,34 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
 
 
 def _directory(module: str, file: str | None) -> str | None:
-    """Where a module's outermost package lies, unless it is installed."""
+    """Return the directory of a module's outermost package, or None if it is installed."""
     if file is None:
         return None
     path = Path(file).resolve()
     depth = module.count(".") + (path.stem in ("__init__", "__main__") and not module.endswith(path.stem))
-    found = path.parents[depth]
-    return None if any(found == each or each in found.parents for each in _INSTALLED) else str(found)
+    directory = path.parents[depth]
+    installed = any(directory == place or place in directory.parents for place in _INSTALLED)
+    return None if installed else str(directory)
 
 
 @lru_cache(maxsize=1024)
 def _loaded(source: FunctionSource) -> Callable[..., Any]:
     place, attribute = source.name.rpartition(":")[0], source.attribute
     module = _script_module(place, attribute) if source.is_file else _module(place, source.directory)
-    found = getattr(module, attribute, None)
-    if found is None:
+    function = getattr(module, attribute, None)
+    if function is None:
         others = [name for name, value in vars(module).items() if inspect.isfunction(value)]
         hint = nearest(attribute, others).removeprefix("; ") or "it has no function at all"
         raise DeclarationError(f'{place} has no "{attribute}"', hint)
-    if not callable(found):
-        raise DeclarationError(f"{source.name} is a {type(found).__name__} and no function", "name a function")
-    return found
+    if not callable(function):
+        raise DeclarationError(f"{source.name} is a {type(function).__name__} and no function", "name a function")
+    return function
 
 
 def _module(name: str, directory: str | None) -> ModuleType:
     main = sys.modules.get("__main__")
     if main is not None and getattr(getattr(main, "__spec__", None), "name", None) == name:
-        return main  # it is running: python -m name
+        return main  # the module is running, as python -m name
     if directory is not None:
         _look_first_in(directory)
         own, loaded = _own_file(name, directory), sys.modules.get(name)
@@ -134,24 +138,24 @@ def _module(name: str, directory: str | None) -> ModuleType:
         hint = "it must be installed, or lie in the directory of the pipeline"
         raise DeclarationError(f"there is no module {error.name}", hint) from error
     except Exception as error:
-        told = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
-        raise DeclarationError(told) from error
+        message = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(message) from error
 
 
 def _own_file(name: str, directory: str) -> Path | None:
-    """The file of a module in a directory, if it lies there."""
+    """Return the file of a module in a directory, or None if there is none."""
     path = Path(directory, *name.split("."))
-    return next((each for each in (path / "__init__.py", path.with_name(f"{path.name}.py")) if each.is_file()), None)
+    return next((file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file()), None)
 
 
 def _is_of(module: ModuleType, file: Path) -> bool:
-    """Whether a module was loaded from a file."""
-    found = getattr(module, "__file__", None)
-    return found is not None and Path(found).resolve() == file.resolve()
+    """Return whether a module was loaded from a file."""
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).resolve() == file.resolve()
 
 
 def _beside(name: str, file: Path, loaded: ModuleType) -> ModuleType:
-    """A module whose name another one has that is loaded already, such as `signal`: under a name of its own."""
+    """Load a module whose name is taken by a loaded one, such as `signal`, under another name."""
     if "." in name or file.name == "__init__.py":
         whose = getattr(loaded, "__file__", None) or "Python itself"
         hint = f"rename the package in {file.parent}"
@@ -168,26 +172,26 @@ def _beside(name: str, file: Path, loaded: ModuleType) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[alone]
-        told = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
-        raise DeclarationError(told) from error
+        message = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(message) from error
     return module
 
 
 def _look_first_in(directory: str) -> None:
-    """Have modules of a directory found before all others of their names."""
+    """Put a directory first on the module search path."""
     if sys.path[:1] != [directory]:
-        sys.path[:] = [directory, *(each for each in sys.path if each != directory)]
+        sys.path[:] = [directory, *(other for other in sys.path if other != directory)]
         importlib.invalidate_caches()
 
 
 def _place(error: Exception) -> str:
-    """Where a module that cannot be loaded raised an error, as the end of a sentence."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_written_here(each.filename)]
+    """Return where a module raised an error while it was loaded, as the end of a sentence."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_written_here(frame.filename)]
     return f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _is_written_here(file: str) -> bool:
-    """Whether a file is no library's, and not this one."""
+    """Return whether a file belongs to the user: it is neither part of a library nor this file."""
     return not file.startswith(("<frozen", __file__, *map(str, _INSTALLED)))
 
 
@@ -202,7 +206,7 @@ def _script(place: str) -> str:
 
 
 def _script_module(place: str, attribute: str) -> ModuleType:
-    """The script that is running, or a module made of what the function needs of it."""
+    """Return the running script, or a module with the statements of the script that the function depends on."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if main is not None and file is not None and Path(file).resolve() == Path(place) and hasattr(main, attribute):
@@ -216,13 +220,13 @@ def _script_module(place: str, attribute: str) -> ModuleType:
         tree = ast.Module(list(_needed(ast.parse(text, place), attribute)), [])
         exec(compile(tree, place, "exec"), module.__dict__)  # noqa: S102  (it is the user's own code)
     except Exception as error:
-        told = f"{attribute} of {place} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
-        raise DeclarationError(told) from error
+        message = f"{attribute} of {place} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+        raise DeclarationError(message) from error
     return module
 
 
 def needed_text(source: str, attribute: str) -> str:
-    """The statements of a module that a function needs, itself included.
+    """Return the statements of a module that a function depends on, including its definition.
 
     >>> print(needed_text("import re\\nimport os\\nLONG = 3\\ndef f(x):\\n  return re.escape(x)[:LONG]\\nprint(1)", "f"))
     import re
@@ -230,13 +234,13 @@ def needed_text(source: str, attribute: str) -> str:
     def f(x):
         return re.escape(x)[:LONG]
     """
-    return "\n".join(ast.unparse(each).strip() for each in _needed(ast.parse(source), attribute))
+    return "\n".join(ast.unparse(statement).strip() for statement in _needed(ast.parse(source), attribute))
 
 
 def _needed(tree: ast.Module, attribute: str) -> Iterator[ast.stmt]:
-    """Statements that bind a name which the function uses, or which one of these uses, in their order."""
-    statements = [_undecorated(each) for each in tree.body if not _is_entry(each)]
-    bound = [set(_bound(each)) for each in statements]
+    """Return the statements that bind a name which the function uses, directly or through other such statements, in order."""
+    statements = [_undecorated(statement) for statement in tree.body if not _is_entry(statement)]
+    bound = [set(_bound(statement)) for statement in statements]
     wanted, kept = {attribute, "*"}, [False] * len(statements)
     changed = True
     while changed:
@@ -244,31 +248,31 @@ def _needed(tree: ast.Module, attribute: str) -> Iterator[ast.stmt]:
         for at, statement in enumerate(statements):
             if not kept[at] and bound[at] & wanted:
                 kept[at] = changed = True
-                wanted |= {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
-    return (each for each, keep in zip(statements, kept) if keep)
+                wanted |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return (statement for statement, keep in zip(statements, kept) if keep)
 
 
 def _is_entry(statement: ast.stmt) -> bool:
-    """Whether it is what a script does when it is run: `if __name__ == "__main__"`."""
+    """Return whether a statement is the entry point of a script: `if __name__ == "__main__"`."""
     return isinstance(statement, ast.If) and any(
-        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(statement.test)
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
     )
 
 
 def _undecorated(statement: ast.stmt) -> ast.stmt:
-    """A function without the decorators by which a pipeline takes it up: they need the pipeline."""
+    """Return a definition without the decorators of a pipeline or a job, which would need that object."""
     if isinstance(statement, _Definition):
-        statement.decorator_list = [each for each in statement.decorator_list if not _takes_up(each)]
+        statement.decorator_list = [decorator for decorator in statement.decorator_list if not _is_declaring(decorator)]
     return statement
 
 
-def _takes_up(decorator: ast.expr) -> bool:
+def _is_declaring(decorator: ast.expr) -> bool:
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return isinstance(called, ast.Attribute) and called.attr in _DECORATORS
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement gives a value to, or whose value it changes; "*" if that cannot be told."""
+    """Yield the names that a statement binds, or whose value it changes; "*" if these are unknown."""
     if isinstance(statement, _Definition):
         yield statement.name
         return
@@ -276,14 +280,14 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
         if isinstance(statement.value, ast.Call):
             yield from _roots(statement.value.func)
         return
-    for each in ast.walk(statement):
-        if isinstance(each, ast.Import | ast.ImportFrom):
-            future = isinstance(each, ast.ImportFrom) and each.module == "__future__"
-            yield from ("*" if future else (name.asname or name.name).partition(".")[0] for name in each.names)
-        elif isinstance(each, _Definition):
-            yield each.name
-        elif isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and isinstance(each.ctx, ast.Store):
-            yield from _roots(each)
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            yield from ("*" if future else (name.asname or name.name).partition(".")[0] for name in node.names)
+        elif isinstance(node, _Definition):
+            yield node.name
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            yield from _roots(node)
 
 
 def _roots(target: ast.expr) -> Iterator[str]:
