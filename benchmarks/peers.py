@@ -29,7 +29,7 @@ import pyarrow.csv
 
 from benchmarks.measure import until_idle, warm_lane
 from hayase import Pipeline
-from hayase.engine.batch import reduce_side
+from hayase.engine.batch.outcomes import TaskOutput
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -121,15 +121,15 @@ def _ours(directory: Path) -> dict[str, dict[str, float]]:
 
 def _discarded(directory: Path, text: str) -> dict[str, float]:
     """The same where the result rows are made and thrown away, as Flink's are."""
-    with patch.object(reduce_side, "_part", _empty_part):
+    with patch.object(TaskOutput, "_write_part", _empty_part):
         return _in_process(directory, text, "-named")
 
 
-_written_part = reduce_side._part
+_write_part = TaskOutput._write_part
 
 
-def _empty_part(task: Any, directory: Path, stream: str, rows: pa.Table, declaration: Any, order: int) -> Any:
-    return _written_part(task, directory, stream, rows.slice(0, 0), declaration, order)
+def _empty_part(output: TaskOutput, stream: str, rows: pa.Table, declaration: Any, order: int) -> None:
+    _write_part(output, stream, rows.slice(0, 0), declaration, order)
 
 
 def _in_process(directory: Path, text: str, files: str) -> dict[str, float]:

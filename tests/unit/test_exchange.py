@@ -1,4 +1,4 @@
-"""Blobs by way of files: what is taken in is what was put out."""
+"""Messages through files and through Arrow: what is read is what was written."""
 
 from __future__ import annotations
 
@@ -9,46 +9,78 @@ import pytest
 
 from hayase.core.errors import DamagedState
 from hayase.engine.batch import exchange
-from hayase.engine.batch.map_side import BLOBS, blob_rows
+from hayase.engine.batch.messages import (
+    BLOBS,
+    Data,
+    DeadLetters,
+    Exchanged,
+    Header,
+    MapFigures,
+    Message,
+    decode,
+    encode,
+    from_body,
+    to_body,
+)
+from hayase.engine.batch.offsets import Batch, Offset, Position
+from hayase.engine.batch.report import Figures
+from hayase.engine.spark.lane_source import LaneSource
+from hayase.streams.dead_letters import dead_table
 
-ROWS = [
-    (0, "header", "", 0, 0, b"h" * exchange.LARGE),
-    (0, "data", "q", 0, 5, b"small"),
-    (1, "data", "q", 1, 7, bytes(range(256)) * 300),
-    (1, "data", "q", 1, 9, b"x" * (exchange.LARGE + 1)),
+SMALL: list[Message] = [
+    Header(0, Batch(Offset(), Offset(1, {"q": {"s": Position(3, 2, 1)}}))),
+    Data(0, ("q",), 0, 5, pa.py_buffer(b"small")),
+    DeadLetters(1, dead_table("q", "f", "s", [4], ["{}"], ["late"], 1, now=7)),
+    MapFigures(1, "s", {"q": Figures(5, 3, 2, seconds=0.5), "r": Figures(work={"s": (1, 0.5)})}),
+]
+LARGE: list[Message] = [
+    Data(1, ("q", "r"), 1, 7, pa.py_buffer(bytes(range(256)) * 300)),
+    Data(1, ("q",), 1, 9, pa.py_buffer(b"x" * (exchange.LARGE + 1)), replayed=True),
 ]
 
 
-def batches(rows: list[tuple[int, str, str, int, int, bytes]]) -> list[pa.RecordBatch]:
-    half = [rows[:3], rows[3:]]
-    return [
-        pa.RecordBatch.from_arrays([pa.array(c, f.type) for c, f in zip(zip(*some), BLOBS)], schema=BLOBS)
-        for some in half
-        if some
-    ]
+def shuffled(messages: list[Message], directory: Path) -> list[Message]:
+    """Messages as the reduce side gets them from Spark, with large bodies in files."""
+    sent = list(exchange.write_large([messages[:3], messages[3:]], directory))
+    assert [len(each) for each in sent] == [3, len(messages) - 3]
+    return [message for each in sent for message in decode(encode(each))]
 
 
-def test_what_is_taken_in_is_what_was_put_out(tmp_path: Path) -> None:
-    sent = list(exchange.put_out(batches(ROWS), tmp_path))
-    assert [each.schema for each in sent] == [BLOBS, BLOBS]
-    shuffled = [row for each in sent for row in blob_rows(each)]
-    assert [row["kind"] for row in shuffled] == ["header", "data", exchange.KIND, exchange.KIND]
-    found = exchange.taken_in(shuffled, tmp_path)
-    assert [(*(row[name] for name in BLOBS.names[:-1]), bytes(row["blob"].as_buffer())) for row in found] == ROWS
+def test_messages_survive_their_encoding() -> None:
+    encoded = encode([*SMALL, *LARGE])
+    assert encoded.schema == BLOBS
+    assert decode(encoded) == [*SMALL, *LARGE]
+
+
+def test_spark_is_told_the_schema_of_messages() -> None:
+    columns = [column.split() for column in LaneSource({}).schema().split(", ")]
+    names = {"int": "int32", "bigint": "int64", "array<string>": "list<item: string>"}
+    assert [(name, names.get(kind, kind)) for name, kind in columns] == [(each.name, str(each.type)) for each in BLOBS]
+
+
+def test_bodies_are_arrow_streams() -> None:
+    rows = pa.record_batch({"n": pa.array([1, 2])})
+    assert from_body(to_body(rows)).equals(rows)
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    received = shuffled([*SMALL, *LARGE], tmp_path)
+    assert [type(each) for each in received[4:]] == [Exchanged, Exchanged]
+    assert list(exchange.read_large(received, tmp_path)) == [*SMALL, *LARGE]
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_small_blobs_need_no_file(tmp_path: Path) -> None:
-    assert list(exchange.put_out(batches(ROWS[:2]), tmp_path)) == batches(ROWS[:2])
+def test_small_bodies_need_no_file(tmp_path: Path) -> None:
+    assert shuffled(SMALL, tmp_path) == SMALL
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_is_gone_or_cut_is_told(tmp_path: Path) -> None:
-    shuffled = [row for each in exchange.put_out(batches(ROWS), tmp_path) for row in blob_rows(each)]
+def test_a_file_that_is_gone_or_cut_is_reported(tmp_path: Path) -> None:
+    received = shuffled([*SMALL, *LARGE], tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DamagedState, match="should have"):
-        exchange.taken_in(shuffled, tmp_path)
+        list(exchange.read_large(received, tmp_path))
     exchange.clear(tmp_path)
     with pytest.raises(DamagedState, match="do all machines see the home"):
-        exchange.taken_in(shuffled, tmp_path)
+        list(exchange.read_large(received, tmp_path))

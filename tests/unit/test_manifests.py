@@ -11,8 +11,7 @@ import shop
 from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
 from hayase.core.times import END
-from hayase.engine.batch.map_side import Batch
-from hayase.engine.batch.offsets import Offset, Position
+from hayase.engine.batch.offsets import Batch, Offset, Position
 from hayase.engine.batch.reduce_side import Figures, Part, Report
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.commit.manifests import KEPT, Commits, Manifest

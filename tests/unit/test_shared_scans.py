@@ -9,9 +9,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hayase.core.times import BEGINNING
-from hayase.engine.batch.map_side import map_ranges
-from hayase.engine.batch.offsets import Range
+from hayase.engine.batch.map_side import map_task
+from hayase.engine.batch.messages import Data, DeadLetters
+from hayase.engine.batch.offsets import Batch, Offset, Position, ranges
+from hayase.engine.batch.scan_groups import scan_groups
+from hayase.engine.local import InProcess
 from hayase.engine.logs import Logs
 from hayase.testing import Trial, at, trial
 
@@ -120,8 +122,14 @@ def test_a_query_that_begins_later_counts_by_itself() -> None:
         assert told(t, "short") == alone("short", given[11:])
 
 
-def test_company_is_read_once() -> None:
-    """Members of a group get one blob with the columns of all of them; what is late for them is late for each."""
+def whole(positions: dict[str, Position], end: int = 11) -> Batch:
+    """A batch in which stages go on from their positions to the same end."""
+    after = {stage: {"s": replace(each, at=end)} for stage, each in positions.items()}
+    return Batch(Offset(1, {stage: {"s": each} for stage, each in positions.items()}), Offset(1, after))
+
+
+def test_a_shared_scan_reads_once() -> None:
+    """Members of a group get one message with the columns of all of them; what is late for them is late for each."""
     with trial() as t:
         t.declaration = replace(t.declaration, buckets=1)
         t.stream("s", SCHEMA)
@@ -129,18 +137,62 @@ def test_company_is_read_once() -> None:
             t.query(name, text)
         t.append("s", [*records(10), {"time": at(-100), "k": "a", "a": 1, "x": 1.0}])
         definition = t.apply()
-        task = [Range("s", 0, 11, dict.fromkeys(WHOLE, BEGINNING))]
-        blobs = [
-            row
-            for batch in map_ranges(definition, Logs(t.home, definition), task, 0, 0)
-            for row in batch.select(["kind", "stage", "input"]).to_pylist()
+        batch = whole(dict.fromkeys(WHOLE, Position(0)))
+        (task,) = ranges(batch.start, batch.end, slots=1)
+        sent = [
+            message
+            for messages in map_task(definition, Logs(t.home, definition), batch, task, 0, 0)
+            for message in messages
         ]
-        together = ",".join(WHOLE)
-        assert [row for row in blobs if row["kind"] == "data"] == [
-            {"kind": "data", "stage": together, "input": 0},
-            {"kind": "data", "stage": together, "input": 1},
-        ]
-        assert sorted(row["stage"] for row in blobs if row["kind"] == "dead") == sorted(WHOLE)
+        together = tuple(WHOLE)
+        data = [(message.stages, message.input) for message in sent if isinstance(message, Data)]
+        assert data == [(together, 0), (together, 1)]
+        dead = [message.letters.column("stage").to_pylist() for message in sent if isinstance(message, DeadLetters)]
+        assert sorted(dead) == sorted([name] for name in WHOLE)
+
+
+def test_stages_are_a_group_while_their_positions_are_equal() -> None:
+    with trial() as t:
+        t.stream("s", SCHEMA)
+        for name, text in ALL.items():
+            t.query(name, text)
+        definition = t.apply()
+
+        def groups(positions: dict[str, Position]) -> list[tuple[str, ...]]:
+            return [group.names for group in scan_groups(definition, whole(positions)) if len(group.stages) > 1]
+
+        same = dict.fromkeys(ALL, Position(5, 3, 2))
+        assert groups(same) == [tuple(WHOLE), tuple(BY_KEY)]
+        apart = {"short": Position(4, 3, 2), "each": Position(5, 4, 2), "late": Position(5, 3, 2, first=1)}
+        assert groups({**same, **apart}) == [("long", "many", "times")]
+        (group, *_) = scan_groups(definition, whole(same))
+        assert [part.names for part in group.split({"many"})] == [("short", "long", "times"), ("many",)]
+        assert list(group.split({"other"})) == [group]
+
+
+def test_kernels_that_ran_apart_run_together_from_then_on() -> None:
+    """In one run of a lane: a query that is added catches up by itself, and then joins the group with a kernel of its own."""
+    rows = records(40)
+    with trial() as t:
+        t.stream("s", SCHEMA)
+        t.query("short", WHOLE["short"])
+        t.append("s", rows[:10])
+        t.apply()
+        runner = InProcess(t.home, lambda: 0)
+        runner.run_until_idle()
+        t.query("long", WHOLE["long"])
+        t.apply()
+        runner.run_until_idle()
+        for first in (10, 20):
+            t.append("s", rows[first : first + 10])
+            runner.run_until_idle()
+        t.remove("short")
+        t.apply()
+        t.append("s", rows[30:])
+        t.finish("s")
+        runner.run_until_idle()
+        runner.close()
+        assert told(t, "long") == alone("long", rows)
 
 
 def test_figures_count_every_member() -> None:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from typing import TypeVar
 
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Gate
-from hayase.engine.batch.map_side import blob_rows, header_rows, map_task
+from hayase.engine.batch.map_side import map_task
+from hayase.engine.batch.messages import Inbox, Message, headers
 from hayase.engine.batch.offsets import Batch, Range, advance, ranges
 from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
 from hayase.engine.commit.ledger import Ledger, home_manifest
@@ -127,17 +126,18 @@ class _Lane:
         tasks = ranges(base.offset, end, self._tasks)
         threaded = sum(len(each) for some in tasks for each in some) >= THREADED
 
-        def mapped(numbered: tuple[int, tuple[Range, ...]]) -> list[pa.RecordBatch]:
-            return list(map_task(definition, logs, batch, numbered[1], numbered[0], now))
+        def mapped(numbered: tuple[int, tuple[Range, ...]]) -> list[Message]:
+            number, ranges_of_task = numbered
+            groups = map_task(definition, logs, batch, ranges_of_task, number, now)
+            return [message for messages in groups for message in messages]
 
-        made = self._each(mapped, list(enumerate(tasks)), threaded)
-        blobs = [header_rows(batch, definition.buckets), *(blob for some in made for blob in some)]
+        sent = [headers(batch, definition.buckets), *self._each(mapped, list(enumerate(tasks)), threaded)]
         task = Task(self._home, self._commits.lane, base.version + 1, self._epoch, base.states, now)
 
-        def reduced(bucket: tuple[int, list[dict[str, Any]]]) -> Report:
-            return reduce_bucket(task, bucket[0], definition, bucket[1])
+        def reduced(inbox: Inbox) -> Report:
+            return reduce_bucket(task, definition, inbox)
 
-        reports = self._each(reduced, list(_by_bucket(blobs, definition.buckets)), threaded)
+        reports = self._each(reduced, _inboxes(sent, self._commits.lane, definition.buckets), threaded)
         self.manifest = self._commits.commit(base, self._epoch, base.batch + 1, reports, now)
         return True
 
@@ -158,7 +158,10 @@ def _opened(gate: FileGate) -> FileGate:
     return gate
 
 
-def _by_bucket(blobs: Iterable[pa.RecordBatch], buckets: int) -> Iterable[tuple[int, list[dict[str, Any]]]]:
-    rows = [row for batch in blobs for row in blob_rows(batch)]
-    for bucket in range(buckets):
-        yield bucket, [row for row in rows if row["bucket"] == bucket]
+def _inboxes(sent: Iterable[list[Message]], lane: str, buckets: int) -> list[Inbox]:
+    """The messages of all tasks, by bucket."""
+    by_bucket: list[list[Message]] = [[] for _ in range(buckets)]
+    for messages in sent:
+        for message in messages:
+            by_bucket[message.bucket].append(message)
+    return [Inbox.of(bucket, lane, messages) for bucket, messages in enumerate(by_bucket)]

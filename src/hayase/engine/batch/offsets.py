@@ -125,7 +125,7 @@ class Batch:
         return orjson.dumps({"start": self.start.as_json(), "end": self.end.as_json()})
 
     @classmethod
-    def from_blob(cls, blob: bytes) -> Batch:
+    def from_blob(cls, blob: bytes | memoryview) -> Batch:
         data = orjson.loads(blob)
         return cls(Offset.from_json(data["start"]), Offset.from_json(data["end"]))
 

@@ -29,8 +29,8 @@ from hayase.core.clock import now_us
 from hayase.core.errors import LaneFailed
 from hayase.engine.batch import exchange
 from hayase.engine.batch.gate import FileGate, Grants
-from hayase.engine.batch.map_side import blob_rows
-from hayase.engine.batch.offsets import Batch, advance, waits_until
+from hayase.engine.batch.messages import Inbox, decode
+from hayase.engine.batch.offsets import advance, waits_until
 from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import definition_of, latest_version
@@ -46,19 +46,18 @@ __all__ = ["Lane"]
 
 @dataclass(frozen=True)
 class Reducer:
-    """The reduce side as Spark calls it: the blobs of one bucket in, one report out."""
+    """The reduce side as Spark calls it: the encoded messages of one bucket in, one report out."""
 
     task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shuffled = [row for batch in batches for row in blob_rows(batch)]
-        rows = exchange.taken_in(shuffled, self.task.home.exchange(self.task.lane))
-        if not rows:
+        home, lane = self.task.home, self.task.lane
+        messages = [message for rows in batches for message in decode(rows)]
+        if not messages:
             return
-        header = next(each["blob"] for each in rows if each["kind"] == "header")
-        definition = definition_of(self.task.home, Batch.from_blob(header.as_py()).end.definition)
-        definition = definition.of_lane(self.task.lane)
-        report = reduce_bucket(self.task, rows[0]["bucket"], definition, rows)
+        inbox = Inbox.of(messages[0].bucket, lane, exchange.read_large(messages, home.exchange(lane)))
+        definition = definition_of(home, inbox.batch.end.definition).of_lane(lane)
+        report = reduce_bucket(self.task, definition, inbox)
         yield pa.RecordBatch.from_pydict({"report": [report.as_json().decode()]})
 
 

@@ -114,16 +114,17 @@ class LaneReader(DataSourceStreamReader):
         return [RangesOfTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
 
     def read(self, partition: RangesOfTask) -> Iterator[pa.RecordBatch]:
-        from hayase.engine.batch.exchange import put_out
-        from hayase.engine.batch.map_side import header_rows, map_task
+        from hayase.engine.batch.exchange import write_large
+        from hayase.engine.batch.map_side import map_task
+        from hayase.engine.batch.messages import encode, headers
 
         batch = Batch.from_blob(partition.batch)
         definition = _definition_of_lane(self._home, batch.end.definition, self._lane)
         if partition.number == 0:
-            yield header_rows(batch, definition.buckets)
+            yield encode(headers(batch, definition.buckets))
         logs = Logs(self._home, definition)
         mapped = map_task(definition, logs, batch, partition.task, partition.number, now_us())
-        yield from put_out(mapped, self._home.exchange(self._lane))
+        yield from map(encode, write_large(mapped, self._home.exchange(self._lane)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the manifest is the commit."""
@@ -171,7 +172,7 @@ class LaneSource(DataSource):
         return "hayase_lane"
 
     def schema(self) -> str:
-        return "bucket int, kind string, stage string, input int, first bigint, blob binary"
+        return "bucket int, kind string, stages array<string>, input int, first bigint, blob binary"
 
     def streamReader(self, schema: object) -> LaneReader:  # noqa: N802
         return LaneReader(self.options)

@@ -14,6 +14,7 @@ from hayase.lifetimes.kernel import compile_ahead
 
 NEEDED = (
     "hayase.engine.spark.lane",
+    "hayase.engine.batch.map_side",
     "hayase.engine.definition.stage_graph",
     "hayase.jobs.job_planner",
     "hayase.tables.table_planner",

@@ -14,11 +14,14 @@ import shop
 from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
 from hayase.engine.batch import reduce_side
-from hayase.engine.batch.map_side import Batch
-from hayase.engine.batch.offsets import Offset
-from hayase.engine.batch.reduce_side import Figures, Part, Report, Task, reduce_bucket
+from hayase.engine.batch.kernel_cache import KernelCache, KernelKey, kernels
+from hayase.engine.batch.messages import Inbox
+from hayase.engine.batch.offsets import Batch, Offset
+from hayase.engine.batch.reduce_side import Figures, Part, Report
+from hayase.engine.batch.stage_runtime import build_runtimes
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.commit.manifests import Commits
+from hayase.engine.definition.definitions import stages_of
 from hayase.engine.local import InProcess
 from hayase.streams.reorder_buffer import rows_at, rows_between
 from hayase.testing import trial
@@ -61,12 +64,14 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
 ) -> None:
     pipeline.apply()
     runner = InProcess(pipeline.home, lambda: 0)
-    run(pipeline, runner, 0, 5)
-    kept = dict(reduce_side._held)
-    reduce_side.forget_kernels()  # as if another worker had the bucket for a while
-    run(pipeline, runner, 5, 15)
-    reduce_side._held.update(kept)  # now behind by many versions
-    run(pipeline, runner, 15, 20)
+    one, another = KernelCache(), KernelCache()
+    with monkeypatch.context() as patch:
+        patch.setattr(reduce_side, "kernels", one)
+        run(pipeline, runner, 0, 5)
+        patch.setattr(reduce_side, "kernels", another)  # as if another worker had the bucket for a while
+        run(pipeline, runner, 5, 15)
+        patch.setattr(reduce_side, "kernels", one)  # now behind by many versions
+        run(pipeline, runner, 15, 20)
     with monkeypatch.context() as patch:
         patch.setattr(Commits, "commit", _no_commit)
         with pytest.raises(OSError, match="lost"):
@@ -85,13 +90,50 @@ def test_kernels_of_stages_that_are_gone_are_let_go(pipeline: hy.Pipeline) -> No
     for _ in range(3):
         pipeline.reset("spend")
         runner.run_until_idle()
-    assert {key[3] for key in reduce_side._held} == {"spend.4"}
+    assert {key.identity for key in kernels} == {"spend.4"}
 
 
-def test_a_bucket_without_a_header_is_refused(pipeline: hy.Pipeline) -> None:
-    task = Task(pipeline.home, MAIN, 1, "epoch", {}, 0)
-    with pytest.raises(DamagedState, match="no header"):
-        reduce_bucket(task, 0, pipeline.apply(), [])
+def key(bucket: int, lane: str = MAIN, stage: str = "s.1") -> KernelKey:
+    return KernelKey("home", lane, "epoch", stage, "f", bucket)
+
+
+def test_the_cache_evicts_the_least_recently_used_kernel(pipeline: hy.Pipeline) -> None:
+    (runtime,) = build_runtimes([stages_of(pipeline.apply())["spend"]], 0, 1)
+    cache = KernelCache(limit=2)
+    for bucket in (0, 1):
+        cache.put(key(bucket), runtime)
+    assert cache.take(key(0)) is runtime
+    assert cache.take(key(0)) is None, "it is taken out while a task uses it"
+    cache.put(key(0), runtime)
+    cache.put(key(2), runtime)
+    assert list(cache) == [key(0), key(2)]
+
+
+def test_the_cache_drops_what_a_lane_has_left_behind(pipeline: hy.Pipeline) -> None:
+    (runtime,) = build_runtimes([stages_of(pipeline.apply())["spend"]], 0, 1)
+    cache = KernelCache()
+    other, gone, kept = key(0, lane="operations"), key(0, stage="s.0"), key(1)
+    for each in (other, gone, kept):
+        cache.put(each, runtime)
+    cache.retain("home", MAIN, "epoch", {("s.1", "f")})
+    assert list(cache) == [other, kept]
+    cache.retain("home", MAIN, "another epoch", {("s.1", "f")})
+    assert list(cache) == [other]
+
+
+def test_results_do_not_depend_on_what_the_cache_holds(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.apply()
+    monkeypatch.setattr(reduce_side, "kernels", KernelCache(limit=1))
+    runner = InProcess(pipeline.home, lambda: 0)
+    run(pipeline, runner, 0, 30)
+    pipeline.finish("events")
+    runner.run_until_idle()
+    check(pipeline, expected(EVENTS, 5, finished=True))
+
+
+def test_a_bucket_without_a_header_is_refused() -> None:
+    with pytest.raises(DamagedState, match="bucket 3 of lane main got no header"):
+        Inbox.of(3, MAIN, [])
 
 
 def test_damaged_state_stops_the_run_and_nothing_is_lost_when_it_is_restored(pipeline: hy.Pipeline) -> None:
@@ -160,7 +202,7 @@ def test_records_that_wait_may_have_more_text_than_one_batch_can_hold(monkeypatc
     whole = answers()
     for place in ("hayase.streams.reorder_buffer.MOST_BYTES", "hayase.engine.batch.state.MOST_BYTES"):
         monkeypatch.setattr(place, 3_000)
-    monkeypatch.setattr("hayase.engine.batch.reduce_side.STEP_BYTES", 1_500)
+    monkeypatch.setattr("hayase.engine.batch.steps.STEP_BYTES", 1_500)
     assert answers() == whole
     assert whole[0]
 

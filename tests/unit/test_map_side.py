@@ -1,4 +1,4 @@
-"""The map side: chunks of bounded size, late records, blobs per bucket."""
+"""The map side: chunks of bounded size, late records, messages per bucket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import shop
 from hayase.core.stages import OFFSET, TIME, Input
 from hayase.core.times import BEGINNING
 from hayase.engine.batch import map_side
-from hayase.engine.batch.map_side import Batch, from_blob, header_rows, map_ranges
-from hayase.engine.batch.offsets import Offset, Position, Range
+from hayase.engine.batch.map_side import map_task
+from hayase.engine.batch.messages import Data, DeadLetters, MapFigures, Message, headers
+from hayase.engine.batch.offsets import Batch, Offset, Position, ranges
 from hayase.engine.definition.definitions import stages_of
 from hayase.engine.logs import Logs
 from hayase.streams import StreamLog
@@ -26,43 +27,58 @@ def pipeline(tmp_path: Path) -> hy.Pipeline:
     return shop.shop(tmp_path, 2, ["copy", "spend"])
 
 
-def mapped(pipeline: hy.Pipeline, task: list[Range], number: int = 0) -> list[dict[str, object]]:
+def mapped(pipeline: hy.Pipeline, batch: Batch, number: int = 0) -> list[Message]:
     definition = pipeline.apply()
-    batches = list(map_ranges(definition, Logs(pipeline.home, definition), task, number, now=0))
-    return [row for batch in batches for row in pa.Table.from_batches([batch]).to_pylist()]
+    (task,) = ranges(batch.start, batch.end, slots=1)
+    logs = Logs(pipeline.home, definition)
+    return [message for some in map_task(definition, logs, batch, task, number, now=0) for message in some]
 
 
-def table_of(row: dict[str, object]) -> pa.RecordBatch:
-    return from_blob(pa.scalar(row["blob"], pa.binary()))
+def data_in(messages: list[Message]) -> list[Data]:
+    return [message for message in messages if isinstance(message, Data)]
+
+
+def letters_in(messages: list[Message]) -> list[pa.Table]:
+    return [message.letters for message in messages if isinstance(message, DeadLetters)]
+
+
+def figures_in(messages: list[Message]) -> dict[str, tuple[int, int, int]]:
+    """Records read, processed and dead, by stage."""
+    found = [message.figures for message in messages if isinstance(message, MapFigures)]
+    return {stage: (each.read, each.processed, each.dead) for some in found for stage, each in some.items()}
 
 
 def append(pipeline: hy.Pipeline, *times: int) -> None:
     pipeline.append("events", [shop.Event(at, f"user {at}", at).row() for at in times])
 
 
-def whole(count: int, *stages: str, passed: int = BEGINNING) -> list[Range]:
-    return [Range("events", 0, count, dict.fromkeys(stages, passed))]
+def records(first: int, end: int, *stages: str, clock: int = BEGINNING) -> Batch:
+    """A batch that takes these records, when the clock stands there."""
+    start, after = Position(first, clock), Position(end, clock)
+    return Batch(
+        Offset(1, {stage: {"events": start} for stage in stages}),
+        Offset(1, {stage: {"events": after} for stage in stages}),
+    )
 
 
 def test_a_batch_survives_its_blob() -> None:
     batch = Batch(Offset(), Offset(1, {"s": {"e": Position(3, 2, 1)}}, 9))
     assert Batch.from_blob(batch.as_blob()) == batch
-    assert header_rows(batch, 3).column("bucket").to_pylist() == [0, 1, 2]
+    assert [each.bucket for each in headers(batch, 3)] == [0, 1, 2]
 
 
 def test_late_records_go_to_the_dead_letters_of_the_stage_that_needs_order(pipeline: hy.Pipeline) -> None:
     append(pipeline, 10, 7, 8, 9, 20)
-    rows = mapped(pipeline, whole(5, "copy", "spend"))
-    letters = [table_of(row).to_pylist() for row in rows if row["kind"] == "dead"]
-    assert [(each["stage"], each["offset"], each["stream"]) for each in letters[0]] == [("spend", 1, "events")]
-    assert "slack 2 us" in letters[0][0]["reason"]
-    assert orjson.loads(letters[0][0]["record"]) == {"at": 7, "user": "user 7", "amount": 7}
-    figures = next(orjson.loads(row["blob"]) for row in rows if row["kind"] == "figures")
-    assert {name: (each["read"], each["processed"], each["dead"]) for name, each in figures.items()} == {
+    messages = mapped(pipeline, records(0, 5, "copy", "spend"))
+    (letters,) = (letters.to_pylist() for letters in letters_in(messages))
+    assert [(each["stage"], each["offset"], each["stream"]) for each in letters] == [("spend", 1, "events")]
+    assert "slack 2 us" in letters[0]["reason"]
+    assert orjson.loads(letters[0]["record"]) == {"at": 7, "user": "user 7", "amount": 7}
+    assert figures_in(messages) == {
         "copy": (5, 5, 0),
-        "spend": (5, 4, 1),  # the reduce side takes off what waits
+        "spend": (5, 4, 1),  # the reduce side subtracts what waits
     }
-    sent = [table_of(row) for row in rows if row["stage"] == "spend" and row["kind"] == "data"]
+    sent = [data.rows for data in data_in(messages) if data.stages == ("spend",)]
     assert Counter(
         place for each in sent for place in zip(each.column(TIME).to_pylist(), each.column(OFFSET).to_pylist())
     ) == Counter([(10, 0), (8, 2), (9, 3), (20, 4)])
@@ -70,21 +86,21 @@ def test_late_records_go_to_the_dead_letters_of_the_stage_that_needs_order(pipel
 
 def test_what_the_clock_has_passed_by_decision_is_late_too(pipeline: hy.Pipeline) -> None:
     append(pipeline, 10, 11)
-    rows = mapped(pipeline, whole(2, "spend", passed=11))
-    assert [table_of(row).column("offset").to_pylist() for row in rows if row["kind"] == "dead"] == [[0]]
+    messages = mapped(pipeline, records(0, 2, "spend", clock=11))
+    assert [letters.column("offset").to_pylist() for letters in letters_in(messages)] == [[0]]
 
 
 def test_lateness_looks_at_the_whole_log_not_at_the_range(pipeline: hy.Pipeline) -> None:
     append(pipeline, 100, 1, 2)
-    rows = mapped(pipeline, [Range("events", 1, 3, {"spend": BEGINNING})])
-    assert [table_of(row).column("offset").to_pylist() for row in rows if row["kind"] == "dead"] == [[1, 2]]
+    messages = mapped(pipeline, records(1, 3, "spend"))
+    assert [letters.column("offset").to_pylist() for letters in letters_in(messages)] == [[1, 2]]
 
 
 def test_a_stage_without_a_kernel_keeps_the_order_of_the_log(pipeline: hy.Pipeline) -> None:
     append(pipeline, 5, 1, 3)
-    data = [row for row in mapped(pipeline, whole(3, "copy"), number=1) if row["kind"] == "data"]
-    assert [(row["bucket"], row["first"]) for row in data] == [(1, 0)]
-    assert table_of(data[0]).column("at").to_pylist() == [5, 1, 3]
+    data = data_in(mapped(pipeline, records(0, 3, "copy"), number=1))
+    assert [(each.bucket, each.first) for each in data] == [(1, 0)]
+    assert data[0].rows.column("at").to_pylist() == [5, 1, 3]
 
 
 def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,18 +127,15 @@ def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypa
 def test_a_stream_that_is_read_twice_is_mapped_for_each_input_and_ticks_go_everywhere(tmp_path: Path) -> None:
     pipeline = shop.shop(tmp_path, 2, ["pairs"], buckets=3)
     append(pipeline, 10, 7, 11)
-    rows = mapped(pipeline, whole(3, "pairs"))
-    sent: Counter[tuple[int, int]] = Counter()
-    for row in rows:
-        if row["kind"] == "data":
-            for offset in table_of(row).column(OFFSET).to_pylist():
-                sent[row["input"], offset] += 1  # type: ignore[index]
+    messages = mapped(pipeline, records(0, 3, "pairs"))
+    sent = Counter(
+        (data.input, offset) for data in data_in(messages) for offset in data.rows.column(OFFSET).to_pylist()
+    )
     ticks = [number for number, each in enumerate(pipeline_inputs(pipeline, "pairs")) if each.broadcast]
     assert len(ticks) == 1
     for number in range(3):
         assert [sent[number, offset] for offset in (0, 2)] == ([3, 3] if number in ticks else [1, 1])
-    figures = next(orjson.loads(row["blob"]) for row in rows if row["kind"] == "figures")["pairs"]
-    assert (figures["read"], figures["dead"]) == (3, 1), "a record counts once, also if it is read twice"
+    assert figures_in(messages) == {"pairs": (3, 2, 1)}, "a record counts once, also if it is read twice"
 
 
 def pipeline_inputs(pipeline: hy.Pipeline, stage: str) -> tuple[Input, ...]:

@@ -1,0 +1,108 @@
+"""What the task of a bucket reports to the commit: the files that it wrote, and what became of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import orjson
+
+from hayase.engine.batch.offsets import Batch
+from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json
+
+__all__ = ["Figures", "Part", "Report", "Run", "batch_marker"]
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened to the records of a stage: read = processed + dead + waiting.
+
+    `spoiled` counts rows that arose inside the stage, such as the pairs of a join, and became dead letters. `work` holds, for
+    each stream, the number of records read and the seconds that this took.
+    """
+
+    read: int = 0
+    processed: int = 0
+    dead: int = 0
+    waiting: int = 0
+    written: int = 0
+    seconds: float = 0.0
+    spoiled: int = 0
+    work: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.work = {stream: (records, seconds) for stream, (records, seconds) in self.work.items()}  # JSON has lists
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of another batch, task or bucket."""
+        for name in self.__slots__:
+            if name != "work":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for stream, (records, seconds) in other.work.items():
+            self.worked(stream, records, seconds)
+
+    def worked(self, stream: str, records: int, seconds: float) -> None:
+        """Add work on the records of a stream."""
+        before = self.work.get(stream, (0, 0.0))
+        self.work[stream] = (before[0] + records, before[1] + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A durable, staged file of output records. The parts of a stream are published in the order of `order`."""
+
+    stream: str
+    file: str
+    rows: int
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A durable, staged file of a table's entries."""
+
+    table: str
+    file: str
+    entries: int
+
+
+def batch_marker(lane: str, version: int) -> bytes:
+    """The marker in the runs of a batch, by which a table knows the batches that it has ingested."""
+    return f"{lane}/{version:012d}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one bucket's task, as the manifest needs it. `states` holds state segments by stage identity."""
+
+    bucket: int
+    batch: Batch
+    parts: tuple[Part, ...]
+    states: Mapping[str, tuple[SegmentRef, ...]]
+    figures: Mapping[str, Figures]
+    runs: tuple[Run, ...] = ()
+
+    def as_json(self) -> bytes:
+        return orjson.dumps(
+            {
+                "bucket": self.bucket,
+                "batch": self.batch.as_blob().decode(),
+                "parts": [asdict(part) for part in self.parts],
+                "states": {stage: refs_as_json(refs) for stage, refs in self.states.items()},
+                "figures": {stage: asdict(figures) for stage, figures in self.figures.items()},
+                "runs": [asdict(run) for run in self.runs],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Report:
+        data: dict[str, Any] = orjson.loads(text)
+        return cls(
+            data["bucket"],
+            Batch.from_blob(data["batch"].encode()),
+            tuple(Part(**fields) for fields in data["parts"]),
+            {stage: refs_from_json(refs) for stage, refs in data["states"].items()},
+            {stage: Figures(**fields) for stage, fields in data["figures"].items()},
+            tuple(Run(**fields) for fields in data["runs"]),
+        )
