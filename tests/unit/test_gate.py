@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hayase.core.errors import DamagedState
-from hayase.engine.batch.gate import BATCH_ROWS, FileGate, Grants, Told
+from hayase.engine.batch.gate import BATCH_ROWS, Feedback, FileGate, Grants
 
 
 def test_without_a_file_everything_is_granted(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ def test_what_is_governed_and_not_granted_gets_nothing() -> None:
 
 def test_what_is_told_is_heard_at_once(tmp_path: Path) -> None:
     here, there = (FileGate(tmp_path / "gates" / "main.json") for _ in range(2))
-    assert there.told() == Told()
+    assert there.feedback() == Feedback()
     for slots in range(1, 40):
         work = {"scores": {"orders": (slots * 10, slots / 4)}}
-        here.tell(slots, work)
-        assert there.told() == Told(slots, work)
-    assert there.told() is there.told(), "read once"
+        here.send_feedback(slots, work)
+        assert there.feedback() == Feedback(slots, work)
+    assert there.feedback() is there.feedback(), "read once"
     assert there.grants() == Grants()
     assert [each.name for each in (tmp_path / "gates").iterdir()] == ["main.told.json"]
 
@@ -58,4 +58,4 @@ def test_what_is_told_is_heard_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", '{"slots": 1', '{"slots": 2}', '{"slots": 2, "work": {"a": 3}}', "[]"])
 def test_what_was_told_before_a_loss_of_power_may_be_lost(tmp_path: Path, text: str) -> None:
     (tmp_path / "main.told.json").write_text(text)
-    assert FileGate(tmp_path / "main.json").told() == Told()
+    assert FileGate(tmp_path / "main.json").feedback() == Feedback()

@@ -1,4 +1,4 @@
-"""The governor of a lane: queues, grants, rests, what it learns from what it is told, and what it shows."""
+"""The governor of a lane: queues, grants, rests, what it learns from its feedback, and what it shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hayase.core.declarations import GovernorDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.engine.batch.gate import BATCH_ROWS, Grants, Told
+from hayase.engine.batch.gate import BATCH_ROWS, Feedback, Grants
 from hayase.engine.batch.lane_governor import LEAST_ROWS, LaneGovernor, Queue, policy_of, queues_of, seen, seen_of
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.definition.definitions import Definition, StageRecord
@@ -83,7 +83,7 @@ class Lane:
         self.logs = {each: FakeLog() for record in self.definition.records for each in record.inputs}
         positions = {each.name: dict.fromkeys(each.inputs, Position(0)) for each in self.definition.records}
         self.offset = Offset(self.definition.version, positions)
-        self.told = Told(self.slots)
+        self.feedback = Feedback(self.slots)
         self.now = 0.0
         self.grants, self.look_again = Grants(), 0.0
 
@@ -91,7 +91,7 @@ class Lane:
         """Let time pass and look; what a batch takes then, by stage and stream."""
         self.now += seconds
         now = round(self.now * SECOND)
-        look = self.governor.decide(self.definition, self.offset, self.logs, self.order, self.told, now, self.now)  # type: ignore[arg-type]
+        look = self.governor.decide(self.definition, self.offset, self.logs, self.order, self.feedback, now, self.now)  # type: ignore[arg-type]
         self.grants, self.look_again = look
         taken = {}
         for stage, inputs in self.offset.positions.items():
@@ -104,7 +104,7 @@ class Lane:
     def run(self, taken: Mapping[str, int]) -> None:
         """Carry out a batch."""
         positions = {stage: dict(inputs) for stage, inputs in self.offset.positions.items()}
-        work = {stage: dict(streams) for stage, streams in self.told.work.items()}
+        work = {stage: dict(streams) for stage, streams in self.feedback.work.items()}
         for queue, count in taken.items():
             stage, name = queue.split("<")
             at = positions[stage][name].at
@@ -112,7 +112,7 @@ class Lane:
             records, seconds = work.setdefault(stage, {}).get(name, (0, 0.0))
             work[stage][name] = (records + count, seconds + count * self.service.get(stage, 0.05))
         self.offset = replace(self.offset, positions=positions)
-        self.told = Told(self.slots, work)
+        self.feedback = Feedback(self.slots, work)
 
     def step(self, seconds: float = 0.0) -> dict[str, int]:
         taken = self.look(seconds)
@@ -149,7 +149,7 @@ class TestOperations:
         assert lane.step() == {"slow<s": 20, "fast<t": 20}, "a guess of 50 ms each"
         assert lane.step(1.0) == {"slow<s": 10, "fast<t": 100}
         lane.slots = 6
-        lane.told = replace(lane.told, slots=6)
+        lane.feedback = replace(lane.feedback, slots=6)
         assert lane.step(1.0) == {"slow<s": 30, "fast<t": 300}
 
     def test_there_are_no_more_workers_than_buckets(self) -> None:
@@ -174,14 +174,14 @@ class TestOperations:
     def test_what_was_done_before_the_start_says_what_a_record_takes(self) -> None:
         lane = Lane(defined({"op": ["s"]}))
         lane.logs["s"].end = 1_000
-        lane.told = Told(1, {"op": {"s": (100, 25.0)}})
+        lane.feedback = Feedback(1, {"op": {"s": (100, 25.0)}})
         assert lane.look() == {"op<s": 4}
 
     def test_a_stage_that_began_anew_counts_from_nothing(self) -> None:
         lane = Lane(defined({"op": ["s"]}))
-        lane.told = Told(1, {"op": {"s": (100, 10.0)}})
+        lane.feedback = Feedback(1, {"op": {"s": (100, 10.0)}})
         lane.look()
-        lane.told = Told(1, {"op": {"s": (10, 1.0)}})
+        lane.feedback = Feedback(1, {"op": {"s": (10, 1.0)}})
         lane.look(1.0)
         assert lane.queue("s").service == pytest.approx(0.1)
 

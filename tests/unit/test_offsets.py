@@ -16,7 +16,7 @@ from hayase.core.errors import StageChanged
 from hayase.core.stages import MAIN
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import Grants
-from hayase.engine.batch.offsets import Firing, Offset, Position, advance, horizon, ranges
+from hayase.engine.batch.offsets import Firing, Offset, Position, advance, ranges, stage_clock
 from hayase.engine.definition.definitions import Definition, propose
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
@@ -207,16 +207,16 @@ def test_tasks_are_about_equal() -> None:
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=3))
 def test_nothing_can_come_before_the_horizon(clocks: list[int]) -> None:
     """A record at a clock may still come; of the instants before, everything is known, and of no later one."""
-    known = horizon([Position(0, clock) for clock in clocks])
+    known = stage_clock([Position(0, clock) for clock in clocks])
     assert all(clock >= known for clock in clocks)
     assert known in clocks
 
 
 def test_the_horizon_at_the_end_and_at_the_beginning() -> None:
-    assert horizon([Position(3, END, 7), Position(1, END, 9)]) == 10, "the greatest event time is known too"
-    assert horizon([Position(3, END, 7), Position(1, 5, 9)]) == 5
-    assert horizon([Position(0, END)]) == BEGINNING, "a stream that ended before it began"
-    assert horizon([]) == BEGINNING
+    assert stage_clock([Position(3, END, 7), Position(1, END, 9)]) == 10, "the greatest event time is known too"
+    assert stage_clock([Position(3, END, 7), Position(1, 5, 9)]) == 5
+    assert stage_clock([Position(0, END)]) == BEGINNING, "a stream that ended before it began"
+    assert stage_clock([]) == BEGINNING
 
 
 def test_the_number_of_buckets_is_fixed_by_the_first_definition(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> Non
     pipeline.finish("r")
     third = next_offset(pipeline, second)
     assert (third.positions["v"]["s"].clock, third.positions["v"]["s"].peak) == (END, 7)
-    assert horizon(third.positions["v"].values()) == 8
+    assert stage_clock(third.positions["v"].values()) == 8
     assert next_offset(pipeline, third) == third
 
 

@@ -157,5 +157,5 @@ def test_tasks_are_as_many_as_there_are_slots_now(tmp_path: Path, monkeypatch: p
     positions = {stage: {"events": Position(10**6)} for stage in end.positions}
     to = Offset(end.definition, positions).as_json()
     assert len(lane.reader.partitions(since, to)) == 2
-    FileGate(lane.home.gate(MAIN)).tell(5, {})
+    FileGate(lane.home.gate(MAIN)).send_feedback(5, {})
     assert len(lane.reader.partitions(since, to)) == 5

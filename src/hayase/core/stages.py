@@ -223,9 +223,9 @@ class SharedScan:
     """
 
     group: str
-    read: Callable[[Sequence[Input]], Input]
+    merge_inputs: Callable[[Sequence[Input]], Input]
     """One reading that has the columns of all of these."""
-    join: Callable[[Sequence[Stage], int, int], SharedKernels]
+    share_kernels: Callable[[Sequence[Stage], int, int], SharedKernels]
     """Their kernels, for a bucket of so many."""
 
 

@@ -42,7 +42,7 @@ def shared_scan(inputs: Sequence[Input], plan: plans.Node) -> SharedScan | None:
     computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
     text = "\0".join((first.stream, *first.key, "", *leaf.keys, "", leaf.where or "", computed, repr(inputs[1:])))
     group = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return SharedScan(group, read_together, _joined)
+    return SharedScan(group, merge_inputs, share_kernels)
 
 
 def _leaves(node: plans.Node) -> Iterator[plans.Node]:
@@ -53,7 +53,7 @@ def _leaves(node: plans.Node) -> Iterator[plans.Node]:
         yield from _leaves(child)
 
 
-def read_together(inputs: Sequence[Input]) -> Input:
+def merge_inputs(inputs: Sequence[Input]) -> Input:
     """One reading with the columns of all of these, which are chosen from one stream, or all the same."""
     first = inputs[0]
     if all(each == first for each in inputs):
@@ -63,7 +63,7 @@ def read_together(inputs: Sequence[Input]) -> Input:
     return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent)
 
 
-def _joined(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedKernels:
+def share_kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedKernels:
     from hayase.lifetimes.shared_scan import SharedScanKernel  # only workers need it
 
     makings = [stage.kernel for stage in stages]

@@ -100,7 +100,7 @@ class _Lane:
         self._home, self._commits, self._now, self._at_once = home, commits, now, at_once
         self._tasks = tasks
         self._pool: ThreadPoolExecutor | None = None
-        self._gate = gate or _opened(FileGate(home.gate(commits.lane)))
+        self._gate = gate or _cleared(FileGate(home.gate(commits.lane)))
         self._epoch = f"inprocess-{uuid.uuid4().hex}"
         self.manifest = commits.recover()
         self._failed = False
@@ -131,17 +131,17 @@ class _Lane:
             groups = map_task(definition, logs, batch, ranges_of_task, number, now)
             return [message for messages in groups for message in messages]
 
-        sent = [headers(batch, definition.buckets), *self._each(mapped, list(enumerate(tasks)), threaded)]
+        sent = [headers(batch, definition.buckets), *self._run_all(mapped, list(enumerate(tasks)), threaded)]
         task = Task(self._home, self._commits.lane, base.version + 1, self._epoch, base.states, now)
 
         def reduced(inbox: Inbox) -> Report:
             return reduce_bucket(task, definition, inbox)
 
-        reports = self._each(reduced, _inboxes(sent, self._commits.lane, definition.buckets), threaded)
+        reports = self._run_all(reduced, _inboxes(sent, self._commits.lane, definition.buckets), threaded)
         self.manifest = self._commits.commit(base, self._epoch, base.batch + 1, reports, now)
         return True
 
-    def _each(self, work: Callable[[_T], _U], items: list[_T], threaded: bool) -> list[_U]:
+    def _run_all(self, work: Callable[[_T], _U], items: list[_T], threaded: bool) -> list[_U]:
         """What comes of each item, in their order."""
         if not threaded or len(items) < 2:
             return [work(item) for item in items]
@@ -152,7 +152,7 @@ class _Lane:
         return [each.result() for each in running]
 
 
-def _opened(gate: FileGate) -> FileGate:
+def _cleared(gate: FileGate) -> FileGate:
     """A gate without the orders of a run that has ended."""
     gate.clear()
     return gate

@@ -31,7 +31,7 @@ class SharedScanKernel:
         self, inputs: Sequence[Sequence[pa.RecordBatch]], since: int, clock: int, version: int
     ) -> list[Outcome]:
         """Every kernel over the columns of all of them, and what else it reads."""
-        common = _widened([batches[self._shared] for batches in inputs])
+        common = _join_columns([batches[self._shared] for batches in inputs])
         outcomes = []
         for kernel, batches in zip(self.kernels, inputs, strict=True):
             own = [common if number == self._shared else batch for number, batch in enumerate(batches)]
@@ -39,7 +39,7 @@ class SharedScanKernel:
         return outcomes
 
 
-def _widened(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _join_columns(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The columns of all batches, which are of the same records."""
     first = batches[0]
     same = all(each.column(OFFSET).equals(first.column(OFFSET)) for each in batches[1:])

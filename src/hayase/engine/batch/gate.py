@@ -2,7 +2,7 @@
 
 Spark plans batches in a process of its own, so what it must know travels through two small files that the pipeline's
 process replaces atomically. One holds orders (`Grants`): no file means everything, up to the limit of a batch. The other
-holds what only the pipeline's process knows (`Told`): how many tasks can run at once, and what the work done so far took. It
+holds what only the pipeline's process knows (`Feedback`): how many tasks can run at once, and what the work done so far took. It
 says nothing that is needed after a crash, and does not wait for the disk.
 """
 
@@ -20,7 +20,7 @@ from hayase.engine.home import writing
 from hayase.streams.durable import make_directory, write_atomic, write_volatile
 from hayase.streams.sealed import read_sealed, seal
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileGate", "Gate", "Grants", "Told", "Work"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Feedback", "FileGate", "Gate", "Grants", "Work"]
 
 BATCH_ROWS = 4_000_000
 """Records that one stage may take from one stream in one batch, unless the gate says less."""
@@ -50,7 +50,7 @@ class Grants:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Feedback:
     """What the pipeline's process tells the one that plans: task slots, 0 if that is not known, and the work done."""
 
     slots: int = 0
@@ -68,23 +68,23 @@ class FileGate:
     """Orders and figures in files: written by the pipeline's process, read by the source's, again only when they changed."""
 
     path: Path
-    _seen: tuple[int, int] | None = None
+    _grants_seen: tuple[int, int] | None = None
     _grants: Grants = field(default_factory=Grants)
-    _heard: tuple[int, int] | None = None
-    _told: Told = field(default_factory=Told)
+    _feedback_seen: tuple[int, int] | None = None
+    _feedback: Feedback = field(default_factory=Feedback)
 
     def grants(self) -> Grants:
-        seen = _which(self.path)
+        seen = _identity(self.path)
         if seen is None:
             return Grants()
-        if seen != self._seen:
+        if seen != self._grants_seen:
             try:
                 self._grants = Grants(**orjson.loads(read_sealed(self.path, "gate", "delete it to open it")))
             except FileNotFoundError:
                 return Grants()
             except (ValueError, TypeError) as error:
                 raise DamagedState(f"the gate {self.path} cannot be read: {error}; delete it to open it") from error
-            self._seen = seen
+            self._grants_seen = seen
         return self._grants
 
     def set(self, grants: Grants) -> None:
@@ -98,31 +98,31 @@ class FileGate:
         nothing, and so does whoever ends."""
         self.path.unlink(missing_ok=True)
 
-    def told(self) -> Told:
-        """What was told last; nothing is known if a loss of power left something that cannot be read."""
-        heard = _which(self._told_path)
-        if heard is None:
-            return Told()
-        if heard != self._heard:
+    def feedback(self) -> Feedback:
+        """What was feedback last; nothing is known if a loss of power left something that cannot be read."""
+        seen = _identity(self._feedback_path)
+        if seen is None:
+            return Feedback()
+        if seen != self._feedback_seen:
             try:
-                self._told = _told_from(self._told_path.read_bytes())
+                self._feedback = _feedback_from(self._feedback_path.read_bytes())
             except (ValueError, TypeError, KeyError, AttributeError, FileNotFoundError):
-                self._told = Told()
-            self._heard = heard
-        return self._told
+                self._feedback = Feedback()
+            self._feedback_seen = seen
+        return self._feedback
 
-    def tell(self, slots: int, work: Work) -> None:
+    def send_feedback(self, slots: int, work: Work) -> None:
         """Tell how many tasks can run at once, and all the work that was done since each stage began."""
-        with writing(f"the gate {self._told_path}"):
+        with writing(f"the gate {self._feedback_path}"):
             make_directory(self.path.parent)
-            write_volatile(self._told_path, orjson.dumps({"slots": slots, "work": work}))
+            write_volatile(self._feedback_path, orjson.dumps({"slots": slots, "work": work}))
 
     @property
-    def _told_path(self) -> Path:
+    def _feedback_path(self) -> Path:
         return self.path.with_suffix(".told.json")
 
 
-def _which(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int] | None:
     """What tells one replacement from another: every one is another file. None if there is no file."""
     try:
         status = path.stat()
@@ -131,9 +131,9 @@ def _which(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_ino
 
 
-def _told_from(text: bytes) -> Told:
+def _feedback_from(text: bytes) -> Feedback:
     data = orjson.loads(text)
-    return Told(
+    return Feedback(
         int(data["slots"]),
         {
             stage: {stream: (int(records), float(seconds)) for stream, (records, seconds) in streams.items()}

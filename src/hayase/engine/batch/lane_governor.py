@@ -22,8 +22,8 @@ import orjson
 
 from hayase.core.declarations import GovernorDeclaration
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.engine.batch.gate import Grants, Told
-from hayase.engine.batch.offsets import Offset, waits_until
+from hayase.engine.batch.gate import Feedback, Grants
+from hayase.engine.batch.offsets import Offset, halted_stages
 from hayase.engine.definition.definitions import Definition
 from hayase.engine.home import Home
 from hayase.engine.logs import end_of, index_of
@@ -41,7 +41,7 @@ SHOWN_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Usual:
+class _Defaults:
     """What holds in a lane where nothing is declared: seconds of work for every worker in a batch, what a record is taken to
     need while none was seen, how long nobody looks at most, and over how many seconds loads are taken."""
 
@@ -51,10 +51,10 @@ class _Usual:
     window: float
 
 
-_USUAL = {
-    OPERATIONS: _Usual(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW),
+_DEFAULTS = {
+    OPERATIONS: _Defaults(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW),
     # a batch is worth its cost if it is large, and how long a record takes depends on how many come with it
-    MAIN: _Usual(seconds=5.0, guess=1e-6, longest=0.05, window=5.0),
+    MAIN: _Defaults(seconds=5.0, guess=1e-6, longest=0.05, window=5.0),
 }
 
 
@@ -133,11 +133,11 @@ def _seen_path(home: Home, lane: str) -> Path:
 
 
 def policy_of(declaration: GovernorDeclaration, lane: str) -> Policy:
-    """The policy that is declared, with what is usual in the lane for one that sees the ends of the logs."""
-    usual, options = _USUAL[lane], dict(declaration.options)
+    """The policy that is declared, with what is defaults in the lane for one that sees the ends of the logs."""
+    defaults, options = _DEFAULTS[lane], dict(declaration.options)
     if declaration.policy == "informed":
-        options.setdefault("seconds", declaration.seconds or usual.seconds)
-        options.setdefault("longest", usual.longest)
+        options.setdefault("seconds", declaration.seconds or defaults.seconds)
+        options.setdefault("longest", defaults.longest)
     return policy_named(declaration.policy, **options)
 
 
@@ -189,7 +189,7 @@ class LaneGovernor:
     _governor: Governor | None = None
     _queues: Mapping[Queue, tuple[str, ...]] = field(default_factory=dict)
     _accounts: dict[Queue, _Account] = field(default_factory=dict)
-    _told: Told = field(default_factory=Told)
+    _feedback: Feedback = field(default_factory=Feedback)
     _waiting: Mapping[Queue, int] = field(default_factory=dict)
     _pending: _Pending | None = None
     _rests_until: float = -math.inf
@@ -207,42 +207,42 @@ class LaneGovernor:
         start: Offset,
         logs: Mapping[str, StreamLog],
         order: Grants,
-        told: Told,
+        feedback: Feedback,
         now: int,
         moment: float,
     ) -> Look:
         """What a batch from `start` on may take. `order` stands above all: nothing beyond it is granted."""
         if not order.open or definition.version != start.definition:
             return Look(order, 0.0)
-        governor = self._under(definition, logs, moment)
+        governor = self._governor_for(definition, logs, moment)
         self._buckets = definition.buckets
-        self._take_in(told)
+        self._add_work(feedback)
         ends = self._ends(logs)
         self._observe(governor, ends, moment)
-        self._close(start, moment)
-        halted = waits_until(start, definition, logs, order.at_once, now)
-        self._waiting = self._what_waits(start, ends, halted)
+        self._account_pending(start, moment)
+        halted = halted_stages(start, definition, logs, order.at_once, now)
+        self._waiting = self._count_waiting(start, ends, halted)
         if moment < self._rests_until:
             self.left_behind = False
             return Look(replace(order, queues={}), self._rests_until - moment)
         waiting = np.array([self._waiting[each] for each in self._queues], np.int64)
         decision = governor.decide(moment, self._workers, waiting)
         granted = {queue: count for queue, count in decision.records.items() if isinstance(queue, Queue)}
-        self._note(start, granted, decision.look_again, moment)
+        self._remember(start, granted, decision.look_again, moment)
         self.left_behind = any(count > granted.get(queue, 0) for queue, count in self._waiting.items())
-        firings = [each for stage, each in halted.items() if each is not None and self._has_some(start, stage, logs)]
+        firings = [each for stage, each in halted.items() if each is not None and self._has_records(start, stage, logs)]
         look_again = min([decision.look_again, *((each - now) / 1e6 for each in firings)])
         return Look(replace(order, queues=self._by_stage(granted, order.limit)), look_again)
 
-    def _has_some(self, start: Offset, stage: str, logs: Mapping[str, StreamLog]) -> bool:
+    def _has_records(self, start: Offset, stage: str, logs: Mapping[str, StreamLog]) -> bool:
         return any(each.at < end_of(logs[stream]) for stream, each in start.positions[stage].items())
 
     @property
     def _workers(self) -> int:
         """G: as many as there are slots, but no more than there are buckets, each of which is one task."""
-        return max(1, min(self._told.slots or self.slots, self._buckets))
+        return max(1, min(self._feedback.slots or self.slots, self._buckets))
 
-    def _under(self, definition: Definition, logs: Mapping[str, StreamLog], moment: float) -> Governor:
+    def _governor_for(self, definition: Definition, logs: Mapping[str, StreamLog], moment: float) -> Governor:
         """The governor of what the definition has, with what is known of the queues that stay."""
         if self._governor is not None and definition.version == self._version:
             return self._governor
@@ -250,15 +250,15 @@ class LaneGovernor:
         self._queues = queues_of(definition, self.lane)
         self._accounts = {each: self._accounts.get(each, _Account()) for each in self._queues}
         if self._governor is None or declaration != self._declaration:
-            usual = _USUAL[self.lane]
+            defaults = _DEFAULTS[self.lane]
             self._policy = policy_of(declaration, self.lane)
             self._governor = Governor(
                 self._policy,
                 list(self._queues),
-                seconds=declaration.seconds or usual.seconds,
-                window=declaration.window or usual.window,
+                seconds=declaration.seconds or defaults.seconds,
+                window=declaration.window or defaults.window,
                 threshold=declaration.threshold or THRESHOLD,
-                guess=usual.guess,
+                guess=defaults.guess,
             )
             nothing = np.zeros(len(self._queues))  # so that all that was ever done says what a record takes
             self._governor.observe(moment, self._ends(logs), nothing, nothing)
@@ -267,21 +267,21 @@ class LaneGovernor:
         self._version, self._declaration, self._pending = definition.version, declaration, None
         return self._governor
 
-    def _take_in(self, told: Told) -> None:
+    def _add_work(self, feedback: Feedback) -> None:
         """Add to the accounts what was done since the last telling; in the main lane by all stages, on the records of one."""
-        if told is self._told:
+        if feedback is self._feedback:
             return
         for queue, stages in self._queues.items():
             records, seconds = 0, 0.0
             for stage in stages:
-                done, took = told.work.get(stage, {}).get(queue.stream, (0, 0.0))
-                before, spent = self._told.work.get(stage, {}).get(queue.stream, (0, 0.0))
+                done, took = feedback.work.get(stage, {}).get(queue.stream, (0, 0.0))
+                before, spent = self._feedback.work.get(stage, {}).get(queue.stream, (0, 0.0))
                 anew = done < before
                 records = max(records, done if anew else done - before)
                 seconds += took if anew else max(0.0, took - spent)
             self._accounts[queue].records += records
             self._accounts[queue].seconds += seconds
-        self._told = told
+        self._feedback = feedback
 
     def _ends(self, logs: Mapping[str, StreamLog]) -> np.ndarray:
         known = {stream: end_of(logs[stream]) for stream in {each.stream for each in self._queues}}
@@ -292,7 +292,7 @@ class LaneGovernor:
         seconds, records = np.array([each.seconds for each in accounts]), np.array([each.records for each in accounts])
         governor.observe(moment, ends, seconds, records)
 
-    def _what_waits(self, start: Offset, ends: np.ndarray, halted: Mapping[str, object]) -> dict[Queue, int]:
+    def _count_waiting(self, start: Offset, ends: np.ndarray, halted: Mapping[str, object]) -> dict[Queue, int]:
         """Records of each queue that a stage could take now: as many as the one that is farthest behind."""
         found = {}
         for (queue, stages), end in zip(self._queues.items(), ends.tolist(), strict=True):
@@ -310,7 +310,7 @@ class LaneGovernor:
         return found
 
     # -- what comes of it -----------------------------------------------------------------------------------------------
-    def _note(self, start: Offset, granted: Mapping[Queue, int], rest: float, moment: float) -> None:
+    def _remember(self, start: Offset, granted: Mapping[Queue, int], rest: float, moment: float) -> None:
         """Remember a decision; visits that find nothing are over at once, the others when the batch is done."""
         assert self._governor is not None
         rest = 0.0 if self.sees_ends() else rest
@@ -325,7 +325,7 @@ class LaneGovernor:
         else:
             self._rests_until = moment + rest
 
-    def _close(self, start: Offset, moment: float) -> None:
+    def _account_pending(self, start: Offset, moment: float) -> None:
         """Note that the last decision was carried out, if the lane has come on since; who goes by lists rests after it."""
         pending, self._pending = self._pending, None
         if pending is None or pending.start == start:
@@ -338,7 +338,7 @@ class LaneGovernor:
 
     def _decay(self, moment: float) -> None:
         assert self._governor is not None
-        window = self._declaration.window or _USUAL[self.lane].window
+        window = self._declaration.window or _DEFAULTS[self.lane].window
         factor = math.exp(-max(0.0, moment - self._decayed_at) / window)
         self._decayed_at = moment
         for each in self._accounts.values():
@@ -359,7 +359,9 @@ class LaneGovernor:
                 load=rate * service,
                 share=accounts[queue].granted / total if total > 0 else 0.0,
                 waiting=self._waiting[queue],
-                waited=self._waited(queue, stages, start, logs[queue.stream], now) if self._waiting[queue] else 0.0,
+                waited=self._seconds_waited(queue, stages, start, logs[queue.stream], now)
+                if self._waiting[queue]
+                else 0.0,
                 polls=accounts[queue].polls,
                 empty=accounts[queue].empty,
             )
@@ -379,7 +381,7 @@ class LaneGovernor:
                 make_directory(path.parent)
                 write_volatile(path, found)
 
-    def _waited(self, queue: Queue, stages: tuple[str, ...], start: Offset, log: StreamLog, now: int) -> float:
+    def _seconds_waited(self, queue: Queue, stages: tuple[str, ...], start: Offset, log: StreamLog, now: int) -> float:
         """Seconds since the oldest record that waits was written."""
         index = index_of(log)
         if index is None:

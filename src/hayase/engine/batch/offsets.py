@@ -34,9 +34,9 @@ __all__ = [
     "advance",
     "begun",
     "check_positions",
-    "horizon",
+    "halted_stages",
     "ranges",
-    "waits_until",
+    "stage_clock",
 ]
 
 IDLE_STEP = 1_000_000
@@ -165,14 +165,14 @@ def advance(
     if definition.version < start.definition:
         load(definition.home, start.definition)  # tells that it is missing
     if definition.version != start.definition:
-        carried = _carried_over(start, definition, logs)
+        carried = _carry_over(start, definition, logs)
         kept = {stage: each for stage, each in start.firings.items() if stage in carried}
         return Offset(definition.version, carried, start.tick, kept, start.settled)
     firing = {each.name: now // each.every for each in definition.records if each.every}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
     cut: set[str] = set()
-    halted = waits_until(start, definition, logs, grants.at_once, now)
+    halted = halted_stages(start, definition, logs, grants.at_once, now)
     for stage, inputs in start.positions.items():
         if stage in halted:
             positions[stage] = inputs
@@ -180,7 +180,7 @@ def advance(
         moved = {}
         for stream, position in inputs.items():
             log = logs[stream]
-            index = _reaching(log, position, stage)
+            index = _checked_index(log, position, stage)
             if index is None:
                 moved[stream] = position
                 continue
@@ -190,12 +190,12 @@ def advance(
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
-            moved[stream] = _moved(position, end, at)
+            moved[stream] = _moved_position(position, end, at)
         positions[stage] = moved
-    positions = _with_company(positions, start, definition)
+    positions = _with_readers(positions, start, definition)
     fired_now = {
         stage: replace(
-            _fired(
+            _next_firing(
                 interval, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1
             ),
             rest=stage in cut,
@@ -207,7 +207,7 @@ def advance(
     return Offset(definition.version, positions, max(tick, start.tick), {**start.firings, **fired_now}, settled)
 
 
-def _reaching(log: StreamLog, position: Position, stage: str) -> Index | None:
+def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | None:
     """The index of a log, None if it is not laid out yet; DamagedState if it ends before what a stage has read of it."""
     index = index_of(log)
     found = 0 if index is None else index.next
@@ -224,10 +224,10 @@ def check_positions(offset: Offset, logs: Mapping[str, StreamLog]) -> None:
     """Raise DamagedState if a log ends before what a stage has read of it."""
     for stage, inputs in offset.positions.items():
         for stream, position in inputs.items():
-            _reaching(logs[stream], position, stage)
+            _checked_index(logs[stream], position, stage)
 
 
-def _moved(position: Position, end: Position, at: int) -> Position:
+def _moved_position(position: Position, end: Position, at: int) -> Position:
     """A position that goes on to where its stream is. A stream that was finished may go on again: then what was known of it
     is what it held."""
     peak = max(end.peak, position.peak)
@@ -237,7 +237,7 @@ def _moved(position: Position, end: Position, at: int) -> Position:
     return replace(position, at=at, clock=max(end.clock, known), peak=peak)
 
 
-def waits_until(
+def halted_stages(
     start: Offset, definition: Definition, logs: Mapping[str, StreamLog], at_once: bool, now: int
 ) -> dict[str, int | None]:
     """The stages that take nothing now, whatever is there, and the time at which they fire next; None where it is no
@@ -254,12 +254,12 @@ def waits_until(
             and fired.interval - 1 <= now // record.every <= fired.interval  # beyond, the clock was set back
         ):
             halted[stage] = (fired.interval + 1) * record.every
-        elif _is_awaited(record, definition, start, logs):
+        elif _awaits_table(record, definition, start, logs):
             halted[stage] = None
     return halted
 
 
-def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs: Mapping[str, StreamLog]) -> bool:
+def _awaits_table(record: StageRecord, definition: Definition, start: Offset, logs: Mapping[str, StreamLog]) -> bool:
     """Whether a stage meets a table that has yet to take in what the stage itself has caused."""
     following = definition.readers(record.name) if record.meets else frozenset()
     for table in record.meets:
@@ -272,7 +272,7 @@ def _is_awaited(record: StageRecord, definition: Definition, start: Offset, logs
     return False
 
 
-def _fired(
+def _next_firing(
     interval: int, last: Firing | None, inputs: Mapping[str, Position], logs: Mapping[str, StreamLog], every: int
 ) -> Firing:
     """A firing, and with it those that were missed since the oldest record that waits was written."""
@@ -289,7 +289,7 @@ def _fired(
     return Firing(number, last.missed + max(0, interval - since - 1), ahead=number - interval)
 
 
-def _with_company(
+def _with_readers(
     positions: Mapping[str, Mapping[str, Position]], start: Offset, definition: Definition
 ) -> dict[str, Mapping[str, Position]]:
     """The positions, where a finished stream goes on as long as its company does.
@@ -345,7 +345,7 @@ def _idle_clock(declaration: StreamDeclaration, log: StreamLog, now: int) -> int
     return clock - clock % IDLE_STEP
 
 
-def _carried_over(
+def _carry_over(
     start: Offset, definition: Definition, logs: Mapping[str, StreamLog]
 ) -> dict[str, Mapping[str, Position]]:
     """Positions under a new definition: kept by stages that live on, set to their beginning for stages that begin anew."""
@@ -363,7 +363,7 @@ def _carried_over(
             at = end_of(
                 logs[stream]
             )  # before the question: where it goes on if it is to be emptied, as no offset is used twice
-            if stream not in begun_anew and (stream not in elsewhere or _is_laid_out(elsewhere[stream], logs[stream])):
+            if stream not in begun_anew and (stream not in elsewhere or _has_begun(elsewhere[stream], logs[stream])):
                 index = logs[stream].index()
                 at = index.next if record.start == "now" else index.start
             begin[stream] = Position(at, first=at)
@@ -375,19 +375,19 @@ def _carried_over(
     }
     for record in definition.records:
         if record.name not in begun_anew and joined & definition.readers(record.name):
-            positions[record.name] = _gone_on(positions[record.name])
+            positions[record.name] = _reopened(positions[record.name])
     return positions
 
 
-def _gone_on(inputs: Mapping[str, Position]) -> Mapping[str, Position]:
+def _reopened(inputs: Mapping[str, Position]) -> Mapping[str, Position]:
     """The positions of a stage that was at its end, and has a new reader with which it goes on: at what it has told so far."""
     if not inputs or any(each.clock < END for each in inputs.values()):
         return inputs
-    known = horizon(inputs.values())
+    known = stage_clock(inputs.values())
     return {stream: replace(each, clock=known) for stream, each in inputs.items()}
 
 
-def _is_laid_out(maker: StageRecord, log: StreamLog) -> bool:
+def _has_begun(maker: StageRecord, log: StreamLog) -> bool:
     """Whether the lane of a stage has begun it, as it is now, and so emptied its output."""
     kept = kept_in(log.path)
     return kept is not None and kept.mark is not None and int(kept.mark) >= maker.generation
@@ -410,7 +410,7 @@ def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple
     whole = [Range(*place, passed) for place, passed in sorted(shared.items())]
     weight = sum(len(each) * len(each.passed) for each in whole)
     target = max(least, -(-weight // max(slots, 1)))
-    return _packed([piece for each in whole for piece in _cut(each, target)], slots)
+    return _pack([piece for each in whole for piece in _cut(each, target)], slots)
 
 
 def _cut(whole: Range, target: int) -> Iterable[Range]:
@@ -419,7 +419,7 @@ def _cut(whole: Range, target: int) -> Iterable[Range]:
     return [Range(whole.stream, first, last, whole.passed) for first, last in pairwise(bounds)]
 
 
-def _packed(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
+def _pack(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
     tasks: list[list[Range]] = [[] for _ in range(max(1, min(slots, len(pieces))))]
     loads = [0] * len(tasks)
     for piece in sorted(pieces, key=lambda each: -len(each) * len(each.passed)):
@@ -429,13 +429,13 @@ def _packed(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
     return tuple(tuple(task) for task in tasks)
 
 
-def horizon(positions: Iterable[Position]) -> int:
+def stage_clock(positions: Iterable[Position]) -> int:
     """The instant before which everything is known of a stage's inputs: the least of their clocks.
 
     A record at the clock itself may still have company. Once every input is finished nothing can come any more, and what
     is known goes up to the greatest event time of all, inclusive.
 
-    >>> horizon([Position(0, clock=10), Position(0, clock=8)]), horizon([Position(5, clock=END, peak=7)])
+    >>> stage_clock([Position(0, clock=10), Position(0, clock=8)]), stage_clock([Position(5, clock=END, peak=7)])
     (8, 8)
     """
     found = list(positions)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from hayase.core.stages import Stage
 from hayase.engine.batch.kernel_cache import KernelKey, forget_kernels, kernels
 from hayase.engine.batch.messages import Data, Inbox
-from hayase.engine.batch.offsets import Batch, horizon
+from hayase.engine.batch.offsets import Batch, stage_clock
 from hayase.engine.batch.outcomes import Task, TaskOutput
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
 from hayase.engine.batch.scan_groups import ScanGroup, scan_groups
@@ -76,12 +76,12 @@ class _KernelStage:
     @property
     def since(self) -> int:
         """The clock before the batch."""
-        return horizon(self.batch.start.positions.get(self.stage.name, {}).values())
+        return stage_clock(self.batch.start.positions.get(self.stage.name, {}).values())
 
     @property
     def clock(self) -> int:
         """The clock after the batch."""
-        return horizon(self.batch.end.positions.get(self.stage.name, {}).values())
+        return stage_clock(self.batch.end.positions.get(self.stage.name, {}).values())
 
     @property
     def key(self) -> KernelKey:

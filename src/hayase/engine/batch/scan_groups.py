@@ -37,7 +37,7 @@ class ScanGroup:
         first = self.stages[0]
         if len(self.stages) == 1 or first.shared_scan is None:
             return first.inputs
-        return tuple(map(first.shared_scan.read, zip(*(stage.inputs for stage in self.stages), strict=True)))
+        return tuple(map(first.shared_scan.merge_inputs, zip(*(stage.inputs for stage in self.stages), strict=True)))
 
     def split(self, apart: Collection[str]) -> Iterator[ScanGroup]:
         """The group without the stages `apart`, then each of these by itself."""

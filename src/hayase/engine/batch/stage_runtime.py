@@ -104,7 +104,7 @@ def build_runtimes(stages: Sequence[Stage], bucket: int, buckets: int) -> list[S
     """New runtimes without state, for stages that run together."""
     first, shared = stages[0], None
     if len(stages) > 1 and first.shared_scan is not None:
-        shared = first.shared_scan.join(stages, bucket, buckets)
+        shared = first.shared_scan.share_kernels(stages, bucket, buckets)
         kernels = shared.kernels
     else:
         assert first.kernel is not None

@@ -182,16 +182,16 @@ class Upkeep:
             ]
             if section not in waiting:
                 changed = sum(each.rows.num_rows for each in fresh)
-                left, rewritten = self._reclaimed(section, mine, changed, kernel)
+                left, rewritten = self._reclaim(section, mine, changed, kernel)
                 reclaimed = max([reclaimed, *(each.high for each in mine if each not in left)])
                 mine, fresh = left, [*rewritten, *fresh]
             if fresh:
-                older = _to_join(mine)
-                mine = [*mine[: len(mine) - len(older)], *self._written(section, older, fresh)]
+                older = _segments_to_join(mine)
+                mine = [*mine[: len(mine) - len(older)], *self._write(section, older, fresh)]
             result += mine
         return (*result, SegmentRef.marker(reclaimed)) if reclaimed else tuple(result)
 
-    def _written(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> list[SegmentRef]:
+    def _write(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> list[SegmentRef]:
         """A new segment of the batch's tuples, behind those of older segments that it replaces; several, if one batch of Arrow
         cannot hold all."""
         batches = [read_tuples(self.directory, each, self.stage) for each in older] + [each.rows for each in fresh]
@@ -205,7 +205,7 @@ class Upkeep:
             parts[-1].append(each)
         return [self.bundle.add(section, pa.concat_batches(part), low, self.version, until) for part in parts]
 
-    def _reclaimed(
+    def _reclaim(
         self, section: str, refs: list[SegmentRef], changed: int, kernel: Kernel
     ) -> tuple[list[SegmentRef], list[Tuples]]:
         """Look at the oldest tuples again when most are superseded: at most a few times as many as this batch changed.
@@ -229,7 +229,7 @@ class Upkeep:
         return [left for each in refs for left in looked_at.get(each, [each])], rewritten
 
 
-def _to_join(refs: Sequence[SegmentRef]) -> Sequence[SegmentRef]:
+def _segments_to_join(refs: Sequence[SegmentRef]) -> Sequence[SegmentRef]:
     """The newest segments that the next one should take up: all up to the greatest size class that is full."""
     classes = [_size_class(each) for each in refs]
     for size in range(max(classes, default=-1), -1, -1):

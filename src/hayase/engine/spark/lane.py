@@ -30,7 +30,7 @@ from hayase.core.errors import LaneFailed
 from hayase.engine.batch import exchange
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.batch.messages import Inbox, decode
-from hayase.engine.batch.offsets import advance, waits_until
+from hayase.engine.batch.offsets import advance, halted_stages
 from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import definition_of, latest_version
@@ -98,7 +98,7 @@ class Lane:
         self.manifest = self._commits.take_up(self._commits.recover(), now_us())
         self.arrived = self.manifest.offset.definition
         exchange.clear(self._home.exchange(self._lane))
-        self._tell_gate()
+        self._send_feedback()
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
         try:
@@ -144,7 +144,7 @@ class Lane:
         self.manifest = self._commits.commit(base, self._epoch, batch, reports, now_us(), took)
         self.trouble, self.has_committed = None, True
         self._restarts.worked()
-        self._tell_gate()
+        self._send_feedback()
         exchange.clear(self._home.exchange(self._lane))
         if self.manifest.version % 64 == 0:
             self._commits.sweep(self.manifest)
@@ -167,7 +167,7 @@ class Lane:
             return {}
         definition = definition_of(self._home, offset.definition).of_lane(self._lane)
         logs = Logs(self._home, definition)
-        halted = waits_until(offset, definition, logs, self._at_once, now_us())
+        halted = halted_stages(offset, definition, logs, self._at_once, now_us())
         ends = logs.ends({stream for inputs in offset.positions.values() for stream in inputs})
         return {
             (stage, stream): (each.at, ends[stream])
@@ -176,16 +176,16 @@ class Lane:
             if stage not in halted and each.at < ends.get(stream, 0)
         }
 
-    def _tell_gate(self) -> None:
+    def _send_feedback(self) -> None:
         """Tell the process that plans what the batches have cost so far, and how many tasks can run at once."""
-        self._gate.tell(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
+        self._gate.send_feedback(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
 
     def count_slots(self) -> None:
         """See whether executors have come or gone."""
         slots = task_slots(self._session)
         if slots != self._slots:
             self._slots = slots
-            self._tell_gate()
+            self._send_feedback()
 
     @property
     def is_active(self) -> bool:

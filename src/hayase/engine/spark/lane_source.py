@@ -48,7 +48,7 @@ KEEP_AWAKE = 25
 
 
 @dataclass
-class RangesOfTask(InputPartition):
+class MapTask(InputPartition):
     """One task of the map side. The first of a batch also sends the headers."""
 
     number: int
@@ -93,7 +93,7 @@ class LaneReader(DataSourceStreamReader):
         now, moment, governor = now_us(), time.monotonic(), self._governor
         definition = _definition_of_lane(self._home, latest_version(self._home), self._lane)
         logs = Logs(self._home, definition)
-        look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.told(), now, moment)
+        look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.feedback(), now, moment)
         tick = self._next_tick(since, moment)
         end = advance(since, definition, logs, look.grants, now, tick, settled_end(self._home))
         at_once = end != since and governor.left_behind
@@ -108,12 +108,12 @@ class LaneReader(DataSourceStreamReader):
             self._ticked_at = self._ticked_at if first else moment
         return since.tick + (self._awake and moment >= self._ticked_at + KEEP_AWAKE)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesOfTask]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[MapTask]:
         batch = Batch(Offset.from_json(start), Offset.from_json(end))
-        tasks = ranges(batch.start, batch.end, self._gate.told().slots or self._slots)
-        return [RangesOfTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
+        tasks = ranges(batch.start, batch.end, self._gate.feedback().slots or self._slots)
+        return [MapTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
 
-    def read(self, partition: RangesOfTask) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: MapTask) -> Iterator[pa.RecordBatch]:
         from hayase.engine.batch.exchange import write_large
         from hayase.engine.batch.map_side import map_task
         from hayase.engine.batch.messages import encode, headers
@@ -139,9 +139,9 @@ def after_flood(
     """Where a batch ends that waits for what comes in bulk, such as a file; what trickles in is not waited for."""
     before, calm = since, CALM
     for _ in range(round(PATIENCE / GLANCE)):
-        if _came(before, end) >= FLOOD:
+        if _count_records(before, end) >= FLOOD:
             before, calm = end, 0.0
-        if calm >= CALM or end == since or _is_all(end):
+        if calm >= CALM or end == since or _is_finished(end):
             break
         sleep(GLANCE)
         calm += GLANCE
@@ -149,12 +149,12 @@ def after_flood(
     return end
 
 
-def _is_all(end: Offset) -> bool:
+def _is_finished(end: Offset) -> bool:
     """Whether nothing can follow."""
     return all(each.clock >= END for inputs in end.positions.values() for each in inputs.values())
 
 
-def _came(before: Offset, end: Offset) -> int:
+def _count_records(before: Offset, end: Offset) -> int:
     """Records between two offsets; those that several stages read count for each."""
     return sum(
         to.at - before.positions[stage][stream].at
