@@ -1,7 +1,7 @@
-"""A lane without Spark: the same plans, map sides, kernels and commits in this process.
+"""The runner without Spark: the same plans, map sides, kernels and commits as on Spark, in this process.
 
-For tests, doctests and files. Its results equal the lane's on Spark, record for record. Of a batch that is worth it, the
-map sides go side by side in threads, and then the buckets: what takes time there runs without Python's lock.
+For tests, doctests and files. Its results equal those on Spark, record for record. In a large batch the map tasks, and then the
+buckets, run in parallel threads: what takes time there releases Python's lock.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hayase.engine.logs import Logs, settled_end
 __all__ = ["InProcess"]
 
 THREADED = 20_000
-"""Records of a batch from which on threads are worth it."""
+"""Records of a batch from which on threads are used."""
 _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 
 class InProcess:
-    """Runs a home's newest definition, batch by batch, the lanes in turn. The caller holds the home's lock."""
+    """Runs the newest definition of a home, batch by batch, the lanes in turn. The caller holds the lock of the home."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class InProcess:
         self._begin()
 
     def _begin(self) -> None:
-        """Have the lanes that the newest definition needs."""
+        """Start the lanes that the newest definition needs."""
         definition = latest(self._home)
         for lane in definition.lanes if definition is not None else (MAIN,):
             if lane not in self._lanes:
                 self._lanes[lane] = self._lane(self._home, self._ledger.of(lane))
 
     def step(self) -> bool:
-        """Run one batch of each lane; False when there was nothing to do. After one that failed, go on from what is on
-        disk."""
+        """Run one batch of each lane; False if there was nothing to do. After a batch that failed, go on from the last
+        commit."""
         self._begin()
-        moved = [each.step() for each in self._lanes.values()]  # each has its turn
+        moved = [lane.step() for lane in self._lanes.values()]  # a list: every lane has its turn
         return any(moved)
 
     @property
     def manifest(self) -> Manifest:
-        """What was committed last, in all lanes."""
-        return home_manifest(self._home, {lane: each.manifest for lane, each in self._lanes.items()})
+        """The last commits of all lanes as one manifest."""
+        return home_manifest(self._home, {name: lane.manifest for name, lane in self._lanes.items()})
 
     @property
     def commits(self) -> Commits:
@@ -83,16 +83,16 @@ class InProcess:
 
     @property
     def tables(self) -> Tables:
-        """The tables, which this runner has open."""
+        """The tables, opened by this runner."""
         return self._ledger.tables
 
     def close(self) -> None:
-        """Let go of the tables; the runner can go on all the same."""
+        """Close the tables. The runner can go on afterwards and opens them again."""
         self._ledger.close()
 
 
 class _Lane:
-    """One lane."""
+    """One lane of the runner."""
 
     def __init__(
         self, home: Home, commits: Commits, now: Callable[[], int], gate: Gate | None, tasks: int, at_once: bool
@@ -106,7 +106,7 @@ class _Lane:
         self._failed = False
 
     def step(self) -> bool:
-        """Run one batch; False when there was nothing to do. After one that failed, go on from what is on disk."""
+        """Run one batch; False if there was nothing to do. After a batch that failed, go on from the last commit."""
         if self._failed:
             self.manifest = self._commits.recover()
         self._failed = True
@@ -124,11 +124,11 @@ class _Lane:
             return False
         batch = Batch(base.offset, end)
         tasks = ranges(base.offset, end, self._tasks)
-        threaded = sum(len(each) for some in tasks for each in some) >= THREADED
+        threaded = sum(len(part) for parts in tasks for part in parts) >= THREADED
 
         def mapped(numbered: tuple[int, tuple[Range, ...]]) -> list[Message]:
-            number, ranges_of_task = numbered
-            groups = map_task(definition, logs, batch, ranges_of_task, number, now)
+            number, task_ranges = numbered
+            groups = map_task(definition, logs, batch, task_ranges, number, now)
             return [message for messages in groups for message in messages]
 
         sent = [headers(batch, definition.buckets), *self._run_all(mapped, list(enumerate(tasks)), threaded)]
@@ -142,18 +142,18 @@ class _Lane:
         return True
 
     def _run_all(self, work: Callable[[_T], _U], items: list[_T], threaded: bool) -> list[_U]:
-        """What comes of each item, in their order."""
+        """The results of `work` for all items, in their order."""
         if not threaded or len(items) < 2:
             return [work(item) for item in items]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._tasks, "lane")
         running = [self._pool.submit(work, item) for item in items]
-        wait(running)  # also for those beside one that failed: nobody writes any more when that is told
-        return [each.result() for each in running]
+        wait(running)  # for all of them, also if one fails: when that is raised, no thread writes any more
+        return [future.result() for future in running]
 
 
 def _cleared(gate: FileGate) -> FileGate:
-    """A gate without the orders of a run that has ended."""
+    """The gate without the grants of a run that has ended."""
     gate.clear()
     return gate
 

@@ -1,9 +1,7 @@
-"""How far every stage has read, and what the next batch takes: the offsets of a lane, as pure data.
+"""Lane offsets: how far every stage has read each of its streams, and which records the next batch takes. Pure data.
 
-An offset names the definition version and, for each stage and stream, the position: the records before `at` are taken,
-`clock` says up to which event time the stream is complete there, `peak` is the greatest event time so far, `first` is the
-record with which the stage began. All that a batch depends on is in its two offsets and the logs, so a batch that is run
-again gives the same result.
+An offset holds the version of the definition and, for each stage and stream, a position. A batch depends on its two offsets and
+on the logs alone, so a batch that is run again gives the same result.
 """
 
 from __future__ import annotations
@@ -40,11 +38,18 @@ __all__ = [
 ]
 
 IDLE_STEP = 1_000_000
-"""A silent stream's clock follows the wall clock in steps of a second, so that silence does not cost a batch every poll."""
+"""Microseconds by which the clock of an idle stream follows the wall clock, so that idleness does not cost a batch at every
+poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
+    """The place of a stage in a stream: the records before `at` are taken.
+
+    The stream is complete before the event time `clock`; `peak` is the greatest event time so far, `first` the offset of the
+    record with which the stage began.
+    """
+
     at: int
     clock: int = BEGINNING
     peak: int = BEGINNING
@@ -53,11 +58,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """The last time that a stage fired, as a multiple of its interval, and how often it had to let one pass so far:
-    records were there, and the lane was still busy. With a `rest` the batch could not hold it all: it goes on at once.
+    """The last firing of a stage, numbered by multiples of its interval.
 
-    Numbers only grow. When the wall clock is set back, the stage goes on firing at multiples of its interval, and its numbers
-    are `ahead` of the clock by so many intervals from then on."""
+    `missed` counts the firings so far that did not happen although records were there, because the lane was busy. With a `rest`
+    the batch could not hold all records, and the stage goes on at once. Numbers only grow: when the wall clock is set back, the
+    stage still fires at multiples of its interval, and its numbers are `ahead` of the clock by so many intervals from then on.
+    """
 
     number: int
     missed: int = 0
@@ -66,7 +72,7 @@ class Firing:
 
     @property
     def interval(self) -> int:
-        """The interval of the wall clock in which it fired."""
+        """The interval of the wall clock in which the stage fired."""
         return self.number - self.ahead
 
     def as_json(self) -> list[Any]:
@@ -75,8 +81,10 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where a lane stands between two batches. `tick` changes only to keep the workers awake; `settled` is how far it has read
-    what became of dead letters."""
+    """The state of reading of a lane between two batches.
+
+    `tick` changes only to keep the workers alive; `settled` is how far the lane has read the stream `_settled`.
+    """
 
     definition: int = 0
     positions: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
@@ -85,17 +93,17 @@ class Offset:
     settled: int = 0
 
     def is_finished(self, stage: str) -> bool:
-        """Whether nothing can come any more in what a stage reads."""
-        return all(each.clock >= END for each in self.positions.get(stage, {}).values())
+        """Whether all streams that a stage reads are finished."""
+        return all(position.clock >= END for position in self.positions.get(stage, {}).values())
 
     def as_json(self) -> dict[str, Any]:
         return {
             "definition": self.definition,
             "tick": self.tick,
             "settled": self.settled,
-            "firings": {stage: each.as_json() for stage, each in self.firings.items()},
+            "firings": {stage: firing.as_json() for stage, firing in self.firings.items()},
             "positions": {
-                stage: {stream: [each.at, each.clock, each.peak, each.first] for stream, each in inputs.items()}
+                stage: {stream: [place.at, place.clock, place.peak, place.first] for stream, place in inputs.items()}
                 for stage, inputs in self.positions.items()
             },
         }
@@ -106,9 +114,9 @@ class Offset:
             definition=data["definition"],
             tick=data["tick"],
             settled=data.get("settled", 0),
-            firings={stage: Firing(*each) for stage, each in data.get("firings", {}).items()},
+            firings={stage: Firing(*fields) for stage, fields in data.get("firings", {}).items()},
             positions={
-                stage: {stream: Position(*each) for stream, each in inputs.items()}
+                stage: {stream: Position(*fields) for stream, fields in inputs.items()}
                 for stage, inputs in data["positions"].items()
             },
         )
@@ -116,7 +124,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A planned batch: everything that its tasks need to know besides the logs."""
+    """A planned batch, by its offsets: everything that its tasks need to know besides the logs."""
 
     start: Offset
     end: Offset
@@ -132,9 +140,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records [first, next) of a stream, to be read in one pass for the stages at that place.
+    """Records [first, next) of a stream, read in one pass for all stages that have the same position there.
 
-    `passed` gives, for each stage, the clock that the stream had when the batch began: what is older is late.
+    `passed` holds, for each stage, the clock of the stream before the batch: older records are late.
     """
 
     stream: str
@@ -155,23 +163,23 @@ def advance(
     tick: int = 0,
     settled_end: int = 0,
 ) -> Offset:
-    """The offset up to which the next batch goes; equal to `start` when there is nothing to do.
+    """The offset at which the next batch ends; equal to `start` when there is nothing to do.
 
-    A new definition takes effect by a batch of its own that reads nothing. `settled_end` is where the stream ends that says
-    what became of dead letters.
+    A new definition takes effect in a batch of its own that reads no records. `settled_end` is the end of the stream
+    `_settled`.
     """
     if not grants.open:
         return start
     if definition.version < start.definition:
-        load(definition.home, start.definition)  # tells that it is missing
+        load(definition.home, start.definition)  # raises: it is missing
     if definition.version != start.definition:
         carried = _carry_over(start, definition, logs)
-        kept = {stage: each for stage, each in start.firings.items() if stage in carried}
-        return Offset(definition.version, carried, start.tick, kept, start.settled)
-    firing = {each.name: now // each.every for each in definition.records if each.every}
+        firings = {stage: firing for stage, firing in start.firings.items() if stage in carried}
+        return Offset(definition.version, carried, start.tick, firings, start.settled)
+    intervals = {record.name: now // record.every for record in definition.records if record.every}
     ends: dict[tuple[str, int], Position] = {}
     positions: dict[str, Mapping[str, Position]] = {}
-    cut: set[str] = set()
+    with_rest: set[str] = set()
     halted = halted_stages(start, definition, logs, grants.at_once, now)
     for stage, inputs in start.positions.items():
         if stage in halted:
@@ -186,7 +194,7 @@ def advance(
                 continue
             at = max(position.at, log.within(position.at, grants.rows(stage, stream), BATCH_BYTES))
             if at < index.next:
-                cut.add(stage)
+                with_rest.add(stage)
             if (stream, at) not in ends:
                 ends[stream, at] = _position_at(at, log, index, now)
             end = ends[stream, at]
@@ -198,9 +206,9 @@ def advance(
             _next_firing(
                 interval, start.firings.get(stage), start.positions[stage], logs, definition.record(stage).every or 1
             ),
-            rest=stage in cut,
+            rest=stage in with_rest,
         )
-        for stage, interval in firing.items()
+        for stage, interval in intervals.items()
         if positions[stage] != start.positions[stage]
     }
     settled = max(start.settled, settled_end)
@@ -208,65 +216,65 @@ def advance(
 
 
 def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | None:
-    """The index of a log, None if it is not laid out yet; DamagedState if it ends before what a stage has read of it."""
+    """The index of a log, None if the log does not exist yet; DamagedState if it ends before the position of a stage."""
     index = index_of(log)
-    found = 0 if index is None else index.next
-    if found < position.at and (index is None or log.look().next < position.at):
+    end = 0 if index is None else index.next
+    if end < position.at and (index is None or log.look().next < position.at):
         raise DamagedState(
             f'stage "{stage}" has read stream "{log.declaration.name}" up to record {position.at}, and the log in {log.path} ends '
-            f"before record {found}: files are missing; put them back from a backup, or let the stage begin anew: "
+            f"before record {end}: files are missing; put them back from a backup, or let the stage begin anew: "
             f"`hayase reset {query_of(stage)} --from earliest`"
         )
     return index
 
 
 def check_positions(offset: Offset, logs: Mapping[str, StreamLog]) -> None:
-    """Raise DamagedState if a log ends before what a stage has read of it."""
+    """Raise DamagedState if a log ends before the position of a stage."""
     for stage, inputs in offset.positions.items():
         for stream, position in inputs.items():
             _checked_index(logs[stream], position, stage)
 
 
 def _moved_position(position: Position, end: Position, at: int) -> Position:
-    """A position that goes on to where its stream is. A stream that was finished may go on again: then what was known of it
-    is what it held."""
+    """A position advanced to `at`, where the position of the stream itself is `end`. Clocks do not go back, unless a finished
+    stream is continued: then it was complete up to the greatest event time that it held."""
     peak = max(end.peak, position.peak)
-    known = position.clock
-    if known >= END > end.clock:
-        known = position.peak + (position.peak > BEGINNING)
-    return replace(position, at=at, clock=max(end.clock, known), peak=peak)
+    clock = position.clock
+    if clock >= END > end.clock:
+        clock = position.peak + (position.peak > BEGINNING)
+    return replace(position, at=at, clock=max(end.clock, clock), peak=peak)
 
 
 def halted_stages(
     start: Offset, definition: Definition, logs: Mapping[str, StreamLog], at_once: bool, now: int
 ) -> dict[str, int | None]:
-    """The stages that take nothing now, whatever is there, and the time at which they fire next; None where it is no
-    matter of time, since they meet a table that has yet to take in what they have caused."""
+    """The stages that take no records now, and the time at which they fire next: None for a stage that waits for a table which
+    has yet to ingest what the stage has caused."""
     halted: dict[str, int | None] = {}
-    records = {each.name: each for each in definition.records}
+    records = {entry.name: entry for entry in definition.records}
     for stage in start.positions:
-        record, fired = records[stage], start.firings.get(stage)
+        record, last = records[stage], start.firings.get(stage)
         if (
             record.every
-            and fired is not None
+            and last is not None
             and not at_once
-            and not fired.rest
-            and fired.interval - 1 <= now // record.every <= fired.interval  # beyond, the clock was set back
+            and not last.rest
+            and last.interval - 1 <= now // record.every <= last.interval  # before that, the clock was set back
         ):
-            halted[stage] = (fired.interval + 1) * record.every
+            halted[stage] = (last.interval + 1) * record.every
         elif _awaits_table(record, definition, start, logs):
             halted[stage] = None
     return halted
 
 
 def _awaits_table(record: StageRecord, definition: Definition, start: Offset, logs: Mapping[str, StreamLog]) -> bool:
-    """Whether a stage meets a table that has yet to take in what the stage itself has caused."""
-    following = definition.readers(record.name) if record.meets else frozenset()
+    """Whether a stage reads a table that has yet to ingest what the stage itself has caused."""
+    downstream = definition.readers(record.name) if record.meets else frozenset()
     for table in record.meets:
-        for each in following - {record.name}:
-            if table in definition.readers(each) and any(
-                stream in following and position.at < end_of(logs[stream])
-                for stream, position in start.positions.get(each, {}).items()
+        for stage in downstream - {record.name}:
+            if table in definition.readers(stage) and any(
+                stream in downstream and position.at < end_of(logs[stream])
+                for stream, position in start.positions.get(stage, {}).items()
             ):
                 return True
     return False
@@ -275,7 +283,7 @@ def _awaits_table(record: StageRecord, definition: Definition, start: Offset, lo
 def _next_firing(
     interval: int, last: Firing | None, inputs: Mapping[str, Position], logs: Mapping[str, StreamLog], every: int
 ) -> Firing:
-    """A firing, and with it those that were missed since the oldest record that waits was written."""
+    """The firing of a stage in this interval. Firings since the oldest waiting record was written count as missed."""
     if last is None:
         return Firing(interval)
     passed = interval - last.interval
@@ -283,7 +291,9 @@ def _next_firing(
     if passed <= 1:
         return Firing(number, last.missed, ahead=number - interval)
     waiting = [
-        logs[stream].written_at(each.at) // every for stream, each in inputs.items() if each.at < end_of(logs[stream])
+        logs[stream].written_at(position.at) // every
+        for stream, position in inputs.items()
+        if position.at < end_of(logs[stream])
     ]
     since = max(last.interval, min(waiting, default=interval))
     return Firing(number, last.missed + max(0, interval - since - 1), ahead=number - interval)
@@ -292,50 +302,52 @@ def _next_firing(
 def _with_readers(
     positions: Mapping[str, Mapping[str, Position]], start: Offset, definition: Definition
 ) -> dict[str, Mapping[str, Position]]:
-    """The positions, where a finished stream goes on as long as its company does.
+    """The positions, with the clocks of finished streams held back as long as the streams of a stage's readers go on.
 
-    A query that others read lives on with them: what it has in its windows ends while their other streams go on, as if
-    its text stood in theirs. So of a stream with nothing more to come, everything is known up to the greatest event of
-    all streams behind the stage and its readers, and it is at its end when all of them are.
+    A query that others read ends with them: its windows empty while their other streams go on, as if its text stood in theirs.
+    So the clock of a finished stream is the greatest event time of all streams behind the stage and its readers, and goes to
+    the end of time when all of these are finished.
     """
-    made = {each.name for each in definition.records}
-    found: dict[str, Mapping[str, Position]] = {}
+    outputs = {record.name for record in definition.records}
+    result: dict[str, Mapping[str, Position]] = {}
     for stage, inputs in positions.items():
-        company = [
+        sources = [
             position
-            for each in definition.readers(stage)
-            for stream, position in positions.get(each, {}).items()
-            if stream not in made
+            for reader in definition.readers(stage)
+            for stream, position in positions.get(reader, {}).items()
+            if stream not in outputs
         ]
-        peak = max((each.peak for each in [*inputs.values(), *company]), default=BEGINNING)
-        going = [each.clock for each in company if each.clock < END]
-        known = max([peak + (peak > BEGINNING), *going]) if going else END
+        peak = max((place.peak for place in [*inputs.values(), *sources]), default=BEGINNING)
+        open_clocks = [place.clock for place in sources if place.clock < END]
+        clock = max([peak + (peak > BEGINNING), *open_clocks]) if open_clocks else END
         before = start.positions[stage]
-        if inputs is before:  # it waits for its time
-            found[stage] = before
+        if inputs is before:  # the stage is halted
+            result[stage] = before
             continue
-        found[stage] = {
-            stream: each if each.clock < END else replace(each, clock=max(known, before[stream].clock), peak=peak)
-            for stream, each in inputs.items()
+        result[stage] = {
+            stream: place if place.clock < END else replace(place, clock=max(clock, before[stream].clock), peak=peak)
+            for stream, place in inputs.items()
         }
-    return found
+    return result
 
 
 def _position_at(at: int, log: StreamLog, index: Index, now: int) -> Position:
+    """The position of a reader that has taken the records of a log before `at`."""
     declaration = log.declaration
-    everything = at == index.next
-    peak = index.running_max if everything else log.running_max_at(at)
-    if everything and index.finished:
+    at_end = at == index.next
+    peak = index.running_max if at_end else log.running_max_at(at)
+    if at_end and index.finished:
         return Position(at, END, peak)
-    said = index.clock if everything else index.clock_at(at)
+    declared = index.clock if at_end else index.clock_at(at)
     if declaration.ordered:
-        return Position(at, said, peak)
+        return Position(at, declared, peak)
     clock = peak - declaration.slack if peak > BEGINNING else BEGINNING
-    idle = _idle_clock(declaration, log, now) if everything else BEGINNING
-    return Position(at, max(said, clock, idle), peak)
+    idle = _idle_clock(declaration, log, now) if at_end else BEGINNING
+    return Position(at, max(declared, clock, idle), peak)
 
 
 def _idle_clock(declaration: StreamDeclaration, log: StreamLog, now: int) -> int:
+    """The clock of a stream by its `idle_after`."""
     if declaration.idle_after is None:
         return BEGINNING
     written = log.last_written()
@@ -348,58 +360,58 @@ def _idle_clock(declaration: StreamDeclaration, log: StreamLog, now: int) -> int
 def _carry_over(
     start: Offset, definition: Definition, logs: Mapping[str, StreamLog]
 ) -> dict[str, Mapping[str, Position]]:
-    """Positions under a new definition: kept by stages that live on, set to their beginning for stages that begin anew."""
-    begun_anew = {each.name for each in begun(start, definition)}
-    made = {each.name for each in definition.records}
-    elsewhere = {each.name: each for each in definition.beside}
+    """Positions under a new definition: unchanged for stages that go on, at the beginning for stages that begin anew."""
+    begun_anew = {entry.name for entry in begun(start, definition)}
+    outputs = {entry.name for entry in definition.records}
+    elsewhere = {entry.name: entry for entry in definition.beside}
     positions: dict[str, Mapping[str, Position]] = {}
     for record in definition.records:
         kept = {} if record.name in begun_anew else start.positions.get(record.name, {})
-        begin = {}
+        inputs = {}
         for stream in record.inputs:
             if stream in kept:
-                begin[stream] = kept[stream]
+                inputs[stream] = kept[stream]
                 continue
-            at = end_of(
-                logs[stream]
-            )  # before the question: where it goes on if it is to be emptied, as no offset is used twice
+            # asked first: a stream that is about to be emptied goes on there, as no offset is used twice
+            at = end_of(logs[stream])
             if stream not in begun_anew and (stream not in elsewhere or _has_begun(elsewhere[stream], logs[stream])):
                 index = logs[stream].index()
                 at = index.next if record.start == "now" else index.start
-            begin[stream] = Position(at, first=at)
-        positions[record.name] = begin
-    joined = {
-        each.name
-        for each in definition.records
-        if each.name in begun_anew and any(one not in made for one in each.inputs)
+            inputs[stream] = Position(at, first=at)
+        positions[record.name] = inputs
+    new_readers = {
+        entry.name
+        for entry in definition.records
+        if entry.name in begun_anew and any(name not in outputs for name in entry.inputs)
     }
     for record in definition.records:
-        if record.name not in begun_anew and joined & definition.readers(record.name):
+        if record.name not in begun_anew and new_readers & definition.readers(record.name):
             positions[record.name] = _reopened(positions[record.name])
     return positions
 
 
 def _reopened(inputs: Mapping[str, Position]) -> Mapping[str, Position]:
-    """The positions of a stage that was at its end, and has a new reader with which it goes on: at what it has told so far."""
-    if not inputs or any(each.clock < END for each in inputs.values()):
+    """The positions of a stage that was finished and goes on with a new reader: its clock is where its results end."""
+    if not inputs or any(position.clock < END for position in inputs.values()):
         return inputs
-    known = stage_clock(inputs.values())
-    return {stream: replace(each, clock=known) for stream, each in inputs.items()}
+    clock = stage_clock(inputs.values())
+    return {stream: replace(position, clock=clock) for stream, position in inputs.items()}
 
 
 def _has_begun(maker: StageRecord, log: StreamLog) -> bool:
-    """Whether the lane of a stage has begun it, as it is now, and so emptied its output."""
-    kept = kept_in(log.path)
-    return kept is not None and kept.mark is not None and int(kept.mark) >= maker.generation
+    """Whether the lane of a stage has begun its current generation, and so emptied its output."""
+    schema = kept_in(log.path)
+    return schema is not None and schema.mark is not None and int(schema.mark) >= maker.generation
 
 
 def begun(start: Offset, definition: Definition) -> tuple[StageRecord, ...]:
-    """The stages that begin anew when a lane goes on from an offset: also those of versions it never took up."""
-    return tuple(each for each in definition.records if each.generation > start.definition)
+    """The stages that begin anew when a lane goes on from an offset, those of versions that it skipped included."""
+    return tuple(record for record in definition.records if record.generation > start.definition)
 
 
 def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple[tuple[Range, ...], ...]:
-    """What a batch reads, cut into about as many tasks as there are slots, none smaller than `least` records."""
+    """The ranges that a batch reads, cut and packed into about as many tasks as there are slots, of at least `least`
+    records."""
     shared: dict[tuple[str, int, int], dict[str, int]] = {}
     for stage, inputs in end.positions.items():
         before = start.positions.get(stage, {})
@@ -407,22 +419,24 @@ def ranges(start: Offset, end: Offset, slots: int, least: int = 20_000) -> tuple
             since = before.get(stream)
             if since is not None and start.definition == end.definition and to.at > since.at:
                 shared.setdefault((stream, since.at, to.at), {})[stage] = since.clock
-    whole = [Range(*place, passed) for place, passed in sorted(shared.items())]
-    weight = sum(len(each) * len(each.passed) for each in whole)
+    wholes = [Range(*place, passed) for place, passed in sorted(shared.items())]
+    weight = sum(len(whole) * len(whole.passed) for whole in wholes)
     target = max(least, -(-weight // max(slots, 1)))
-    return _pack([piece for each in whole for piece in _cut(each, target)], slots)
+    return _pack([piece for whole in wholes for piece in _cut(whole, target)], slots)
 
 
 def _cut(whole: Range, target: int) -> Iterable[Range]:
+    """A range in pieces of about equal size, with a weight (records times stages) of about `target`."""
     count = max(1, min(len(whole), round(len(whole) * len(whole.passed) / target)))
     bounds = [whole.first + len(whole) * i // count for i in range(count + 1)]
     return [Range(whole.stream, first, last, whole.passed) for first, last in pairwise(bounds)]
 
 
 def _pack(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
+    """Pieces distributed over tasks: the heaviest first, each to the task with the least weight."""
     tasks: list[list[Range]] = [[] for _ in range(max(1, min(slots, len(pieces))))]
     loads = [0] * len(tasks)
-    for piece in sorted(pieces, key=lambda each: -len(each) * len(each.passed)):
+    for piece in sorted(pieces, key=lambda part: -len(part) * len(part.passed)):
         lightest = loads.index(min(loads))
         tasks[lightest].append(piece)
         loads[lightest] += len(piece) * len(piece.passed)
@@ -430,15 +444,15 @@ def _pack(pieces: list[Range], slots: int) -> tuple[tuple[Range, ...], ...]:
 
 
 def stage_clock(positions: Iterable[Position]) -> int:
-    """The instant before which everything is known of a stage's inputs: the least of their clocks.
+    """The clock of a stage: the least clock of its inputs.
 
-    A record at the clock itself may still have company. Once every input is finished nothing can come any more, and what
-    is known goes up to the greatest event time of all, inclusive.
+    Records at the clock itself may still arrive. If every input is finished, the inputs are complete up to and including the
+    greatest event time of all.
 
     >>> stage_clock([Position(0, clock=10), Position(0, clock=8)]), stage_clock([Position(5, clock=END, peak=7)])
     (8, 8)
     """
-    found = list(positions)
-    clock = min((each.clock for each in found), default=BEGINNING)
-    peak = max((each.peak for each in found), default=BEGINNING)
+    inputs = list(positions)
+    clock = min((position.clock for position in inputs), default=BEGINNING)
+    peak = max((position.peak for position in inputs), default=BEGINNING)
     return clock if clock < END else peak + (peak > BEGINNING)

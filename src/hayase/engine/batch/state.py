@@ -1,17 +1,17 @@
-"""State as files: immutable segments of tuples, appended batch by batch, named by the manifest.
+"""State files: immutable segments of a kernel's tuples, appended batch by batch and named by the manifest.
 
-A batch writes one file per bucket, holding a segment for each stage and section that changed. Upkeep is bounded by what
-the batch itself wrote, so the cost of a batch follows the change, not the state:
+A batch writes one file per bucket, with a segment for each stage and section that changed. Upkeep is bounded by what the batch
+itself wrote, so the cost of a batch follows the change, not the size of the state:
 
-- a segment none of whose tuples matters any more (`until`) is dropped without being read;
-- when more than half of a section's tuples are superseded, the oldest are looked at again and the live ones rewritten;
+- a segment whose tuples have all expired (`until`) is dropped without being read;
+- when more than half of a section's tuples are superseded, the oldest are read again and the live ones rewritten;
 - runs of small segments are joined into one.
 
-What is looked at again may be gone without a trace, the tombstones of tuples too. A marker among the references says up to
-which version that may be so: a kernel that has not seen all until then cannot catch up and is built anew.
+Together they keep a section within about twice its live tuples, in a number of segments that grows with its logarithm and with
+its size over `JOINED`.
 
-Together they keep a section within about twice its live tuples, in a number of segments that grows with its logarithm
-and its size over `JOINED`.
+Rewriting may remove every trace of a tuple, its tombstone included. A marker among the references says up to which version: a
+kernel that has not seen everything up to there cannot catch up and is built anew.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
 ]
 
 JOINED = 131_072
-"""Tuples of a joined segment: large enough to be few, small enough to be written beside a batch."""
+"""Most tuples of a joined segment: large enough that segments are few, small enough to be written within a batch."""
 FANOUT = 8
-"""Neighbours of the same size that are joined into one."""
+"""How many neighbours of the same size class are joined into one."""
 SLACK_ROWS = 65_536
-"""Superseded tuples that are not worth a rewrite; also the least that a rewrite looks at."""
+"""Superseded tuples that are not worth a rewrite; also the least number of tuples that a rewrite reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """Tuples of one section, in `length` bytes at `start` of a file, written at versions `low` to `high`.
+    """A segment: tuples of one section, in `length` bytes at `start` of a file, written at versions `low` to `high`.
 
-    The first `skip` rows have been rewritten elsewhere. `until`: the time from which none of them matters.
+    The first `skip` rows have been rewritten elsewhere. From the event time `until` on, none of the tuples matters.
     """
 
     section: str
@@ -70,11 +70,12 @@ class SegmentRef:
 
     @property
     def held(self) -> int:
+        """How many rows belong to the state."""
         return self.rows - self.skip
 
     @classmethod
     def marker(cls, version: int) -> SegmentRef:
-        """No tuples: says that of those written up to `version` some are gone."""
+        """A reference without tuples; it says that some tuples written up to `version` may be gone."""
         return cls(_RECLAIMED, "", 0, 0, "", 0, 0, version)
 
 
@@ -83,24 +84,24 @@ _RECLAIMED = "reclaimed"
 
 def reclaimed_up_to(refs: Iterable[SegmentRef]) -> int:
     """The version up to which tuples may be gone without a trace."""
-    return max((each.high for each in refs if each.section == _RECLAIMED), default=0)
+    return max((ref.high for ref in refs if ref.section == _RECLAIMED), default=0)
 
 
 def segments(refs: Iterable[SegmentRef]) -> list[SegmentRef]:
     """The references without the marker."""
-    return [each for each in refs if each.section != _RECLAIMED]
+    return [ref for ref in refs if ref.section != _RECLAIMED]
 
 
 def refs_as_json(refs: Iterable[SegmentRef]) -> list[dict[str, Any]]:
-    return [asdict(each) for each in refs]
+    return [asdict(ref) for ref in refs]
 
 
 def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:
-    return tuple(SegmentRef(**each) for each in data)
+    return tuple(SegmentRef(**fields) for fields in data)
 
 
 def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
-    """The tuples of a segment of a stage, mapped from its file and checked against its checksum."""
+    """The tuples of a segment, memory-mapped from its file; DamagedState if they do not match their checksum."""
     path = directory / ref.file
     remedy = f"restore it from a copy, or compute the stage anew by `hayase reset {query_of(stage)} --from earliest`"
     try:
@@ -120,7 +121,7 @@ def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class Bundle:
-    """The file of a bucket's new segments in one batch; opened only when there is something to write."""
+    """The file with the new segments of a bucket in one batch; it is created only if there are any."""
 
     directory: Path
     name: str
@@ -128,7 +129,7 @@ class Bundle:
     _size: int = 0
 
     def add(self, section: str, rows: pa.RecordBatch, low: int, high: int, until: int | None) -> SegmentRef:
-        """Put tuples into the file; the reference is good once the bundle is closed."""
+        """Add a segment. The reference is valid once the bundle is closed."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_batch(rows)
@@ -142,7 +143,7 @@ class Bundle:
         return ref
 
     def close(self) -> None:
-        """Make the file durable, if there is one. Its directory entry is made durable by the commit."""
+        """Write the file, if there are segments, and sync it. The commit syncs the directory."""
         if not self._parts:
             return
         path = self.directory / self.name
@@ -158,7 +159,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Brings the segments of one stage and bucket forward by a batch: appends, drops, rewrites and joins."""
+    """Brings the segments of one stage and bucket to the next version: appends, drops, rewrites and joins."""
 
     directory: Path
     bundle: Bundle
@@ -168,55 +169,61 @@ class Upkeep:
     def forward(
         self, refs: Sequence[SegmentRef], added: Sequence[Tuples], kernel: Kernel, waiting: Collection[str], clock: int
     ) -> tuple[SegmentRef, ...]:
-        """The segments after this batch. Tuples with `until` are gone once that is before the clock; the sections that
-        are `waiting` are not the kernel's."""
+        """Write the tuples that a batch added, and return the segments after it.
+
+        Tuples whose `until` is before the clock are dropped. The sections `waiting` hold reorder buffers, of which the kernel
+        knows nothing.
+        """
         result: list[SegmentRef] = []
-        kept = [each for each in segments(refs) if each.until is None or each.until >= clock]
+        kept = [ref for ref in segments(refs) if ref.until is None or ref.until >= clock]
         reclaimed = reclaimed_up_to(refs)
-        for section in sorted({each.section for each in kept} | {each.section for each in added}):
-            mine = [each for each in kept if each.section == section]
+        for section in sorted({ref.section for ref in kept} | {tuples.section for tuples in added}):
+            old = [ref for ref in kept if ref.section == section]
             fresh = [
-                each
-                for each in added
-                if each.section == section and each.rows.num_rows and (each.until is None or each.until >= clock)
+                tuples
+                for tuples in added
+                if tuples.section == section
+                and tuples.rows.num_rows
+                and (tuples.until is None or tuples.until >= clock)
             ]
             if section not in waiting:
-                changed = sum(each.rows.num_rows for each in fresh)
-                left, rewritten = self._reclaim(section, mine, changed, kernel)
-                reclaimed = max([reclaimed, *(each.high for each in mine if each not in left)])
-                mine, fresh = left, [*rewritten, *fresh]
+                changed = sum(tuples.rows.num_rows for tuples in fresh)
+                left, rewritten = self._reclaim(section, old, changed, kernel)
+                reclaimed = max([reclaimed, *(ref.high for ref in old if ref not in left)])
+                old, fresh = left, [*rewritten, *fresh]
             if fresh:
-                older = _segments_to_join(mine)
-                mine = [*mine[: len(mine) - len(older)], *self._write(section, older, fresh)]
-            result += mine
+                joined = _segments_to_join(old)
+                old = [*old[: len(old) - len(joined)], *self._write(section, joined, fresh)]
+            result += old
         return (*result, SegmentRef.marker(reclaimed)) if reclaimed else tuple(result)
 
     def _write(self, section: str, older: Sequence[SegmentRef], fresh: Sequence[Tuples]) -> list[SegmentRef]:
-        """A new segment of the batch's tuples, behind those of older segments that it replaces; several, if one batch of Arrow
-        cannot hold all."""
-        batches = [read_tuples(self.directory, each, self.stage) for each in older] + [each.rows for each in fresh]
-        ends = [each.until for each in older] + [each.until for each in fresh]
+        """Write the new tuples of a section behind those of the older segments that they are joined with. Returns one segment,
+        or several if one Arrow batch cannot hold all."""
+        batches = [read_tuples(self.directory, ref, self.stage) for ref in older] + [tuples.rows for tuples in fresh]
+        ends = [ref.until for ref in older] + [tuples.until for tuples in fresh]
         until = None if None in ends else max(end for end in ends if end is not None)
         low = older[0].low if older else self.version
         parts: list[list[pa.RecordBatch]] = [[]]
-        for each in batches:
-            if parts[-1] and sum(one.nbytes for one in parts[-1]) + each.nbytes > MOST_BYTES:
+        for rows in batches:
+            if parts[-1] and sum(before.nbytes for before in parts[-1]) + rows.nbytes > MOST_BYTES:
                 parts.append([])
-            parts[-1].append(each)
+            parts[-1].append(rows)
         return [self.bundle.add(section, pa.concat_batches(part), low, self.version, until) for part in parts]
 
     def _reclaim(
         self, section: str, refs: list[SegmentRef], changed: int, kernel: Kernel
     ) -> tuple[list[SegmentRef], list[Tuples]]:
-        """Look at the oldest tuples again when most are superseded: at most a few times as many as this batch changed.
+        """Read the oldest tuples again if most are superseded: at most a few times as many as this batch changed. Returns the
+        segments that are left, and the live tuples to be rewritten.
 
-        Segments that end by themselves are left alone.
+        Segments that expire by themselves are left alone.
         """
-        endless = [each for each in refs if each.until is None]
-        if sum(each.held for each in endless) + changed <= 2 * kernel.size(section) + SLACK_ROWS:
+        endless = [ref for ref in refs if ref.until is None]
+        if sum(ref.held for ref in endless) + changed <= 2 * kernel.size(section) + SLACK_ROWS:
             return refs, []
         budget, rewritten = max(SLACK_ROWS, 3 * changed), []
-        looked_at: dict[SegmentRef, list[SegmentRef]] = {}
+        remains: dict[SegmentRef, list[SegmentRef]] = {}
         for oldest in endless:
             if budget <= 0:
                 break
@@ -225,22 +232,22 @@ class Upkeep:
             if rows.num_rows:
                 rewritten.append(Tuples(section, rows))
             budget -= count
-            looked_at[oldest] = [] if count == oldest.held else [replace(oldest, skip=oldest.skip + count)]
-        return [left for each in refs for left in looked_at.get(each, [each])], rewritten
+            remains[oldest] = [] if count == oldest.held else [replace(oldest, skip=oldest.skip + count)]
+        return [left for ref in refs for left in remains.get(ref, [ref])], rewritten
 
 
 def _segments_to_join(refs: Sequence[SegmentRef]) -> Sequence[SegmentRef]:
-    """The newest segments that the next one should take up: all up to the greatest size class that is full."""
-    classes = [_size_class(each) for each in refs]
+    """The newest segments that the next one is joined with: all up to the greatest size class that is full."""
+    classes = [_size_class(ref) for ref in refs]
     for size in range(max(classes, default=-1), -1, -1):
         first = next((i + 1 for i in range(len(refs) - 1, -1, -1) if classes[i] > size), 0)
         run = refs[first:]
-        small = sum(each.held for each in run) <= JOINED and sum(each.length for each in run) <= MOST_BYTES
+        small = sum(ref.held for ref in run) <= JOINED and sum(ref.length for ref in run) <= MOST_BYTES
         if classes[first:].count(size) >= FANOUT and small:
             return run
     return ()
 
 
 def _size_class(ref: SegmentRef) -> int:
-    """Sizes within a factor of the fan-out are one class."""
+    """The size class of a segment: sizes within a factor of `FANOUT` are one class."""
     return (max(ref.held, 1).bit_length() - 1) // (FANOUT.bit_length() - 1)

@@ -1,11 +1,11 @@
-"""A lane on Spark: many stages, one Structured Streaming query whose plan never changes.
+"""A lane on Spark: many stages in one Structured Streaming query whose plan never changes.
 
-    source.read() = map side ──Arrow blobs per bucket──▶ repartitionById ──▶ mapInArrow = reduce side ──reports──▶ commit
+    source.read() = map side ──messages per bucket──▶ repartitionById ──▶ mapInArrow = reduce side ──reports──▶ commit
 
-The source plans batches in a process of its own, its tasks and the reduce side run in Python workers, the commit in the
-pipeline's process. What they do is in `positions`, `mapping`, `reducing` and `manifests`; here is only the wiring.
-Every start of a lane is an *epoch* with a checkpoint of its own: where to go on is what the newest manifest says, and
-nothing else, so a batch that was planned and never committed leaves no trace.
+Spark plans batches in a process of its own, map tasks and reduce tasks run in Python workers, the commit in the pipeline's
+process. What they do is in `engine.batch` (`offsets`, `map_side`, `reduce_side`) and `engine.commit.manifests`; this module
+connects them to Spark. Every start of a lane is an *epoch* with a Spark checkpoint of its own. The newest manifest alone says
+where to go on, so a batch that was planned and never committed leaves no trace.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Reducer:
 
 
 class Lane:
-    """One running lane. The caller holds the home's lock, and is the only one to commit.
+    """One running lane. The caller holds the lock of the home and is the only one to commit.
 
-    `on_commit` is called when a batch is committed, `before_change` before one is that takes up another definition; by then
-    the lane has `arrived` there, and no task of it is at work under an older one.
+    `on_commit` is called after a batch is committed. `before_change` is called with the version before the commit of a batch
+    that takes up another definition; by then `arrived` is that version, and no task of the lane runs under an older one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Lane:
         self._begin()
 
     def _begin(self) -> None:
-        """Go on from the newest manifest; if Spark does not get it started, that is tried again after a pause."""
+        """Start the query from the newest manifest; if Spark fails to start it, try again after a pause."""
         self._restart_at = math.inf
         self.manifest = self._commits.take_up(self._commits.recover(), now_us())
         self.arrived = self.manifest.offset.definition
@@ -128,8 +128,9 @@ class Lane:
         )
 
     def _run_batch(self, blobs: DataFrame, batch: int) -> None:
+        """Reduce and commit the messages of a batch."""
         base = self.manifest
-        if base.epoch == self._epoch and batch <= base.batch:  # committed, though Spark did not get to note it
+        if base.epoch == self._epoch and batch <= base.batch:  # committed, although Spark has not recorded it
             return
         began = time.perf_counter()
         task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
@@ -154,14 +155,14 @@ class Lane:
         """Whether everything that is in the logs now has been committed."""
         definition = definition_of(self._home, latest_version(self._home)).of_lane(self._lane)
         offset, logs = self.manifest.offset, Logs(self._home, definition)
-        # at the time of the start: a silent stream's clock goes on with the wall clock and would never be caught up with
+        # as of the start: the clock of an idle stream follows the wall clock, and would never be reached
         end = advance(
             offset, definition, logs, Grants(at_once=True), self._started, settled_end=settled_end(self._home)
         )
         return end == offset
 
     def waiting(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """By stage and stream, the position and the end of each queue from which records could be taken now."""
+        """By stage and stream, the offset reached and the end of each queue from which records could be taken now."""
         offset = self.manifest.offset
         if not offset.definition:
             return {}
@@ -170,18 +171,18 @@ class Lane:
         halted = halted_stages(offset, definition, logs, self._at_once, now_us())
         ends = logs.ends({stream for inputs in offset.positions.values() for stream in inputs})
         return {
-            (stage, stream): (each.at, ends[stream])
+            (stage, stream): (position.at, ends[stream])
             for stage, inputs in offset.positions.items()
-            for stream, each in inputs.items()
-            if stage not in halted and each.at < ends.get(stream, 0)
+            for stream, position in inputs.items()
+            if stage not in halted and position.at < ends.get(stream, 0)
         }
 
     def _send_feedback(self) -> None:
-        """Tell the process that plans what the batches have cost so far, and how many tasks can run at once."""
-        self._gate.send_feedback(self._slots, {stage: each.work for stage, each in self.manifest.totals.items()})
+        """Send the work done so far and the number of task slots to the planning process."""
+        self._gate.send_feedback(self._slots, {stage: figures.work for stage, figures in self.manifest.totals.items()})
 
     def count_slots(self) -> None:
-        """See whether executors have come or gone."""
+        """Update the number of task slots, since executors may have come or gone."""
         slots = task_slots(self._session)
         if slots != self._slots:
             self._slots = slots
@@ -189,12 +190,12 @@ class Lane:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the query is running."""
         return self._query is not None and bool(self._query.isActive)
 
     def check(self) -> None:
-        """Raise what ended the query, if something did. One that ended because a process was lost, or did not start in time as
-        happens on a busy machine, is started again after a pause; `trouble` says why until the next commit."""
+        """Raise LaneFailed if the query has failed. A query that ended because a process was lost, or did not start in time on
+        a busy machine, is started again after a pause; `trouble` says why until the next commit."""
         if time.monotonic() >= self._restart_at:
             self._begin()
         if self._restart_at < math.inf or self._query is None or self._query.isActive:
@@ -204,9 +205,9 @@ class Lane:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Have the lane started again, if that can help; else raise the reason."""
+        """Schedule a restart of the lane if that can help; otherwise raise LaneFailed."""
         failure, moment = failure_of(str(error), self._home.spark_log), time.monotonic()
-        slow = failure.again == "slow" and is_warm()  # else it may be that Python cannot start here at all
+        slow = failure.again == "slow" and is_warm()  # otherwise Python may not be able to start here at all
         if failure.again == "never" or not self._restarts.allow(moment, free=slow):
             raise LaneFailed(f"lane {self._lane} failed: {failure}") from error
         self.trouble = f"lane {self._lane} is started again: {failure.cause}"
@@ -214,13 +215,13 @@ class Lane:
         self._restart_at = moment + self._restarts.pause()
 
     def drain(self, patience: float = 600.0) -> None:
-        """Let the running batch finish, begin no other, and stop."""
+        """Wait for the running batch to finish, begin no other, and stop."""
         if self.is_active:
             self._gate.set(Grants(open=False, at_once=self._at_once))
             until = time.monotonic() + patience
             quiet_since: float | None = None
             while self.is_active and time.monotonic() < until:
-                if self._in_flight():  # one that was planned just before the gate closed may still show
+                if self._in_flight():  # a batch that was planned just before the gate closed may still appear
                     quiet_since = None
                 elif quiet_since is None:
                     quiet_since = time.monotonic()
@@ -231,16 +232,16 @@ class Lane:
         self._gate.clear()
 
     def _in_flight(self) -> bool:
-        """Whether Spark has planned a batch that is not through yet, by its own two logs."""
+        """Whether Spark has planned a batch that is not committed yet, by the two logs in its checkpoint."""
         root = self._home.checkpoints(self._lane) / self._epoch
-        planned, through = (
+        planned, committed = (
             max((int(path.name) for path in (root / name).glob("*") if path.name.isdigit()), default=-1)
             for name in ("offsets", "commits")
         )
-        return planned > through
+        return planned > committed
 
     def stop(self) -> None:
-        """Stop now; what was not committed will be done again."""
+        """Stop at once. A batch that is not committed will be run again."""
         self._restart_at = math.inf
         if self._query is not None:
             self._query.stop()

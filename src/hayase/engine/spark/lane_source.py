@@ -1,7 +1,7 @@
-"""The source of a lane: plans batches in Spark's planning process, and runs the map side in its tasks.
+"""The Spark source of a lane: plans batches in Spark's planning process, and runs the map side in Spark's tasks.
 
-The planning process starts anew with every lane and must be quick about it, so this module loads little; what the map side
-needs is loaded where it runs.
+The planning process is started with every lane and must start quickly, so this module imports little; what the map side needs
+is imported where it runs.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 __all__ = ["POLL", "LaneSource"]
 
 POLL = 0.1
-"""Seconds that the source looks out for new records before it tells Spark that there are none."""
+"""Seconds that the source waits for new records before it reports to Spark that there are none."""
 LOOK = 0.004
-"""Seconds between two looks at the logs, at least; the governor of the lane says how many."""
+"""Least number of seconds between two looks at the logs; the governor of the lane may ask for more."""
 FLOOD = 20_000
-"""Records from which on it pays to wait for those behind them: a batch costs what many of them do."""
+"""Records from which on it pays to wait for more: a batch by itself costs as much as processing many of them."""
 CALM = 0.06
-"""Seconds in which so many must come for a flood to last."""
+"""Seconds within which another `FLOOD` records must come for the flood to go on."""
 PATIENCE = 0.3
-"""Seconds that a flood is waited for, at most; about what a batch costs by itself."""
+"""Most seconds to wait during a flood; about what a batch costs by itself."""
 GLANCE = 0.01
-"""Seconds between two glances at a flood."""
+"""Seconds between two looks at the logs during a flood."""
 KEEP_AWAKE = 25
-"""Seconds between batches without data: Spark ends workers that were idle for a minute."""
+"""Seconds between batches without data: Spark ends workers that are idle for a minute."""
 
 
 @dataclass
 class MapTask(InputPartition):
-    """One task of the map side. The first of a batch also sends the headers."""
+    """One map task. The first task of a batch also sends the headers."""
 
     number: int
     task: tuple[Range, ...]
@@ -70,17 +70,18 @@ class LaneReader(DataSourceStreamReader):
         self._tick, self._ticked_at = -1, float("-inf")
 
     def __reduce__(self) -> tuple[type[LaneReader], tuple[dict[str, str]]]:
-        return LaneReader, (self._options,)  # what has been seen here is of no use to the workers
+        return LaneReader, (self._options,)  # the planning state is of no use to the workers
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         return dict(orjson.loads(self._initial))
 
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends. Waits a little for records to come, so that an idle lane costs next to nothing."""
+        """The offset at which the next batch ends. Waits up to `POLL` seconds for records, so that an idle lane costs
+        little."""
         since = end = Offset.from_json(start)
         until = time.monotonic() + POLL
         while end == since and (moment := time.monotonic()) < until:
-            if moment < self._look_at:  # the last look said when the next one is worth it
+            if moment < self._look_at:  # the governor said when the next look is worthwhile
                 time.sleep(min(self._look_at, until) - moment)
             else:
                 end = self._plan(since)
@@ -89,7 +90,7 @@ class LaneReader(DataSourceStreamReader):
         return end.as_json()
 
     def _plan(self, since: Offset) -> Offset:
-        """One look at the logs: where a batch ends that begins now."""
+        """Look at the logs once: the offset at which a batch ends that begins now."""
         now, moment, governor = now_us(), time.monotonic(), self._governor
         definition = _definition_of_lane(self._home, latest_version(self._home), self._lane)
         logs = Logs(self._home, definition)
@@ -102,18 +103,20 @@ class LaneReader(DataSourceStreamReader):
         return end
 
     def _next_tick(self, since: Offset, moment: float) -> int:
-        """The tick of a batch that begins now: another one at once when the lane starts, then at every interval."""
+        """The tick of a batch that begins now: it changes when the lane starts, and then every `KEEP_AWAKE` seconds."""
         if since.tick != self._tick:
             first, self._tick = self._tick < 0, since.tick
             self._ticked_at = self._ticked_at if first else moment
         return since.tick + (self._awake and moment >= self._ticked_at + KEEP_AWAKE)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[MapTask]:
+        """The map tasks of a batch."""
         batch = Batch(Offset.from_json(start), Offset.from_json(end))
         tasks = ranges(batch.start, batch.end, self._gate.feedback().slots or self._slots)
         return [MapTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
 
     def read(self, partition: MapTask) -> Iterator[pa.RecordBatch]:
+        """Run a map task; its messages, encoded."""
         from hayase.engine.batch.exchange import write_large
         from hayase.engine.batch.map_side import map_task
         from hayase.engine.batch.messages import encode, headers
@@ -136,7 +139,7 @@ class LaneReader(DataSourceStreamReader):
 def after_flood(
     since: Offset, end: Offset, plan: Callable[[], Offset], sleep: Callable[[float], None] = time.sleep
 ) -> Offset:
-    """Where a batch ends that waits for what comes in bulk, such as a file; what trickles in is not waited for."""
+    """The end of a batch that waits while records come in bulk, such as a file. Single records are not waited for."""
     before, calm = since, CALM
     for _ in range(round(PATIENCE / GLANCE)):
         if _count_records(before, end) >= FLOOD:
@@ -150,12 +153,12 @@ def after_flood(
 
 
 def _is_finished(end: Offset) -> bool:
-    """Whether nothing can follow."""
-    return all(each.clock >= END for inputs in end.positions.values() for each in inputs.values())
+    """Whether all streams are finished."""
+    return all(position.clock >= END for inputs in end.positions.values() for position in inputs.values())
 
 
 def _count_records(before: Offset, end: Offset) -> int:
-    """Records between two offsets; those that several stages read count for each."""
+    """The number of records between two offsets; a record that several stages read counts for each."""
     return sum(
         to.at - before.positions[stage][stream].at
         for stage, inputs in end.positions.items()
@@ -165,7 +168,7 @@ def _count_records(before: Offset, end: Offset) -> int:
 
 
 class LaneSource(DataSource):
-    """The source of a lane, known to Spark as `hayase_lane`."""
+    """The source of a lane, registered with Spark as `hayase_lane`."""
 
     @classmethod
     def name(cls) -> str:
