@@ -1,7 +1,7 @@
-"""The contract between the engine and what runs in it: a stage is a map side, a key and a kernel.
+"""The contract between the engine and the stages that it runs: inputs with map sides and keys, and a kernel.
 
-The engine moves Arrow batches and files; what a stage computes is behind these few types. Nothing here knows Spark, and a
-stage must be a pure function of its input: a batch that is run again gives the same bytes.
+The engine moves Arrow batches and files; what a stage computes is behind these types. Nothing here depends on Spark. A stage
+must be a pure function of its input: a batch that is run again gives the same bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 MAIN = "main"
-"""The lane that runs everything but operations."""
+"""The lane of all stages except operations."""
 OPERATIONS = "operations"
 """The lane of operations, whose functions may be slow."""
 TIME = "__time"
@@ -48,9 +48,9 @@ OFFSET = "__offset"
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Rows that a stage cannot handle: their positions in the batch at hand, and for each the reason.
+    """Rows that a stage cannot process: their positions in the batch that it was given, and the reason for each.
 
-    `attempts` says how often each was tried, if not once.
+    `attempts` says how often each row was tried; empty if once.
     """
 
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -63,7 +63,7 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What a map side made of a batch. `origin[i]` is the input row that `rows[i]` came from; refused rows have no output."""
+    """The output of a map side for a batch. `origin[i]` is the input row of output row i; refused rows have no output."""
 
     rows: pa.RecordBatch
     origin: np.ndarray
@@ -71,17 +71,17 @@ class Mapped:
 
 
 class MapSide(Protocol):
-    """Stateless, record by record: Arrow in, Arrow out."""
+    """The stateless part of an input: a function of single records, Arrow batches in and out."""
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """State tuples to be written, by section. `until`: the event time from which none of them matters any more.
+    """State tuples of one section, to be written. From the event time `until` on, none of them matters.
 
-    A batch may be processed in several steps. Tuples that are `whole` are all that is left of those of the section that the
-    batch has brought so far: what earlier steps of it gave need not be written.
+    A batch may be processed in several steps. `whole` tuples replace all tuples that earlier steps of the batch gave for the
+    section, so that those need not be written.
     """
 
     section: str
@@ -92,11 +92,11 @@ class Tuples:
 
 @dataclass(frozen=True, slots=True)
 class Spoiled:
-    """Rows that came up inside a kernel and could not be gone on with, and for each the reason.
+    """Rows that arose inside a kernel and could not be processed, and the reason for each.
 
-    `ids` are the names of the tuples, if the operator knows them: a tuple that is one record's is refused as that record.
-    Rows that are records, which came in an earlier batch, have their `streams` and `offsets`; or an `input` and, as ids, the
-    offsets there. `attempts` says how often each was tried, if not once.
+    `ids` are the ids of the tuples, if the operator knows them: a tuple that stands for one record is refused as that record.
+    Rows that are records of an earlier batch have their `streams` and `offsets`; or an `input` and, as ids, the offsets there.
+    `attempts` says how often each row was tried; empty if once.
     """
 
     rows: pa.RecordBatch
@@ -110,10 +110,11 @@ class Spoiled:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a kernel made of its inputs: output rows in time order, what it could not take, the change of its state.
+    """The result of a kernel for its inputs: output rows in time order, refusals, and the change of its state.
 
-    `rows` has the columns of the stage's output stream. `refused[i]` speaks of input i's batch; `spoiled` are rows that
-    are no record's alone, such as a pair of a join. `seconds` is how long the work for each input took, if that is known.
+    `rows` has the columns of the stage's output stream. `refused[i]` refers to the batch of input i; `spoiled` are rows that do
+    not stand for a single record, such as a pair of a join. `seconds` is how long the work for each input took, if that was
+    measured.
     """
 
     rows: pa.RecordBatch
@@ -124,50 +125,52 @@ class Outcome:
 
 
 class Kernel(Protocol):
-    """The stateful half of a stage, for one bucket. Built empty, restored from its tuples, then fed batch by batch.
+    """The stateful part of a stage, for one bucket. It is built empty, restored from its tuples, then fed batch by batch.
 
-    The tuples that `process` returned, given to `restore` in the same order, rebuild the kernel. Versions number the
-    batches of the lane and only grow.
+    The tuples that `process` returned, passed to `restore` in the same order, rebuild the kernel. Versions number the batches
+    of the lane and only grow.
     """
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up tuples that were written at `version` or, after a merge of segments, up to it. Repeating is harmless."""
+        """Restore tuples that were written at `version` or, if segments were joined, up to it. Repeating is harmless."""
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
-        """One batch per input, in (time, offset) order: all records with `since <= time < clock`, and so the result of
-        these instants is final. `since` is the clock of the last call, also if that was another worker's."""
+        """Process one batch per input, in (time, offset) order. They hold all records with `since <= time < clock`, so the
+        results of these instants are final. `since` is the clock of the last call, which another worker may have made."""
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Of tuples written up to `version`, those that no later tuple replaces, as they are now: they will be rewritten."""
+        """Of tuples written up to `version`, return those that no later tuple replaces, as they are now; they will be
+        rewritten."""
 
     def size(self, section: str) -> int:
-        """How many tuples of a section are alive."""
+        """The number of live tuples of a section."""
 
 
 class Stateless:
-    """The part of a kernel that there is nothing to do for where nothing is kept."""
+    """The state methods of a kernel or operator that keeps no state."""
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """There is nothing to take up."""
+        """Do nothing."""
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Nothing is."""
+        """Return no tuples."""
         return rows.slice(0, 0)
 
     def size(self, section: str) -> int:
-        """Nothing."""
+        """Return 0."""
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One reading of a stream by a stage: its map side, the schema that gives, and the columns whose hash chooses the
-    bucket (also OFFSET, if any will do). A `broadcast` goes to every bucket, and its records do not count as read.
+    """A stream as a stage reads it: the map side, the schema of its output, and the columns whose hash chooses the bucket
+    (`key`; OFFSET if any bucket will do).
 
-    With a `horizon` (microseconds), records that are older than the greatest event time before them in the log by more
-    than that are refused. A map side that wants the records `numbered` gets a column OFFSET too. All records of an input
-    that has a `bucket` go there (modulo the number of buckets), whatever the key. Records of a `silent` input, which only
-    tells when they came, do not count as read.
+    - `broadcast`: every row goes to every bucket, and the records do not count as read.
+    - `horizon` (microseconds): records that are older than the greatest event time before them by more than this are refused.
+    - `numbered`: the map side gets a column OFFSET too.
+    - `bucket`: all rows go to this bucket (modulo the number of buckets), whatever the key.
+    - `silent`: the input only reports when records came, and they do not count as read.
     """
 
     stream: str
@@ -182,12 +185,12 @@ class Input:
 
     @property
     def counts(self) -> bool:
-        """Whether its records count as read."""
+        """Whether the records of this input count as read."""
         return not (self.broadcast or self.silent)
 
 
 class Lookup(Protocol):
-    """A table as queries meet it: the rows of some keys, as the table is when the batch begins."""
+    """A table as queries read it: the rows of given keys, as of the beginning of the batch."""
 
     @property
     def table(self) -> TableDeclaration: ...
@@ -197,40 +200,41 @@ class Lookup(Protocol):
         """The columns of the table, without its key."""
 
     def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
-        """Of keys, a row each with the parts in their order, the positions of those that the table has, ascending, and
-        their rows. A key with a null has none."""
+        """Look up keys, one per row, with the parts of the key as columns. Returns the positions of the keys that the table
+        has, ascending, and their rows. A key with a null has none."""
 
 
 class SharedKernels(Protocol):
-    """Kernels of several stages that compute once what they have in common. Each has its own state and results."""
+    """Kernels of several stages that compute common results once. Each stage has its own state and its own output."""
 
     @property
     def kernels(self) -> Sequence[Kernel]:
-        """One for each stage, to be restored."""
+        """One kernel for each stage; each is restored by itself."""
 
     def process(
         self, inputs: Sequence[Sequence[pa.RecordBatch]], since: int, clock: int, version: int
     ) -> Sequence[Outcome]:
-        """`Kernel.process` for each of them, over its own inputs, which are columns of the same records."""
+        """`Kernel.process` for every kernel, over its own inputs, which are columns of the same records."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedScan:
-    """How a stage runs together with others of its `group`, while they stand at the same place in the same streams.
+    """How a stage runs together with other stages of its `group` while their positions are equal.
 
-    All of a group read the same records, by the same key, and call a column by the same name. Which of them there are
-    makes no difference to what any of them gives.
+    All stages of a group read the same records by the same key, and use the same name for a column. Which of them are there
+    makes no difference to the results of any of them.
     """
 
     group: str
     merge_inputs: Callable[[Sequence[Input]], Input]
-    """One reading that has the columns of all of these."""
+    """Merges the same input of several stages into one with the columns of all."""
     share_kernels: Callable[[Sequence[Stage], int, int], SharedKernels]
-    """Their kernels, for a bucket of so many."""
+    """Builds the kernels of several stages. Called with the stages, the bucket and the number of buckets."""
 
 
 def query_of(stage: str) -> str:
-    """What a stage was declared as, by its name: itself, or the middle of one like `_name_1`, a stage between.
+    """The declared query to which a stage belongs, by the name of the stage: the name itself, or `name` of an internal stage
+    `_name_1`.
 
     >>> query_of("spend"), query_of("_spend_2")
     ('spend', 'spend')
@@ -242,11 +246,11 @@ def query_of(stage: str) -> str:
 class Stage:
     """A stage as the engine runs it.
 
-    Without a kernel the output is what the map side gives, in the order of the input's log. With one, each bucket's
-    kernel sees its inputs in (time, stream, offset) order, and records later than the slack allows are refused. A stage
-    that fires (`every`, microseconds) takes all that is there at multiples of it, with 0 whenever something is there: its
-    kernel gets that at once, in the order of the logs, and nothing is late. The output is a stream, or a table: then the
-    map sides give its entries (`hayase.tables.entries`).
+    Without a kernel, the output is that of the map side, in the order of the input's log. With one, the kernel of each bucket
+    gets its inputs in (time, stream, offset) order, and late records are refused. A stage that fires (`every`, microseconds)
+    takes all records that are there at multiples of the interval, or whenever there are some if it is 0: its kernel gets them
+    at once, in the order of the logs, and nothing is late. The output is a stream or a table; for a table, the map sides give
+    its entries (`hayase.tables.entries`).
     """
 
     name: str
@@ -258,20 +262,20 @@ class Stage:
     shared_scan: SharedScan | None = None
     every: int | None = None
     meets: tuple[str, ...] = ()
-    """Tables that its kernel reads: it does not go on while what it caused in them is on its way."""
+    """Tables that its kernel reads: the stage waits until they have ingested what it has caused in them."""
     lane: str = MAIN
-    """Where it runs: what may take long runs apart."""
+    """The lane that runs it: stages that may take long have their own."""
     remembers: str | None = None
-    """What its state depends on, if that is less than the fingerprint: a stage that remembers the same goes on with its state
-    when it has changed otherwise. Nothing ("") for one without state."""
+    """A digest of what its state depends on, if that is less than the fingerprint: a stage with the same digest goes on with
+    its state although it has changed otherwise. Empty for a stage without state."""
 
     @property
     def stream(self) -> StreamDeclaration:
-        """The output, of a stage that writes a stream."""
+        """The output of a stage that writes a stream."""
         assert isinstance(self.output, StreamDeclaration)
         return self.output
 
     @property
     def query(self) -> str:
-        """The declared query that it belongs to: its own name, or the middle of one like `_name_1`, a stage between."""
+        """The declared query to which the stage belongs (`query_of`)."""
         return query_of(self.name)

@@ -1,7 +1,7 @@
-"""Queries that aggregate the same records over different windows run together: one reading, one pass (paper 2).
+"""Planning of shared scans: queries that aggregate the same records over different windows run together, in one pass (paper 2).
 
-A group is known by what its members read: the stream, the key, and the filter and computed columns, if there are any. Who
-else is in it says nothing about a member's state or answers: each has its own, so that queries come and go.
+A group is identified by what its members read: the stream, the key, and the filter and computed columns, if there are any. The
+state and the results of a member do not depend on the other members, so queries can be added and removed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = ["Making", "shared_scan"]
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a query's kernel is made."""
+    """The factory of a query's kernels."""
 
     config: KernelConfig
 
     def __call__(self, bucket: int, buckets: int) -> QueryKernel:
-        """The kernel of a bucket."""
+        """A new kernel for a bucket."""
         return QueryKernel(self.config, bucket, buckets)
 
 
 def shared_scan(inputs: Sequence[Input], plan: plans.Node) -> SharedScan | None:
-    """How a stage runs together with others, if all that it reads is one stream through shared windows."""
-    found = [each for each in _leaves(plan) if not isinstance(each, plans.Instants)]
-    if len(found) != 1 or not isinstance(found[0], plans.Shared):
+    """How a stage takes part in a shared scan; None unless it reads a single stream, through shared windows alone."""
+    leaves = [leaf for leaf in _leaves(plan) if not isinstance(leaf, plans.Instants)]
+    if len(leaves) != 1 or not isinstance(leaves[0], plans.Shared):
         return None
-    first, leaf = inputs[0], found[0]
-    if leaf.input != 0 or any(each.stream != first.stream for each in inputs):
+    first, windows = inputs[0], leaves[0]
+    if windows.input != 0 or any(source.stream != first.stream for source in inputs):
         return None
     computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
-    text = "\0".join((first.stream, *first.key, "", *leaf.keys, "", leaf.where or "", computed, repr(inputs[1:])))
+    text = "\0".join((first.stream, *first.key, "", *windows.keys, "", windows.where or "", computed, repr(inputs[1:])))
     group = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return SharedScan(group, merge_inputs, share_kernels)
 
@@ -54,17 +54,18 @@ def _leaves(node: plans.Node) -> Iterator[plans.Node]:
 
 
 def merge_inputs(inputs: Sequence[Input]) -> Input:
-    """One reading with the columns of all of these, which are chosen from one stream, or all the same."""
+    """One input with the columns of all of these, which choose columns of one stream or are equal."""
     first = inputs[0]
-    if all(each == first for each in inputs):
+    if all(source == first for source in inputs):
         return first
-    fields = {field.name: field for each in inputs for field in each.schema}
+    fields = {field.name: field for source in inputs for field in source.schema}
     schema = pa.schema(list(fields.values()))
     return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent)
 
 
 def share_kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedKernels:
+    """The kernels of stages that run together, for a bucket."""
     from hayase.lifetimes.shared_scan import SharedScanKernel  # only workers need it
 
-    makings = [stage.kernel for stage in stages]
-    return SharedScanKernel([each.config for each in makings if isinstance(each, Making)], bucket, buckets)
+    factories = [stage.kernel for stage in stages]
+    return SharedScanKernel([factory.config for factory in factories if isinstance(factory, Making)], bucket, buckets)
