@@ -1,12 +1,12 @@
-"""Kernels of several queries that aggregate the same records over different windows: these are shared (paper 2).
+"""The kernels of a shared scan: several queries that aggregate the same records over different windows (paper 2).
 
-Each kernel keeps its own state and gives its own rows, the same as without the others; only the partial aggregates in
-memory are common.
+Each kernel has its own state and its own results, the same as without the others; only the partial aggregates in memory are
+shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -30,23 +30,19 @@ class SharedScanKernel:
     def process(
         self, inputs: Sequence[Sequence[pa.RecordBatch]], since: int, clock: int, version: int
     ) -> list[Outcome]:
-        """Every kernel over the columns of all of them, and what else it reads."""
+        """Run every kernel. The shared input of each has the columns of all; its other inputs are its own."""
         common = _join_columns([batches[self._shared] for batches in inputs])
         outcomes = []
         for kernel, batches in zip(self.kernels, inputs, strict=True):
-            own = [common if number == self._shared else batch for number, batch in enumerate(batches)]
-            outcomes.append(kernel.process(own, since, clock, version))
+            widened = [common if number == self._shared else batch for number, batch in enumerate(batches)]
+            outcomes.append(kernel.process(widened, since, clock, version))
         return outcomes
 
 
 def _join_columns(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The columns of all batches, which are of the same records."""
+    """One batch with the columns of all batches, which hold the same records."""
     first = batches[0]
-    same = all(each.column(OFFSET).equals(first.column(OFFSET)) for each in batches[1:])
-    assert same, "company stands at the same place, so it reads the same records"
-    columns = {name: column for each in batches for name, column in _named(each)}
+    same = all(batch.column(OFFSET).equals(first.column(OFFSET)) for batch in batches[1:])
+    assert same, "stages of a scan group have equal positions, so they read the same records"
+    columns = {name: column for batch in batches for name, column in zip(batch.schema.names, batch.columns)}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _named(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    return zip(batch.schema.names, batch.columns)
