@@ -15,7 +15,7 @@ def test_without_a_file_everything_is_granted(tmp_path: Path) -> None:
     assert Grants().rows("any", "s") == BATCH_ROWS
 
 
-def test_what_is_set_is_seen_by_another_gate_at_once(tmp_path: Path) -> None:
+def test_grants_are_seen_by_another_gate_at_once(tmp_path: Path) -> None:
     here, there = (FileGate(tmp_path / "gates" / "main.json") for _ in range(2))
     for limit in range(1, 40):  # faster than a clock of files ticks
         wanted = Grants(open=limit % 2 == 0, limit=limit, stages={"a": limit - 1})
@@ -35,15 +35,13 @@ def test_a_damaged_gate_says_so(tmp_path: Path) -> None:
         FileGate(path).grants()
 
 
-def test_what_is_governed_and_not_granted_gets_nothing() -> None:
+def test_a_governed_queue_that_is_not_named_gets_nothing() -> None:
     grants = Grants(limit=10, stages={"small": 3}, queues={"small": {"s": 5}, "large": {"s": 50, "t": 1}})
-    found = [
-        grants.rows(*each) for each in (("small", "s"), ("large", "s"), ("large", "t"), ("small", "t"), ("x", "s"))
-    ]
-    assert found == [3, 10, 1, 0, 0]
+    queues = (("small", "s"), ("large", "s"), ("large", "t"), ("small", "t"), ("x", "s"))
+    assert [grants.rows(*queue) for queue in queues] == [3, 10, 1, 0, 0]
 
 
-def test_what_is_told_is_heard_at_once(tmp_path: Path) -> None:
+def test_feedback_is_seen_by_another_gate_at_once(tmp_path: Path) -> None:
     here, there = (FileGate(tmp_path / "gates" / "main.json") for _ in range(2))
     assert there.feedback() == Feedback()
     for slots in range(1, 40):
@@ -56,6 +54,6 @@ def test_what_is_told_is_heard_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"slots": 1', '{"slots": 2}', '{"slots": 2, "work": {"a": 3}}', "[]"])
-def test_what_was_told_before_a_loss_of_power_may_be_lost(tmp_path: Path, text: str) -> None:
+def test_feedback_may_be_lost_by_a_loss_of_power(tmp_path: Path, text: str) -> None:
     (tmp_path / "main.told.json").write_text(text)
     assert FileGate(tmp_path / "main.json").feedback() == Feedback()

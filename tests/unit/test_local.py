@@ -1,4 +1,4 @@
-"""The lane without Spark: threads make no difference to what comes out, and an error in one of them is told."""
+"""The runner without Spark: threads make no difference to the results, and an error in one of them is raised."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_threads_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert alone["pairs"].num_rows > 0
     for name in QUERIES:
         assert together[name].equals(alone[name])
-    told = ["stage", "stream", "reason"]
-    assert together["_dead"].select(told).equals(alone["_dead"].select(told))
+    columns = ["stage", "stream", "reason"]
+    assert together["_dead"].select(columns).equals(alone["_dead"].select(columns))
 
 
 def test_an_error_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*given: object) -> None:
+    def fails(*arguments: object) -> None:
         raise MemoryError("no more")
 
     monkeypatch.setattr(local, "THREADED", 1)

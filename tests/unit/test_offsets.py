@@ -1,4 +1,4 @@
-"""Offsets of a lane: what the next batch takes, and how it is cut into tasks."""
+"""Lane offsets: which records the next batch takes, and how it is cut into tasks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_queue_of_a_stage_gets_what_it_is_granted(pipeline: hy.Pipeline) ->
     assert moved.positions["spend"] == begun.positions["spend"]
 
 
-def test_settled_letters_are_read_as_far_as_they_go(pipeline: hy.Pipeline) -> None:
+def test_the_stream_of_settled_letters_is_read_to_its_end(pipeline: hy.Pipeline) -> None:
     definition = pipeline.apply()
     logs = Logs(pipeline.home, definition)
     begun = advance(Offset(settled=3), definition, logs, Grants(), 0, settled_end=5)
@@ -86,7 +86,7 @@ def test_settled_letters_are_read_as_far_as_they_go(pipeline: hy.Pipeline) -> No
 
 
 class TestStreamsOfOtherLanes:
-    """ "ranks" reads "spend", which another lane makes."""
+    """ "ranks" reads "spend", the output of another lane."""
 
     @pytest.fixture
     def definition(self, tmp_path: Path) -> Definition:
@@ -100,12 +100,12 @@ class TestStreamsOfOtherLanes:
         logs = Logs(definition.home, definition)
         return advance(start, definition, logs, Grants(), 0).positions["ranks"]["spend"]
 
-    def test_one_that_is_not_laid_out_yet_is_empty(self, definition: Definition) -> None:
+    def test_a_log_that_does_not_exist_yet_is_empty(self, definition: Definition) -> None:
         assert self.begun(definition, Offset()) == Position(0)
         begun = Offset(1, {"ranks": {"spend": Position(0)}})
         assert advance(begun, definition, Logs(definition.home, definition), Grants(), 0) == begun
 
-    def test_one_that_is_about_to_be_emptied_goes_on_at_its_end_and_then_at_its_beginning(
+    def test_a_log_that_is_about_to_be_emptied_is_read_from_its_end_and_then_from_its_beginning(
         self, definition: Definition
     ) -> None:
         (spend,) = definition.beside
@@ -124,7 +124,7 @@ class TestStreamsOfOtherLanes:
         assert self.begun(later, before) == Position(3, first=3)
         log = StreamLog.anew(definition.home.path, spend.output, mark="2")
         write(2)
-        assert self.begun(later, before) == Position(3, first=3), "what is new is not passed over"
+        assert self.begun(later, before) == Position(3, first=3), "no new record is skipped"
 
 
 def test_the_clock_of_a_finished_stream_is_the_end_once_everything_is_read(pipeline: hy.Pipeline) -> None:
@@ -147,7 +147,7 @@ def test_a_reset_that_a_lane_has_not_taken_up_is_not_lost_by_the_next_change(pip
     assert begun.positions["big"] == read.positions["big"]
 
 
-def test_the_reader_of_an_output_that_begins_goes_where_it_will_go_on(tmp_path: Path) -> None:
+def test_the_reader_of_an_output_that_begins_anew_starts_where_that_goes_on(tmp_path: Path) -> None:
     pipeline = shop.shop(tmp_path, 0, ["spend", "ranks"])
     append(pipeline, 1, 2, 3)
     pipeline.run_until_idle(spark=False)
@@ -159,11 +159,11 @@ def test_the_reader_of_an_output_that_begins_goes_where_it_will_go_on(tmp_path: 
     assert begun.positions["spend"]["events"] == Position(0)
 
 
-def test_silence_moves_the_clock_in_whole_seconds(tmp_path: Path) -> None:
+def test_idleness_moves_the_clock_in_whole_seconds(tmp_path: Path) -> None:
     second = 1_000_000
     pipeline = shop.shop(tmp_path, second, ["spend"], idle_after=2 * second)
     begun = next_offset(pipeline, Offset(), now=10**12)
-    assert next_offset(pipeline, begun, now=10**12) == begun, "an empty stream has nothing to be silent after"
+    assert next_offset(pipeline, begun, now=10**12) == begun, "an empty stream is not idle"
     append(pipeline, 0)
     early = next_offset(pipeline, begun, now=2 * second - 1)
     assert early.positions["spend"]["events"].clock == -second
@@ -205,15 +205,15 @@ def test_tasks_are_about_equal() -> None:
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=3))
-def test_nothing_can_come_before_the_horizon(clocks: list[int]) -> None:
-    """A record at a clock may still come; of the instants before, everything is known, and of no later one."""
-    known = stage_clock([Position(0, clock) for clock in clocks])
-    assert all(clock >= known for clock in clocks)
-    assert known in clocks
+def test_the_clock_of_a_stage_is_the_least_clock_of_its_inputs(clocks: list[int]) -> None:
+    """A record at a clock may still come; earlier instants are complete, and no later one is."""
+    least = stage_clock([Position(0, clock) for clock in clocks])
+    assert all(clock >= least for clock in clocks)
+    assert least in clocks
 
 
-def test_the_horizon_at_the_end_and_at_the_beginning() -> None:
-    assert stage_clock([Position(3, END, 7), Position(1, END, 9)]) == 10, "the greatest event time is known too"
+def test_the_clock_of_a_stage_at_the_end_and_at_the_beginning() -> None:
+    assert stage_clock([Position(3, END, 7), Position(1, END, 9)]) == 10, "the greatest event time is complete too"
     assert stage_clock([Position(3, END, 7), Position(1, 5, 9)]) == 5
     assert stage_clock([Position(0, END)]) == BEGINNING, "a stream that ended before it began"
     assert stage_clock([]) == BEGINNING
@@ -228,8 +228,8 @@ def test_the_number_of_buckets_is_fixed_by_the_first_definition(tmp_path: Path) 
         propose(Home(tmp_path), replace(pipeline.declaration, buckets=6))
 
 
-def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> None:
-    """What a query has in its windows ends while the other streams of its readers go on."""
+def test_the_clock_of_a_finished_stream_follows_the_other_streams_of_its_readers(tmp_path: Path) -> None:
+    """The windows of a query empty while the other streams of its readers go on."""
     pipeline = hy.Pipeline("p", tmp_path, clock=lambda: 0)
     for name in ("s", "r"):
         pipeline.stream(name, "at bigint not null", "at", time_unit="us", max_ahead=None)
@@ -242,8 +242,8 @@ def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> Non
     for record in pipeline.apply().records:  # as the lane does that begins them
         StreamLog.ensure(tmp_path, record.output)
     first = next_offset(pipeline, begun)
-    assert first.positions["v"]["s"].clock == 2, "the greatest event that anybody has seen"
-    assert first.positions["other"]["s"].clock == END, "it has no company"
+    assert first.positions["v"]["s"].clock == 2, "the greatest event time of all streams"
+    assert first.positions["other"]["s"].clock == END, "it has no readers"
     pipeline.append("r", [{"at": 7}])
     second = next_offset(pipeline, first)
     assert second.positions["v"]["s"].clock == 8
@@ -255,7 +255,7 @@ def test_a_finished_stream_goes_on_as_long_as_its_company(tmp_path: Path) -> Non
 
 
 class Firings:
-    """The shop, where "spend" fires every 100 microseconds, and its clock on the wall."""
+    """The shop, where "spend" fires every 100 microseconds, with a wall clock."""
 
     def __init__(self, path: Path):
         self.now = 0
@@ -274,7 +274,7 @@ class Firings:
         append(self.pipeline, now)
 
     def look(self, now: int, at_once: bool = False) -> tuple[int, Firing | None]:
-        """How far "spend" is then, and its last firing."""
+        """The offset of "spend" at that time, and its last firing."""
         self.offset = self.next(self.offset, now, Grants(at_once=at_once))
         return self.offset.positions["spend"]["events"].at, self.offset.firings.get("spend")
 
@@ -292,7 +292,7 @@ def test_a_stage_fires_at_multiples_of_its_interval(tmp_path: Path) -> None:
     assert firings.look(200) == (3, Firing(2))
 
 
-def test_a_firing_without_records_is_none(tmp_path: Path) -> None:
+def test_a_stage_does_not_fire_without_records(tmp_path: Path) -> None:
     firings = Firings(tmp_path)
     firings.append(10)
     firings.look(20)

@@ -1,4 +1,4 @@
-"""The reduce side: kernels at hand, behind, ahead or lost give the same report; damaged state is not used."""
+"""The reduce side: cached kernels that are current, behind, ahead or lost give the same results; damaged state is not used."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
     check(pipeline, expected(EVENTS, 5, finished=True))
 
 
-def test_kernels_of_stages_that_are_gone_are_let_go(pipeline: hy.Pipeline) -> None:
+def test_kernels_of_stages_that_are_gone_are_dropped(pipeline: hy.Pipeline) -> None:
     pipeline.apply()
     reduce_side.forget_kernels()
     runner = InProcess(pipeline.home, lambda: 0)
@@ -166,7 +166,7 @@ def test_damaged_state_can_be_left_behind_by_a_reset(pipeline: hy.Pipeline) -> N
     check(pipeline, expected(EVENTS, 5, finished=True))
 
 
-def test_what_waits_is_no_longer_kept_when_it_was_processed(pipeline: hy.Pipeline) -> None:
+def test_records_leave_the_state_when_they_are_processed(pipeline: hy.Pipeline) -> None:
     pipeline.apply()
     runner = InProcess(pipeline.home, lambda: 0)
     run(pipeline, runner, 0, 30)
@@ -181,7 +181,7 @@ def test_what_waits_is_no_longer_kept_when_it_was_processed(pipeline: hy.Pipelin
 
 
 def test_records_that_wait_may_have_more_text_than_one_batch_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow's limit is lowered: what waits, leaves at once and is kept in state comes in several batches then."""
+    """With a lower limit of Arrow, records that wait, leave together and are kept in state come in several batches."""
 
     def answers() -> tuple[list[Any], list[Any]]:
         with trial() as p:

@@ -1,4 +1,4 @@
-"""Queries that share a pass over a stream: who else is there makes no difference to what any of them says."""
+"""Shared scans: the results of a query do not depend on the other queries of its group."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def records(count: int, seed: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def alone(name: str, given: Sequence[dict[str, Any]]) -> list[Any]:
+def alone(name: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
     with trial() as t:
         t.stream("s", SCHEMA)
         t.query(name, ALL[name])
-        t.append("s", given)
+        t.append("s", rows)
         t.finish("s")
         t.run()
-        return told(t, name)
+        return results_of(t, name)
 
 
-def told(t: Trial, name: str) -> list[Any]:
+def results_of(t: Trial, name: str) -> list[Any]:
     return sorted(map(repr, t.query(name).intervals()))
 
 
@@ -61,30 +61,30 @@ Act = tuple[str, Any]
 def acts(draw: st.DrawFn) -> list[Act]:
     """Queries come and go while records arrive."""
     there: list[str] = []
-    found: list[Act] = []
+    script: list[Act] = []
     for _ in range(draw(st.integers(3, 9))):
         kind = draw(st.sampled_from(["add", "add", "append", "append", "remove", "run", "restart"]))
         if kind == "add" and len(there) < len(ALL):
             there.append(draw(st.sampled_from([name for name in ALL if name not in there])))
-            found.append(("add", there[-1]))
+            script.append(("add", there[-1]))
         elif kind == "remove" and there:
-            found.append(("remove", there.pop(draw(st.integers(0, len(there) - 1)))))
+            script.append(("remove", there.pop(draw(st.integers(0, len(there) - 1)))))
         elif kind == "append":
-            found.append(("append", draw(st.integers(1, 9))))
+            script.append(("append", draw(st.integers(1, 9))))
         elif kind in ("run", "restart"):
-            found.append((kind, draw(st.sampled_from([None, 1, 3]))))
-    return found
+            script.append((kind, draw(st.sampled_from([None, 1, 3]))))
+    return script
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(acts(), st.integers(1, 3))
-def test_queries_come_and_go_and_nobody_notices(given: list[Act], buckets: int) -> None:
+def test_queries_come_and_go_without_effect_on_others(script: list[Act], buckets: int) -> None:
     waiting, appended = records(60), 0
     with trial() as t:
         t.declaration = replace(t.declaration, buckets=buckets)
         t.stream("s", SCHEMA)
         there: list[str] = []
-        for kind, what in given:
+        for kind, what in script:
             if kind == "add":
                 t.query(what, ALL[what])
                 there.append(what)
@@ -101,25 +101,25 @@ def test_queries_come_and_go_and_nobody_notices(given: list[Act], buckets: int) 
         t.finish("s")
         t.run()
         for name in there:
-            assert told(t, name) == alone(name, waiting[:appended]), name
+            assert results_of(t, name) == alone(name, waiting[:appended]), name
 
 
 def test_a_query_that_begins_later_counts_by_itself() -> None:
-    """Slides are counted from a query's own first record, whoever else is there."""
-    given = records(30)
+    """Slides are counted from the first record of the query itself."""
+    rows = records(30)
     with trial() as t:
         t.stream("s", SCHEMA)
         t.query("short", WHOLE["short"])
         t.query("long", WHOLE["long"])
-        t.append("s", given[:11])
+        t.append("s", rows[:11])
         t.run()
         t.reset("short", "now")
         t.run()
-        t.append("s", given[11:])
+        t.append("s", rows[11:])
         t.finish("s")
         t.run()
-        assert told(t, "long") == alone("long", given)
-        assert told(t, "short") == alone("short", given[11:])
+        assert results_of(t, "long") == alone("long", rows)
+        assert results_of(t, "short") == alone("short", rows[11:])
 
 
 def whole(positions: dict[str, Position], end: int = 11) -> Batch:
@@ -192,7 +192,7 @@ def test_kernels_that_ran_apart_run_together_from_then_on() -> None:
         t.finish("s")
         runner.run_until_idle()
         runner.close()
-        assert told(t, "long") == alone("long", rows)
+        assert results_of(t, "long") == alone("long", rows)
 
 
 def test_figures_count_every_member() -> None:
@@ -208,9 +208,9 @@ def test_figures_count_every_member() -> None:
             assert (figures.read, figures.processed, figures.dead) == (10, 10, 0)
 
 
-def test_who_comes_later_brings_its_own_past() -> None:
-    """Members that began together but met later: each has written its own columns, as far back as it needs them."""
-    given = records(60)
+def test_a_query_that_joins_later_keeps_its_own_state() -> None:
+    """Queries that join a group later: each has written its own columns, as far back as it needs them."""
+    rows = records(60)
     for group in (WHOLE, BY_KEY):
         for first in group:
             for second in group:
@@ -219,15 +219,15 @@ def test_who_comes_later_brings_its_own_past() -> None:
                 with trial() as t:
                     t.stream("s", SCHEMA)
                     t.query(first, group[first])
-                    t.append("s", given[:20])
+                    t.append("s", rows[:20])
                     t.run()
                     t.query(second, group[second])
                     t.run()
-                    t.append("s", given[20:30])
+                    t.append("s", rows[20:30])
                     t.run()
                     t.restart()
-                    t.append("s", given[30:40])
+                    t.append("s", rows[30:40])
                     t.finish("s")
                     t.run()
                     for name in (first, second):
-                        assert told(t, name) == alone(name, given[:40]), (first, second)
+                        assert results_of(t, name) == alone(name, rows[:40]), (first, second)

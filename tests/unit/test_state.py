@@ -1,4 +1,4 @@
-"""State segments: bounded in size, number and work, the same kernel from any version, damage recognised."""
+"""State segments: bounded size, number and work; any version restores the same kernel; damage is recognised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATE = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 
 
 class Counts:
-    """A kernel as small as can be: how often each key came. A later tuple of a key replaces an earlier one."""
+    """A minimal kernel: how often each key came. A later tuple of a key replaces an earlier one."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
@@ -109,7 +109,7 @@ class Present(Counts):
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.sets(st.integers(0, 6), max_size=5).map(list), min_size=2, max_size=30), st.integers(0, 30))
-def test_a_kernel_that_missed_what_is_gone_without_a_trace_is_told(
+def test_the_marker_says_which_kernels_can_catch_up(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], behind: int
 ) -> None:
     directory = tmp_path_factory.mktemp("state")
@@ -180,7 +180,7 @@ def test_long_runs_of_small_batches_stay_within_twice_what_is_alive_in_few_files
     assert read <= 500 * 10 * 60
 
 
-def test_what_has_waited_is_dropped_unread_when_its_time_has_passed(tmp_path: Path) -> None:
+def test_expired_tuples_are_dropped_unread(tmp_path: Path) -> None:
     bundle = Bundle(tmp_path, "1.state")
     rows = batch([1, 2])
     waiting = [Tuples("waiting.0", rows, until=50)]
@@ -193,7 +193,7 @@ def test_what_has_waited_is_dropped_unread_when_its_time_has_passed(tmp_path: Pa
     assert later.forward(refs, [], Counts(), {"waiting.0"}, 51) == ()
 
 
-def test_tuples_that_end_by_themselves_are_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuples_that_expire_are_not_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "SLACK_ROWS", 1)
     kernel, refs = Counts(), ()
     for version in range(1, 4):

@@ -79,7 +79,7 @@ def _map_replayed(
         chunk = _Chunk(letters.rows, letters.offsets, times, np.full(len(times), place.peak))
         reading = _Reading(group, log, place.clock, definition.buckets, 0, now, figures)
         for messages in filter(None, reading.map_chunk(chunk)):
-            yield [replace(each, replayed=True) if isinstance(each, Data) else each for each in messages]
+            yield [replace(message, replayed=True) if isinstance(message, Data) else message for message in messages]
     if any(record.name == letters.stage for record in definition.records):
         yield [MapFigures(0, letters.stream, {letters.stage: figures})]
 

@@ -226,4 +226,4 @@ class Inbox:
     @property
     def replayed(self) -> frozenset[str]:
         """The stages that got replayed records in this bucket."""
-        return frozenset(stage for stage, messages in self.data.items() if any(each.replayed for each in messages))
+        return frozenset(stage for stage, messages in self.data.items() if any(data.replayed for data in messages))

@@ -1,4 +1,4 @@
-"""When a batch is planned: at looks that the governor wants, and later for a flood of records, but not for a trickle."""
+"""When a batch is planned: when the governor asks for a look, and later during a flood of records."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_batch_waits_while_a_flood_comes(ends: Sequence[int], taken: int, glan
     assert (end, slept) == (offset(taken), [GLANCE] * glances)
 
 
-def test_a_flood_without_end_is_not_waited_for_for_ever() -> None:
+def test_the_wait_during_a_flood_is_bounded() -> None:
     slept: list[float] = []
     end = after_flood(offset(0), offset(FLOOD), lambda: offset((len(slept) + 1) * FLOOD), slept.append)
     assert sum(slept) == pytest.approx(PATIENCE)
     assert end == offset((len(slept) + 1) * FLOOD)
 
 
-def test_what_is_finished_is_not_waited_for() -> None:
+def test_finished_streams_are_not_waited_for() -> None:
     end = offset(5 * FLOOD, clock=END)
     assert after_flood(offset(0), end, lambda: pytest.fail("nothing can follow"), lambda seconds: None) == end
 
