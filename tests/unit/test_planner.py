@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from hayase.core.declarations import (
     Retention,
     StreamDeclaration,
 )
+from hayase.core.errors import DeclarationError
 from hayase.core.stages import Input, Mapped, Stage
 from hayase.cql.planner import Planned, plan
 from hayase.cql.shared_scans import Making
@@ -425,7 +427,7 @@ def _outputs(**queries: str) -> dict[str, StreamDeclaration]:
         ("select x from s", "select * from p", ["x", "event_time"]),
         ("select x from s", "select * from p [Rows 3]", ["x"]),
         ("select x from s", "select p.*, event_time as seen from p", ["x", "seen", "event_time"]),
-        ("select x from s", "select ts, x from p", ["ts", "x"]),  # the name that it had
+        ("select x from s", "select event_time as ts, x from p", ["ts", "x"]),
         ("select x, y as ts from s", "select * from p", ["x", "ts", "event_time"]),
         ("select ts as event_time, x from s", "select * from p", ["event_time", "x"]),
         ("Istream(select x from s [Range 5 seconds])", "select * from p", ["x", "event_time"]),
@@ -439,6 +441,46 @@ def test_the_columns_of_a_query_are_those_it_selects(first: str, second: str, na
     assert [each for each in output.shown_schema.names if each not in told][: len(names)] == names
     assert output.shown_schema.names.count("event_time") == (names != ["ts", "x"])
     assert {"changed_at", "ts"}.isdisjoint(set(output.shown_schema.names) - set(names))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select ts, x from p [Now]", '1:8: unknown column "ts" in "p"; the event time of "p" is event_time'),
+        ("select a.ts from p [Now] as a", '1:8: unknown column "ts" in "a"; the event time of "a" is event_time'),
+        ("select changed_at as t from i [Now]", '1:8: unknown column "changed_at" in "i"; the event time of "i" is'),
+        ("select x from p [Partition By ts Rows 1]", '1:31: unknown column "ts" in "p"; the event time of "p" is'),
+        ("select x from p where ts > 1", '1:23: unknown column "ts" in "p"; the event time of "p" is event_time'),
+    ],
+)
+def test_the_event_time_of_a_query_has_no_other_name(query: str, message: str) -> None:
+    with trial() as p:
+        p.stream("s", "ts bigint, x bigint", time="ts", time_unit="s")
+        p.query("p", "select x from s")
+        p.query("i", "Istream(select x from s [Range 5 seconds])")
+        with pytest.raises(DeclarationError, match=f"^{re.escape(message)}"):
+            p.query("q", query)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        # A column that p does not have makes no name ambiguous, and hides none of the query around it.
+        ("select s.x, ts from p [Now], s [Now]", [(5, 1), (6, 2)]),
+        ("select x, ts from s [Now] as a where exists (select 1 from p as b where b.x < a.x and ts = 2)", [(6, 2)]),
+        ("select x, event_time as t from p [Partition By event_time Rows 1]", [(5, 1), (6, 2)]),
+        ("select x, ts from s [Partition By event_time Rows 1]", [(5, 1), (6, 2)]),
+    ],
+)
+def test_a_column_that_a_query_does_not_select_is_not_there(query: str, expected: list[tuple[int, int]]) -> None:
+    with trial() as p:
+        p.stream("s", "ts bigint, x bigint", time="ts", time_unit="s")
+        p.query("p", "select x from s")
+        p.query("q", query)
+        p.append("s", [{"ts": 1, "x": 5}, {"ts": 2, "x": 6}])
+        p.finish("s")
+        p.run()
+        assert [tuple(row.values()) for row, _, _ in p.intervals("q")] == expected
 
 
 def test_a_query_may_choose_the_event_time_of_its_results() -> None:

@@ -146,7 +146,9 @@ class _Resolution:
         fields = _row_fields(declaration)
         names = tuple(field.name for field in fields)
         extra = [] if declaration.changes else _extra_time_fields(declaration, names, self._names_time)
-        relation_names = Relation(alias, context.prefix(alias), names, tuple(field.name for field in extra))
+        nameable = tuple(field.name for field in extra if field.name.lower() == EVENT_TIME)
+        former = declaration.time if declaration.hides_time else None
+        relation_names = Relation(alias, context.prefix(alias), names, nameable, former)
         fields += extra
         window = self._window(relation.window, declaration)
         schema = pa.schema([pa.field(relation_names.flat(field.name), field.type) for field in fields])
@@ -163,13 +165,16 @@ class _Resolution:
             self.resolver.refuse(window.part, f'a window after the relation "{stream.name}" is not supported', hint)
             return None
         schema = stream.arrow_schema
-        spelled = {column.lower(): column for column in schema.names}
+        names = [field.name for field in _row_fields(stream)]
+        spelled = {EVENT_TIME: stream.time} | {column.lower(): column for column in names}
         columns: list[str] = []
         for part in window.partition:
             name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
             if name.lower() not in spelled:
                 message = f'unknown column "{name}" in "{stream.name}"'
-                self.resolver.refuse(part, message, suggestion(name, schema.names))
+                former = stream.time if stream.hides_time else None
+                hint = Relation(stream.name, "", tuple(names), former=former).hint(name)
+                self.resolver.refuse(part, message, hint)
             elif self.resolver.check_key(part, schema.field(spelled[name.lower()]).type):
                 columns.append(spelled[name.lower()])
         if len(columns) < len(window.partition):
@@ -459,7 +464,7 @@ def _row_fields(stream: StreamDeclaration) -> list[pa.Field]:
 def _extra_time_fields(stream: StreamDeclaration, own: Sequence[str], named: bool) -> list[pa.Field]:
     """Return the event time of a stream as extra fields that a query can name although they are none of its columns.
 
-    A hidden event time has its name in the log, which plans and older queries use. If the query names `event_time`, that
+    A hidden event time has its name in the log, which only plans use. If the query names `event_time`, that
     is a field too; for a row of a relation it is the time when the row appears.
     """
     schema = stream.arrow_schema

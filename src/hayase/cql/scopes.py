@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hayase.core.declarations import EVENT_TIME
 from hayase.core.errors import suggestion
 from hayase.core.purity import CLOCKS, NOT_REPEATABLE
 from hayase.cql.columns import quoted
@@ -30,13 +31,15 @@ __all__ = [
 class Relation:
     """A relation in FROM: the names of its columns, and the `prefix` that they have in the plan.
 
-    Columns in `extra` can be named, but `*` leaves them out.
+    Columns in `extra` can be named, but `*` leaves them out. `former` is the name of a hidden event time in the log: it cannot
+    be named, and the error message says what to write instead.
     """
 
     alias: str | None
     prefix: str
     columns: tuple[str, ...]
     extra: tuple[str, ...] = ()
+    former: str | None = None
 
     def flat(self, column: str) -> str:
         """Return the column's name in the plan."""
@@ -45,6 +48,12 @@ class Relation:
     def spelled(self, name: str) -> str | None:
         """Return the column of that name in the relation's own spelling; None if there is none."""
         return next((column for column in (*self.columns, *self.extra) if column.lower() == name.lower()), None)
+
+    def hint(self, name: str) -> str | None:
+        """Return what to write instead of a name that is none of its columns."""
+        if self.former is not None and name.lower() == self.former.lower():
+            return f'the event time of "{self.alias or self.prefix}" is {EVENT_TIME}'
+        return suggestion(name, self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +129,7 @@ class Scope:
             return UnresolvedName(f'the column "{parts[0]}" is ambiguous', f"say which: {names}")
         if relation is None:
             return None
-        hint = suggestion(parts[1], relation.columns)
-        return UnresolvedName(f'unknown column "{parts[1]}" in "{relation.alias}"', hint)
+        return UnresolvedName(f'unknown column "{parts[1]}" in "{relation.alias}"', relation.hint(parts[1]))
 
     def _named(self, name: str) -> Iterator[tuple[str, str, str]]:
         """Yield all columns of that name: the spelling, the SQL, and the qualified name."""
@@ -143,6 +151,9 @@ class Scope:
             hint = "it is a name of the select list; write its expression here"
             return UnresolvedName(f'unknown column "{parts[0]}"', hint)
         reads = " or ".join(f'"{source.alias or source.prefix}"' for source in self.relations)
+        for source in self.relations:
+            if source.former is not None and source.former.lower() == parts[0].lower():
+                return UnresolvedName(f'unknown column "{parts[0]}" in {reads}', source.hint(parts[0]))
         known = {column for relation in self.relations for column in relation.columns}
         return UnresolvedName(f'unknown column "{parts[0]}" in {reads}', suggestion(parts[0], known))
 
