@@ -168,7 +168,10 @@ class _QueryPlanner:
 
 def _event_time_mistakes(root: logical.Node) -> list[Mistake]:
     """Return a mistake for every column named `event_time` of a stateful query: its operators set the event time."""
-    hint = "name it differently with AS; a query of its own that reads this one can choose: select ..., x as event_time from this"
+    hint = (
+        "name it differently with AS, and list the columns where * would give it; "
+        "a query of its own that reads this one can choose: select ..., x as event_time from this"
+    )
     message = "the event time of these results is when rows appear and end"
     times = [output.value for output in written_columns(root) if output.name.lower() == EVENT_TIME]
     return [Mistake(message, hint, None, value.line, value.column) for value in times]
