@@ -358,9 +358,116 @@ def test_a_log_that_lost_its_head_as_well_is_noticed_by_its_readers(shop: hy.Pip
     """After a loss of power the head may not be known."""
     directory = shop.home.path / "streams" / "orders"
     (directory / "lock").unlink()
+    shutil.rmtree(shop.home.path / "heads")
     max(directory.glob("*.seg")).unlink()
     with pytest.raises(DamagedState, match=r"has read stream \"orders\" up to record 40, .* ends before record 39"):
         shop.run_until_idle(spark=False)
+
+
+@pytest.fixture
+def backup(shop: hy.Pipeline, tmp_path: Path) -> Path:
+    """An older copy of the home, and three batches since; the last one brings nothing for the table."""
+    copy = tmp_path / "backup"
+    shutil.copytree(shop.home.path, copy)
+    every_file._append(shop, 36, 1, 10)
+    every_file.run(shop)
+    shop.append("pings", [{"time": "2026-01-01T00:00:55Z", "host": "x"}], producer="probe", sequence=11)
+    every_file.run(shop)
+    return copy
+
+
+def _put_back(home: Path, backup: Path, *names: str) -> None:
+    for name in names:
+        if (backup / name).is_dir():
+            shutil.rmtree(home / name, ignore_errors=True)
+            shutil.copytree(backup / name, home / name)
+        else:
+            shutil.copy2(backup / name, home / name)
+
+
+def _reset(hayase_: Command, shop: hy.Pipeline, *stages: str) -> None:
+    done = hayase_("reset", *stages, "--from", "earliest", "--home", shop.home.path)
+    assert done.code == 0, done
+
+
+@pytest.mark.parametrize("stream", ["orders", "pings", "spend", "scores", "_dead"])
+@pytest.mark.parametrize("lock", [True, False])
+def test_an_older_copy_of_a_stream_is_noticed(shop: hy.Pipeline, backup: Path, stream: str, lock: bool) -> None:
+    _put_back(shop.home.path, backup, f"streams/{stream}")
+    if not lock:
+        (shop.home.path / "streams" / stream / "lock").unlink()
+    assert [each for each in verify(shop.home) if f"streams/{stream}" in each.problem]
+    with pytest.raises(StreamError, match=f'log of stream "{stream}" .* is not whole'):
+        every_file.later(shop)
+
+
+@pytest.mark.parametrize("stream", ["orders", "pings"])
+def test_a_stream_that_vanished_goes_on_when_the_loss_is_accepted(
+    shop: hy.Pipeline, backup: Path, stream: str, hayase_: Command
+) -> None:
+    shutil.rmtree(shop.home.path / "streams" / stream)
+    with pytest.raises(StreamError, match=f"--accept-loss {stream}"):
+        every_file.later(shop)
+    assert hayase_("home", "repair", shop.home.path, "--accept-loss", stream).code == 0
+    every_file.later(shop)
+    assert not list(verify(shop.home))
+
+
+def test_the_output_of_a_stage_that_vanished_is_written_again_by_a_reset(
+    shop: hy.Pipeline, backup: Path, hayase_: Command
+) -> None:
+    shutil.rmtree(shop.home.path / "streams" / "spend")
+    with pytest.raises(DamagedState, match="hayase reset spend --from earliest"):
+        every_file.later(shop)
+    _reset(hayase_, shop, "spend")
+    every_file.later(shop)
+    assert shop.query("spend").at()
+
+
+@pytest.mark.parametrize("lane", [MAIN, OPERATIONS])
+@pytest.mark.parametrize("names", [("commits", "heads"), ("commits", "heads", "state")])
+def test_older_manifests_are_noticed(
+    shop: hy.Pipeline, backup: Path, lane: str, names: tuple[str, ...], hayase_: Command
+) -> None:
+    """Going on from them would publish again what is in the outputs."""
+    found = {"commits": f"commits/{lane}", "heads": f"heads/{lane}"}
+    _put_back(shop.home.path, backup, *(found.get(each, each) for each in names))
+    assert [each for each in verify(shop.home) if "newer manifest is missing" in each.problem]
+    with pytest.raises(DamagedState, match="newer manifest is missing"):
+        every_file.later(shop)
+    _reset(hayase_, shop, "--all")
+    every_file.later(shop)
+    assert not list(verify(shop.home))
+
+
+def test_manifests_and_heads_that_are_all_gone_are_noticed(shop: hy.Pipeline, hayase_: Command) -> None:
+    for name in ("commits", "heads"):
+        shutil.rmtree(shop.home.path / name)
+    assert [each for each in verify(shop.home) if "manifests in" in each.problem]
+    with pytest.raises(DamagedState, match=r"manifests in .* are missing"):
+        every_file.later(shop)
+    _reset(hayase_, shop, "--all")
+    every_file.later(shop)
+    assert not list(verify(shop.home))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_table_that_lacks_updates_is_noticed(shop: hy.Pipeline, backup: Path, older: bool, hayase_: Command) -> None:
+    """An older copy with its seal, or neither of them; also when the newest batch had nothing for the table."""
+    wanted = [shop.table("purchases").get(user) for user in "abc"]
+    if older:
+        _put_back(shop.home.path, backup, "tables/purchases", "tables/purchases.seal")
+    else:
+        shutil.rmtree(shop.home.path / "tables")
+    assert [each for each in verify(shop.home) if "purchases" in each.problem]
+    with pytest.raises(DamagedState, match="hayase reset purchases --from earliest"):
+        shop.table("purchases").get("a")
+    assert "reset purchases" in hayase_("tables", "get", "purchases", "a", "--home", shop.home.path).err
+    with pytest.raises(DamagedState, match="hayase reset purchases --from earliest"):
+        every_file.run(shop)
+    _reset(hayase_, shop, "purchases")
+    every_file.run(shop)
+    assert [shop.table("purchases").get(user) for user in "abc"] == wanted
 
 
 def test_a_finish_that_is_missing_is_noticed(shop: hy.Pipeline) -> None:

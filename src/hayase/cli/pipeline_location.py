@@ -142,10 +142,12 @@ def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
 @contextmanager
 def reading(pipeline: Pipeline, table: TableDeclaration) -> Iterator[Table]:
     """A table for reading, whether or not the pipeline runs; as long as it is open, it stays as it is now."""
+    from hayase.engine.commit.manifests import check_table_read
     from hayase.tables.table import open_reader
 
     reader = open_reader(pipeline.home.table(table.name), table)
     try:
+        check_table_read(pipeline.home, reader)
         yield reader
     finally:
         reader.close()

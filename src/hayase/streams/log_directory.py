@@ -18,18 +18,19 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import xxhash
 
 from hayase.core.errors import DamagedState, StreamError, UnknownName
-from hayase.core.stages import query_of
+from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.core.times import BEGINNING
 from hayase.streams import durable
 from hayase.streams.log_index import Broken, Index, Listing, arrange, base_behind_gaps, extend, reaches
 from hayase.streams.producers import Producers
 from hayase.streams.schema_evolution import kept_in
+from hayase.streams.stream_ends import is_output, known_end
 
 __all__ = ["Head", "LogDirectory", "Tail"]
 
@@ -160,21 +161,23 @@ class LogDirectory:
             kept = kept_in(self.path)
         except DamagedState:
             kept = None
-        if kept is not None and kept.mark is not None:
-            return f"let the stage that writes it begin anew: `hayase reset {query_of(self.stream)} --from earliest`"
         home = self.path.parent.parent
+        if (kept is not None and kept.mark is not None) or is_output(home, self.stream, (MAIN, OPERATIONS)):
+            return f"let the stage that writes it begin anew: `hayase reset {query_of(self.stream)} --from earliest`"
         return f"go on without them: `hayase home repair {home} --accept-loss {self.stream}`"
 
     def head(self) -> Head:
-        """How far the log had come when its writer last said so."""
+        """How far the log had come when its writer last said so, or a lane that reads or writes it."""
+        seen = known_end(self.path.parent.parent, self.stream, (MAIN, OPERATIONS))
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return Head()
+            return Head(seen)
         try:
-            return Head.from_bytes(os.pread(descriptor, _HEAD_BYTES, _OWNER_BYTES))
+            head = Head.from_bytes(os.pread(descriptor, _HEAD_BYTES, _OWNER_BYTES))
         finally:
             os.close(descriptor)
+        return head if seen <= head.next else replace(head, next=seen)
 
     def begin_head(self, next_: int) -> None:
         """Let the head tell of an empty log, durably: of the one that there was it must not speak any more. While writing."""

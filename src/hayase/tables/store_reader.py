@@ -12,7 +12,7 @@ from hayase.tables.rows import Entry
 from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_in_key
 
 __all__ = ["COUNTS", "FOLDED_BEFORE", "GENERATION", "Counts", "about_keys", "behind_all", "counts", "folded_before", "generation",
-           "grouped", "keyed", "mark", "payloads", "runs", "uncounted"]  # fmt: skip
+           "grouped", "keyed", "mark", "newest_marker", "payloads", "runs", "uncounted"]  # fmt: skip
 
 FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
@@ -60,6 +60,11 @@ def runs(view: View) -> list[tuple[bytes, bytes, int]]:
     """Return the runs of the last batches, oldest first: key in the store, marker of the batch, number of entries."""
     markers = view.scan(MARKER, behind_all(MARKER))
     return [(key, marker_in_key(key), int.from_bytes(value, "big")) for key, value in markers]
+
+
+def newest_marker(view: View) -> bytes:
+    """The marker of the newest batch that is in; empty if there is none."""
+    return max((marker for _, marker, _ in runs(view)), default=b"")
 
 
 def payloads(view: View) -> int:

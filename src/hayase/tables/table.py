@@ -130,6 +130,10 @@ class Table:
         """Return the event time before which payloads are folded: the table can be read as of t if t >= folded_before - 1."""
         return self._store.read(store_reader.folded_before)
 
+    def newest_marker(self) -> bytes:
+        """The marker of the newest batch that the table has taken in; empty if there is none."""
+        return self._store.read(store_reader.newest_marker)
+
     def info(self) -> TableInfo:
         """Return statistics of the table. Keys without a snapshot are estimated from the first payloads."""
         size = self._store.size()

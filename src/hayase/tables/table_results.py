@@ -42,9 +42,16 @@ class TableResults:
     updates are folded. Parts of keys are texts, numbers or booleans; 1 and "1" are different keys. Any number of threads may read.
     """
 
-    def __init__(self, path: Path, declaration: TableDeclaration, owning: Owning | None = None):
+    def __init__(
+        self,
+        path: Path,
+        declaration: TableDeclaration,
+        owning: Owning | None = None,
+        check: Callable[[Table], None] = lambda table: None,
+    ):
+        """`check` raises if a table that is opened for reading lacks updates that were committed."""
         self.path, self.declaration = path, declaration
-        self._owning = owning
+        self._owning, self._check = owning, check
         self._reader: Table | None = None
         self._lock = threading.Lock()
 
@@ -160,7 +167,13 @@ class TableResults:
     def _open(self) -> Table:
         from hayase.tables.table import open_reader  # loads RocksDB
 
-        return open_reader(self.path, self.declaration)
+        reader = open_reader(self.path, self.declaration)
+        try:
+            self._check(reader)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
     def _now(self) -> Table:
         """Return the table with all commits. It is opened once, and closed when this object is garbage."""

@@ -11,7 +11,7 @@ import orjson
 from hayase.engine.batch.offsets import Batch
 from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json
 
-__all__ = ["Figures", "Part", "Report", "Run", "batch_marker"]
+__all__ = ["Figures", "Part", "Report", "Run", "batch_marker", "version_in"]
 
 
 @dataclass(slots=True)
@@ -70,6 +70,16 @@ class Run:
 def batch_marker(lane: str, version: int) -> bytes:
     """The marker in the runs of a batch, by which a table knows the batches that it has ingested."""
     return f"{lane}/{version:012d}".encode()
+
+
+def version_in(marker: bytes, lane: str) -> int:
+    """Return the version of the batch that wrote a marker, if the lane's batch did; else 0.
+
+    >>> version_in(batch_marker("main", 7), "main"), version_in(b"", "main")
+    (7, 0)
+    """
+    name, _, version = marker.decode().rpartition("/")
+    return int(version) if name == lane else 0
 
 
 @dataclass(frozen=True, slots=True)

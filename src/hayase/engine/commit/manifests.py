@@ -12,17 +12,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from hayase.core.declarations import TableDeclaration
-from hayase.core.errors import DamagedState
-from hayase.core.stages import query_of
+from hayase.core.errors import DamagedState, UnknownName
+from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import Batch, Offset, Position, advance, begun
-from hayase.engine.batch.reduce_side import Figures, Part, Report, Run, batch_marker
+from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker, version_in
 from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json, segments
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, latest, latest_version, load
@@ -32,9 +32,14 @@ from hayase.engine.logs import Logs, settled_end
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
 from hayase.streams.durable import fsync_directory, make_directory, remove_leftovers, write_atomic
+from hayase.streams.schema_evolution import kept_in
 from hayase.streams.sealed import read_sealed, seal
+from hayase.streams.stream_ends import Ends, ends_of, tell_ends
 
-__all__ = ["Commits", "Manifest"]
+if TYPE_CHECKING:
+    from hayase.tables.table import Table
+
+__all__ = ["Commits", "Manifest", "check_table_read"]
 
 _KIND = "manifest"
 _REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_ANEW}"
@@ -59,7 +64,8 @@ class Manifest:
     seconds: float = 0.0
     runs: tuple[Run, ...] = ()
     ends: Mapping[str, int] = field(default_factory=dict)
-    """Where outputs end when all parts are published."""
+    """Where outputs end when all of this is carried out: of a stream the offset behind its last record, of a table the version
+    of the last batch that had updates for it. What this lane has not written since its stages began is not mentioned."""
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -156,12 +162,14 @@ class Commits:
                 make_directory(path)
             remove_leftovers(self.directory)
         manifest = self.latest()
+        if not manifest.version:
+            self.check_not_begun()
         anew = self._anew_since(manifest.offset.definition)
         try:
             replaced = anew | self._replaced(manifest)
             self._check_tables(manifest, replaced.union(manifest.begun))
             self._carry_out(manifest, anew, replaced, again=True)
-            self._check_published(manifest, anew)
+            self._check_published(manifest, anew, replaced)
         except DamagedState:
             if not self._is_past(manifest.offset.definition):
                 raise
@@ -188,7 +196,7 @@ class Commits:
         planned = reports[0].batch
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
         manifest = replace(_successor(definition, base, epoch, batch, reports, now), seconds=seconds)
-        manifest = replace(manifest, ends=self._ends(manifest))
+        manifest = replace(manifest, ends=self._ends(base, manifest))
         path = self.path_of(manifest.version)
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
@@ -196,6 +204,10 @@ class Commits:
             write_atomic(path, seal(_KIND, manifest.as_json()))
         self._tell_head(manifest)
         self._carry_out(manifest)
+        if (
+            base.offset.definition == planned.end.definition
+        ):  # a batch that takes up a definition reads nothing of the logs
+            self._tell_ends(manifest)
         self.done = manifest
         for file in base.files() - manifest.files():
             (self.home.state(self.lane) / file).unlink(missing_ok=True)
@@ -225,18 +237,87 @@ class Commits:
         if manifest.version and head != head_of(self.home, self.lane):
             tell_head(self.home, self.lane, head)
 
-    def _ends(self, manifest: Manifest) -> dict[str, int]:
-        """Where the outputs of stages will end when all parts are published. Others write dead letters too: nobody knows."""
+    def _ends(self, base: Manifest, manifest: Manifest) -> dict[str, int]:
+        """Where the outputs of stages will end when all is carried out. Others write dead letters too: nobody knows."""
+        ends = {
+            stage: end
+            for stage, end in base.ends.items()
+            if stage in manifest.offset.positions and stage not in manifest.begun
+        }
         rows: dict[str, int] = {}
         for part in manifest.parts:
             if part.stream != DEAD.name:
                 rows[part.stream] = rows.get(part.stream, 0) + part.rows
-        return {stream: self._log(stream).index().next + count for stream, count in rows.items()}
+        ends |= {stream: self._log(stream).index().next + count for stream, count in rows.items()}
+        return ends | {run.table: manifest.version for run in manifest.runs}
 
-    def _check_published(self, manifest: Manifest, anew: frozenset[str]) -> None:
-        """See that nothing is missing of what was to be published, or of what stages go on from."""
+    def _tell_ends(self, manifest: Manifest) -> None:
+        """Tell how far the streams reach that this lane reads or writes, now that all is carried out."""
+        ends = {SETTLED.name: manifest.offset.settled} if manifest.offset.settled else {}
+        for inputs in manifest.offset.positions.values():
+            for stream, position in inputs.items():
+                ends[stream] = max(ends.get(stream, 0), position.at)
+        tables = self._table_names(manifest)
+        outputs = {stream: end for stream, end in manifest.ends.items() if stream not in tables}
+        told = ends_of(self.home.path, self.lane)
+        if any(part.stream == DEAD.name for part in manifest.parts):
+            ends[DEAD.name] = self._log(DEAD.name).index().next
+        elif DEAD.name in told.ends:
+            ends[DEAD.name] = told.ends[DEAD.name]
+        if (now := Ends({**ends, **outputs}, tuple(sorted(outputs)))) != told:
+            tell_ends(self.home.path, self.lane, now)
+
+    def _table_names(self, manifest: Manifest) -> frozenset[str]:
+        """The tables among the outputs that a manifest mentions the ends of."""
+        if not manifest.ends:
+            return frozenset()
+        records = load(self.home, manifest.offset.definition).of_lane(self.lane).records
+        return frozenset(each.name for each in records if isinstance(each.output, TableDeclaration))
+
+    def check_not_begun(self) -> None:
+        """Raise DamagedState if stages of this lane have written outputs: then there was a manifest, and it is lost."""
+        from hayase.tables.stores import generation_of
+
+        newest = latest(self.home)
+        for each in newest.of_lane(self.lane).records if newest is not None else ():
+            if isinstance(each.output, TableDeclaration):
+                begun = generation_of(self.home.table(each.name))
+            else:
+                begun = _mark_of(self.home.path / "streams" / each.name)
+            if begun is not None and begun.isdigit() and int(begun) >= each.generation:
+                raise DamagedState(
+                    f'the manifests in {self.directory} are missing, although "{query_of(each.name)}" has written its output; '
+                    f"{_REMEDY}"
+                )
+
+    def check_not_longer(self, manifest: Manifest) -> None:
+        """Raise DamagedState if a stream has more records than a manifest, the newest, knows of."""
+        tables, anew = self._table_names(manifest), self._anew_since(manifest.offset.definition)
         for stream, end in manifest.ends.items():
-            found = end if stream in anew else self._log(stream).index().next
+            if stream not in tables and stream not in anew:
+                found = self._log(stream).index().next
+                if found > end:
+                    raise self._newer_lost(manifest, stream, f"records up to {found}")
+
+    def _newer_lost(self, manifest: Manifest, output: str, has: str) -> DamagedState:
+        return DamagedState(
+            f'"{output}" has {has}, and the newest manifest of lane {self.lane}, {self.path_of(manifest.version)}, knows only of '
+            f"{manifest.ends[output]}: a newer manifest is missing, or an older copy was put in its place; {_REMEDY}"
+        )
+
+    def _check_published(self, manifest: Manifest, anew: frozenset[str], replaced: frozenset[str]) -> None:
+        """See that outputs are neither shorter nor longer than what was committed."""
+        tables = self._table_names(manifest)
+        for stream, end in manifest.ends.items():
+            if stream in anew or stream in replaced:
+                continue
+            found = self._taken_in(stream, manifest) if stream in tables else self._log(stream).index().next
+            if found > end:
+                raise self._newer_lost(
+                    manifest, stream, f"batch {found}" if stream in tables else f"records up to {found}"
+                )
+            if found < end and stream in tables:
+                raise _older_copy(self.home, stream, self.lane, end)
             if found < end:
                 raise DamagedState(
                     f'stream "{stream}" ends before record {found}, and batch {manifest.version} of lane {self.lane} wrote up '
@@ -299,6 +380,12 @@ class Commits:
             with writing(f'table "{name}"'):
                 self.tables.own(output).ingest(files, batch_marker(self.lane, manifest.version))
 
+    def _taken_in(self, table: str, manifest: Manifest) -> int:
+        """The version of the newest batch of this lane that a table has taken in; 0 if there is none."""
+        output = load(self.home, manifest.offset.definition).record(table).output
+        assert isinstance(output, TableDeclaration)
+        return version_in(self.tables.own(output).newest_marker(), self.lane)
+
     def sweep(self, manifest: Manifest, everything: bool = False) -> int:
         """Delete state and staged files that this manifest does not name: left by attempts that failed.
 
@@ -318,8 +405,17 @@ class Commits:
             if stream == DEAD.name:
                 self._logs[stream] = StreamLog.ensure(self.home.path, DEAD)
             else:
-                self._logs[stream] = StreamLog.open(self.home.path, stream)
+                self._logs[stream] = self._output(stream)
         return self._logs[stream]
+
+    def _output(self, stream: str) -> StreamLog:
+        try:
+            return StreamLog.open(self.home.path, stream)
+        except UnknownName as error:
+            raise DamagedState(
+                f'{self.home.path / "streams" / stream} is missing, although stage "{query_of(stream)}" was begun; put it back '
+                f"from a backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`"
+            ) from error
 
     def versions(self) -> list[int]:
         """The versions of the manifests that are there, oldest first."""
@@ -345,6 +441,49 @@ class Commits:
         if manifest.version != version:
             raise DamagedState(f"the {_KIND} {path} is that of version {manifest.version}; {_REMEDY}")
         return manifest
+
+
+def check_table_read(home: Home, table: Table) -> None:
+    """Raise DamagedState if a table that was opened for reading lacks updates of a batch that was carried out.
+
+    A batch whose runs are still in `staged` is not: nobody has taken them in yet. A table that begins anew is left alone.
+    """
+    name = table.declaration.name
+    for lane in (MAIN, OPERATIONS):
+        commits = Commits(home, lane)
+        try:
+            manifest, newest = commits.latest(), latest(home)
+        except DamagedState:  # reading a table needs neither
+            continue
+        end = manifest.ends.get(name, 0)
+        runs = [each.file for each in manifest.runs if each.table == name] if end == manifest.version else []
+        if not end or any((home.staged(lane) / each).exists() for each in runs):
+            continue
+        since = [each.generation for each in newest.records if each.name == name] if newest is not None else []
+        if not since or since[0] > manifest.offset.definition:
+            continue
+        table.refresh()
+        if version_in(table.newest_marker(), lane) < end and commits.latest().version == manifest.version:
+            raise _older_copy(home, name, lane, end)
+
+
+def _older_copy(home: Home, table: str, lane: str, version: int) -> DamagedState:
+    path = home.table(table)
+    problem = "is an older copy" if path.exists() else "is missing"
+    return DamagedState(
+        f'table "{table}" lacks the updates of batch {version} of lane {lane}: {path} {problem}; restore a newer copy of it and '
+        f"of {path.name}.seal, or rebuild the table from its streams with `hayase reset {table} --from earliest` and the next run "
+        "(rows that were loaded from files must then be loaded again)"
+    )
+
+
+def _mark_of(path: Path) -> str | None:
+    """The mark of the stream in a directory; None if it has none or cannot be read."""
+    try:
+        kept = kept_in(path)
+    except DamagedState:
+        return None
+    return None if kept is None else kept.mark
 
 
 def _successor(

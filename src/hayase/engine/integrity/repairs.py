@@ -17,6 +17,7 @@ import xxhash
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownName
+from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.engine.definition.definitions import Definition, amend, latest
 from hayase.engine.home import Home
 from hayase.engine.results import snapshots
@@ -25,6 +26,7 @@ from hayase.streams.dead_letters import APPEND, DEAD, SETTLED, dead_table
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.producers import FOLDED, folded_as_bytes, folded_in
 from hayase.streams.schema_evolution import DECLARATION, Kept, kept_in
+from hayase.streams.stream_ends import forget_end, is_output
 
 __all__ = ["accept_loss", "rewrite"]
 
@@ -82,9 +84,9 @@ def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
     kept = kept_in(path)
     if kept is None:
         raise UnknownName("stream", stream, [each.name for each in path.parent.glob("*/")])
-    if kept.mark is not None:
+    if kept.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):
         raise HayaseError(
-            f'stream "{stream}" is written by a stage, which can write it again: `hayase reset {stream} --from earliest`'
+            f'stream "{stream}" is written by a stage, which can write it again: `hayase reset {query_of(stream)} --from earliest`'
         )
     log = LogDirectory(path, stream)
     with log.writing():
@@ -94,6 +96,7 @@ def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
             raise HayaseError(f'nothing is missing in stream "{stream}"')
     anew = _begin_readers_anew(home, stream)
     with log.writing():
+        forget_end(home.path, stream, (MAIN, OPERATIONS))
         log.set_head()
     lost = max(had.next - found.next, 0)
     if lost and stream in (DEAD.name, SETTLED.name):

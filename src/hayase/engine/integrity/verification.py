@@ -29,7 +29,7 @@ from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import check_positions
 from hayase.engine.batch.state import read_tuples, segments
-from hayase.engine.commit.manifests import Commits, Manifest
+from hayase.engine.commit.manifests import Commits, Manifest, check_table_read
 from hayase.engine.definition.definitions import latest, latest_version, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
@@ -130,6 +130,10 @@ def _manifests(home: Home) -> Iterator[Finding]:
 def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
     """What the newest manifest of a lane relies on: state files, and logs that are as long as stages have read them."""
     manifest = commits.latest()
+    if not manifest.version:
+        yield from _unless_gone_on(commits, manifest, _found(commits.directory, commits.check_not_begun))
+    else:
+        yield from _unless_gone_on(commits, manifest, _found(commits.directory, commits.check_not_longer, manifest))
     directory = home.state(commits.lane)
     for identity, buckets in manifest.states.items():
         stage = query_of(identity.rpartition(".")[0])
@@ -208,8 +212,18 @@ def _tables(home: Home) -> Iterator[Finding]:
         outputs = [each.output for each in definition.records] if definition is not None else []
         for table in outputs:
             if isinstance(table, TableDeclaration):
-                for found in verify_store(home.table(table.name)):
+                wrong = verify_store(home.table(table.name))
+                for found in wrong:
                     yield _finding(found.path, HayaseError(found.message))
+                if not wrong:
+                    yield from _found(home.table(table.name), _read_table, home, table)
+
+
+def _read_table(home: Home, declaration: TableDeclaration) -> None:
+    from hayase.tables.table import open_reader
+
+    with contextlib.closing(open_reader(home.table(declaration.name), declaration)) as table:
+        check_table_read(home, table)
 
 
 _CHECKS: tuple[tuple[str, Callable[[Home], Iterator[Finding]]], ...] = (
