@@ -145,7 +145,9 @@ class DamageRound:
             if said is not None:
                 return [f"the remedy {each!r} fails: {said}"]
         _, _, wanted = _base()
-        if commands and tried[-1] == commands[-1]:
+        if any("--accept-loss" in command for command in tried):
+            wanted = self._recomputed(path)
+        elif commands and tried[-1] == commands[-1]:
             wanted = _after(tuple(each.replace(str(self.home), "home") for each in commands))
         [found] = _apart(self.project, "go on")
         if found.error is not None:
@@ -153,6 +155,22 @@ class DamageRound:
         assert found.answers is not None
         differing = [name for name in wanted if not _alike(name, found.answers.get(name), wanted[name])]
         return [f"after the remedy {tried} WRONG ANSWERS: {', '.join(differing)}"] if differing else []
+
+    def _recomputed(self, path: Path) -> dict[str, Any]:
+        """What the home answers after an accepted loss, by recomputation: a copy in which every stage that began anew does
+        so once more. Dead letters are not compared if it is they, or what became of them, that was lost."""
+        copy = self.folder / "recomputed"
+        shutil.copytree(self.project, copy)
+        [names] = _apart(copy, "begun anew")
+        assert names.answers is not None, names.error
+        if names.answers["stages"]:
+            said = _done(f"hayase reset {' '.join(names.answers['stages'])} --from earliest", copy, copy, copy)
+            assert said is None, said
+        [found] = _apart(copy, "go on")
+        assert found.answers is not None, found.error
+        if path.parent.name in ("_dead", "_settled"):
+            del found.answers["dead letters"]
+        return found.answers
 
 
 def _done(remedy: str, project: Path, path: Path, whole: Path) -> str | None:
@@ -174,7 +192,7 @@ def _done(remedy: str, project: Path, path: Path, whole: Path) -> str | None:
 @functools.cache
 def _after(commands: tuple[str, ...]) -> dict[str, Any]:
     """What a home answers that was never damaged, after the same commands and more records: a reset begins with the earliest
-    record that is kept, and a loss that is accepted may be none."""
+    record that is kept."""
     base, _, _ = _base()
     project = Path(tempfile.mkdtemp(dir=base.parent)) / "project"
     shutil.copytree(base, project)
@@ -256,6 +274,16 @@ def _apart(project: Path, *steps: str) -> list[Outcome]:
     return found
 
 
+def _begun_anew(project: Path) -> list[str]:
+    """The queries, tables, jobs and operations with which the newest definition begins anew; none if it is the original's."""
+    homes, definitions = import_module("hayase.engine.home"), import_module("hayase.engine.definition.definitions")
+    base, _, _ = _base()
+    newest, original = (definitions.latest(homes.Home(each / "home")) for each in (project, base))
+    if newest.version == original.version:
+        return []
+    return sorted({record.query for record in newest.records if record.generation == newest.version})
+
+
 def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
     """Make the home, read it, or go on with it; runs in a process of its own."""
     every_file = import_module("every_file")
@@ -263,6 +291,9 @@ def _attempt(project: Path, steps: Sequence[str], answer: Any) -> None:
 
     try:
         for step in steps:
+            if step == "begun anew":
+                answer.send(Outcome({"stages": _begun_anew(project)}))
+                continue
             pipeline = every_file.history(project) if step == "make" else every_file.opened(project)
             if step == "go on":
                 every_file.later(pipeline)
