@@ -98,6 +98,11 @@ class TestCsv:
         with pytest.raises(SchemaMismatch, match='no column "yy"'):
             csv(b"t,yy\n1,2\n")
 
+    @pytest.mark.parametrize("header", [b'"', b't,"x', b't,"x"y', b'"t\nx",y'])
+    def test_a_header_whose_quotes_do_not_close_is_an_error(self, header: bytes) -> None:
+        with pytest.raises(HayaseError, match=r"names of the columns.*quoted field"):
+            csv(header + b"\n1,\xff\n")
+
     def test_a_bad_line_is_refused_alone_with_its_number_and_text(self) -> None:
         done = csv(b't,x,y\n1,a,1\n2,b\n\n3,"c\nc",x\n\xff,d,1\n4,"e"e,1\n5,f,0x1\n6,"g,1\n7,h,1')
         assert done.rows["t"].to_pylist() == [1, 7]

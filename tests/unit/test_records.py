@@ -49,6 +49,7 @@ class Colour(enum.IntEnum):
         ("boolean", True, True),
         ("bigint", 3.0, 3),
         ("bigint", Decimal("3.00"), 3),
+        ("bigint", Decimal("0e9999"), 0),
         ("bigint", np.int32(7), 7),
         ("bigint", Colour.RED, 3),
         ("bigint", 2**63 - 1, 2**63 - 1),
@@ -222,6 +223,13 @@ def test_depth_has_no_limit_in_what_is_kept() -> None:
     assert "must be double, not [[[" in refused.reason
 
 
+def decimal(kind: pa.DataType, number: int) -> pa.Array:
+    """One decimal of a type that pyarrow may not make values of."""
+    return pa.Array.from_buffers(
+        kind, 1, [None, pa.py_buffer(number.to_bytes(kind.bit_width // 8, "little", signed=True))]
+    )
+
+
 class TestArrow:
     TABLE = pa.table({"id": ["a", "b"], "time": ["2026-01-31", None], "n": [1.0, 2.5]})
 
@@ -264,6 +272,46 @@ class TestArrow:
         done = conform(pa.table({"t": times}), stream, NOW)
         assert done.rows["t"].cast(pa.int64()).to_pylist() == [0, 2**41 * 10**6, 5_000_000]
         assert len(done.refused) == 1
+
+    @pytest.mark.parametrize("kind", [pa.decimal128(38, scale) for scale in (2**31 - 1, 1000, 39, -1000, 1 - 2**31)])
+    @pytest.mark.parametrize("column", ["n", "x", "s", "d", "a"])
+    def test_decimals_of_any_scale_are_refused_or_exact(self, kind: pa.DataType, column: str) -> None:
+        schema = "t bigint, n bigint, x double, s string, d decimal(38, 10), a array<int>"
+        stream = StreamDeclaration("s", schema, "t", time_unit="s")
+        array = decimal(kind, 7)
+        given = pa.ListArray.from_arrays([0, 1], array) if column == "a" else array
+        done = conform(pa.table({"t": [1, 2], column: pa.concat_arrays([given, pa.nulls(1, given.type)])}), stream, NOW)
+        assert done.rows["t"].to_pylist() == [2]
+        assert str(kind) in done.refused[0].reason
+        assert str(kind) in done.refused[0].record
+
+    @pytest.mark.parametrize(
+        ("kind", "number", "expected"),
+        [
+            (pa.decimal128(38, -38), 2**90, None),  # Arrow's own cast gives 2655538300099584331606594463.91
+            (pa.decimal128(38, -2), 2**88, Decimal(2**88 * 100)),
+            (pa.decimal128(38, -20), 5, Decimal("5e20")),
+            (pa.decimal256(76, 70), 10**75, Decimal(10**5)),
+            (pa.decimal256(76, -76), 7, None),
+            (pa.decimal64(18, 0), 10**17, Decimal(10**17)),
+            (pa.decimal32(9, -9), 3, Decimal("3e9")),
+        ],
+    )
+    def test_decimals_keep_their_value_whatever_their_type(
+        self, kind: pa.DataType, number: int, expected: Decimal | None
+    ) -> None:
+        stream = StreamDeclaration("s", "t bigint, d decimal(38, 2)", "t", time_unit="s")
+        done = conform(pa.table({"t": [1], "d": decimal(kind, number)}), stream, NOW)
+        assert done.rows["d"].to_pylist() == ([] if expected is None else [expected])
+
+    @pytest.mark.parametrize("zone", ["Nowhere/Zone", "+99:99"])
+    def test_times_in_a_zone_that_nobody_knows(self, zone: str) -> None:
+        stream = StreamDeclaration("s", "t timestamp, s string", "t")
+        times = pa.array([5, None], pa.timestamp("s", zone))
+        done = conform(pa.table({"t": times}), stream, NOW)
+        assert done.rows["t"].cast(pa.int64()).to_pylist() == [5_000_000]
+        refused = conform(pa.table({"t": times.fill_null(7), "s": times}), stream, NOW).refused
+        assert [each.record.count(zone) for each in refused] == [2]
 
     def test_nanoseconds_are_not_cut(self) -> None:
         stream = StreamDeclaration("s", "t timestamp", "t")

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
+from hayase.core.errors import HayaseError
+from hayase.streams.record_text import line_text, shown
 from hayase.streams.typed_columns import may_differ
 
-__all__ = ["Split", "fields", "split"]
+__all__ = ["Split", "fields", "header", "split"]
 
 _QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
 _FIELD = rb"(?:" + _QUOTED + rb'|(?:[^",\n][^,\n]*+)?)'
@@ -201,6 +203,20 @@ def fields(line: bytes) -> list[bytes]:
     if not line.endswith(b","):
         found.pop()  # the empty match at the end of the text
     return [each[1:-1].replace(b'""', b'"') if each.startswith(b'"') else each for each in found]
+
+
+def header(line: bytes) -> list[str]:
+    """The names of the columns, from the first line of a file.
+
+    >>> header(b'time, "user"'), header(b'"first, last",age')
+    (['time', '"user"'], ['first, last', 'age'])
+    """
+    if b'"' in line and _RECORD.fullmatch(line) is None:
+        raise HayaseError(
+            f"the names of the columns, {shown(line_text(line))}, have a quoted field that does not end where it should; "
+            "write a quote inside as two, and all names in one line"
+        )
+    return [line_text(each).strip() for each in fields(line)]
 
 
 def _texts(column: tuple[bytes | None, ...]) -> pa.Array:

@@ -286,7 +286,7 @@ class _Csv:
             line = block[self.used : end].rstrip(b"\r\n")
             self.used, self.lines = end, self.lines + 1
             if line:
-                names = [line_text(each).strip() for each in csv_blocks.fields(line)]
+                names = csv_blocks.header(line)
                 check_columns(names, self._declaration)
                 self._names = names
 

@@ -27,6 +27,9 @@ _BLOCK = 1024
 _YEAR_2 = instant("0002-01-01T00:00:00Z")
 _FAILURES = (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError)
 """What Arrow raises for values that it does not take; always followed by a judgement value by value."""
+_NOT_IN_PYTHON = (pa.ArrowException, ValueError, ArithmeticError, KeyError)
+"""What is raised for a value that Arrow cannot convert to Python: a time past the calendar or in an unknown zone, a decimal
+whose scale Arrow cannot print."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     """The values as Python sees them; one that Python cannot hold (a time past its calendar) becomes its bare text."""
     try:
         return column.to_pylist()
-    except (ValueError, OverflowError, pa.ArrowException):
+    except _NOT_IN_PYTHON:
         return [_python_value(each) for each in column]
 
 
@@ -113,7 +116,7 @@ def _python_value(value: Any) -> Any:
         return value.as_py()
     except UnicodeError:
         return value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
-    except (ValueError, OverflowError, pa.ArrowException):
+    except _NOT_IN_PYTHON:
         return _Unreadable(f"{value.value} {value.type}" if hasattr(value, "value") else str(value.type))
 
 
@@ -253,8 +256,8 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
     """How Arrow takes one type into another without changing a value; None if only `values` can say."""
     binary = pa.types.is_binary(source) or pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source)
     plain = (
-        (pa.types.is_integer(target) and (pa.types.is_integer(source) or pa.types.is_decimal(source)))
-        or (pa.types.is_decimal(target) and pa.types.is_decimal(source))
+        (pa.types.is_integer(target) and (pa.types.is_integer(source) or _is_plain_decimal(source)))
+        or (pa.types.is_decimal(target) and _is_plain_decimal(source))
         or (pa.types.is_floating(target) and pa.types.is_integer(source))
         or (pa.types.is_binary(target) and (binary or pa.types.is_binary_view(source)))
         or (pa.types.is_timestamp(target) and pa.types.is_timestamp(source) and (target.tz or not source.tz))
@@ -268,6 +271,12 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
     if pa.types.is_floating(source) and pa.types.is_floating(target):
         return lambda column: _narrowed(column, target)
     return None
+
+
+def _is_plain_decimal(kind: pa.DataType) -> bool:
+    """Whether Arrow casts decimals of this type exactly. With a scale below 0 or above the precision, a cast can give
+    another number, or end the process (Arrow 24 to 26): the power of ten is looked up without checking that there is one."""
+    return bool(pa.types.is_decimal(kind)) and 0 <= kind.scale <= kind.precision
 
 
 def may_differ(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:

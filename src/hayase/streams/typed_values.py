@@ -142,7 +142,7 @@ def _integer(value: Any, kind: pa.DataType, parse: bool) -> int:
 
 def _is_whole(value: Decimal) -> bool:
     # the exponent is looked at first: an integer of a billion digits must not be built to be refused
-    return value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value()
+    return value.is_finite() and (not value or (value.adjusted() < 40 and value == value.to_integral_value()))
 
 
 def _floating(value: Any, kind: pa.DataType, parse: bool) -> float:

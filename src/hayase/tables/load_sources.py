@@ -313,7 +313,7 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
             line, _, block = block.partition(b"\n")
             lines += 1
             if line := line.rstrip(b"\r"):
-                names = [line_text(each).strip() for each in csv_blocks.fields(line)]
+                names = csv_blocks.header(line)
                 wanted.check(names)
         if names is None or not block.strip(b"\r\n"):
             carry = block
