@@ -350,6 +350,9 @@ def test_an_arrow_reads_a_field_of_json_and_in_some_functions_makes_no_lambda() 
         "replace(repeat(s, 30000), 'x', repeat('b', case when n > 2 then 30000 else 0 end))",
         "range(timestamp '2026-01-01', timestamp '2026-01-01' + to_seconds(n), interval 1 millisecond)",
         "repeat(s, case when n > 2 then 9000000 else 1 end) || repeat(s, case when n > 2 then 9000000 else 1 end)",
+        "levenshtein(repeat(s, case when n > 2 then 5000 else 1 end), repeat('b', 5000))",
+        "editdist3(repeat(s, case when n > 2 then 5000 else 1 end), repeat('b', 5000))",
+        "damerau_levenshtein(repeat(s, case when n > 2 then 5000 else 1 end), repeat('b', 5000))",
     ],
 )  # fmt: skip
 def test_a_value_that_would_be_too_large_refuses_its_row_alone(sql: str) -> None:

@@ -139,6 +139,25 @@ def test_a_value_that_does_not_fit_is_refused_with_its_reason(kind: str, value: 
     assert reason in done.refused[0].reason
 
 
+@pytest.mark.parametrize("text", ["1710101112345", "1" * 100, "1710101112345.5", "2026-01-31112:00"])
+def test_a_digit_does_not_separate_a_date_from_a_time_of_day(text: str) -> None:
+    stream = StreamDeclaration("s", "t timestamp, at timestamp", "t")
+    (refused,) = conform([{"t": "2026-01-31", "at": text}], stream, NOW).refused
+    assert 'column "at" must be timestamp' in refused.reason
+    with pytest.raises(HayaseError, match="is not a time"):
+        instant(text)
+
+
+def test_the_reason_of_a_record_is_short_however_much_is_wrong_with_it() -> None:
+    names = [f"{'column' * 8}{at}" for at in range(20)]
+    stream = StreamDeclaration("s", "t bigint, " + ", ".join(f"{name} string" for name in names), "t", time_unit="s")
+    unknown = {str(at): at for at in range(30)} | {"n" * 100_000: 1}
+    (refused,) = conform([{"t": 1} | dict.fromkeys(names, 5) | unknown], stream, NOW).refused
+    assert len(refused.reason) < 550
+    assert refused.reason.startswith('unknown field "0"; known are: ')
+    assert refused.reason.endswith("; and 50 more")
+
+
 def test_refused_records_leave_the_others_in_order() -> None:
     given = [order(id=str(at)) for at in range(5000)]
     given[7], given[4000] = order(n="x"), order(price=[])

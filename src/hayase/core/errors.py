@@ -147,6 +147,10 @@ class EnvironmentUnfit(HayaseError):
     """The machine lacks something: Java, memory, disk space or a package."""
 
 
+_LONGEST_NAME = 1000
+"""Characters of a name that is compared with others, which takes much more memory than the name."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: "; " and the `suggestion`.
 
@@ -162,7 +166,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str | None:
     """Return a hint for an unknown name: the nearest known one, else a list of up to 20 of them; None if there are none."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1) if len(name) <= _LONGEST_NAME else []
     if close:
         return f'did you mean "{close[0]}"?'
     return f"known are: {', '.join(names[:20])}" if names else None

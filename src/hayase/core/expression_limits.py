@@ -1,7 +1,7 @@
 """Limits on the size of one value of an expression, so that no expression can use up the memory of the machine.
 
 DuckDB's memory limit does not count the texts and lists that a function builds. Functions whose arguments decide the size of
-their result are therefore replaced by macros of the same name (`MACROS`), which check the size first. A record for which a value
+their result, or of what they need to compute it, are therefore replaced by macros of the same name (`MACROS`), which check the size first. A record for which a value
 would be larger than `LARGEST` fails, as with any other error of an expression, and becomes a dead letter. Where a macro cannot
 check the size, the expression is refused when it is planned (`unbounded_growth`): formats with long widths, and growth in lambdas.
 """
@@ -88,6 +88,11 @@ def _replaced() -> Iterator[str]:
     yield f"regexp_replace(v, f, t) AS system.main.regexp_replace(v, f, t), (v, f, t, o) AS {regexp}"
 
 
+def _compared(name: str) -> str:
+    """An edit distance takes time, and `damerau_levenshtein` memory too, in proportion to the product of the lengths."""
+    return f"{name}(v, t) AS " + _once("vt", _guarded(f"system.main.{name}(once.v, once.t)", _PRODUCT, LARGEST))
+
+
 MACROS = (
     _repeated(),
     *(_padded(name) for name in ("lpad", "rpad")),
@@ -96,6 +101,7 @@ MACROS = (
     "bitstring(v, n) AS "
     + _once("vn", f"system.main.bitstring(once.v, CAST({_bounded('once.n', 'once.n', LARGEST)} AS INTEGER))"),
     *_replaced(),
+    *(_compared(name) for name in ("levenshtein", "editdist3", "damerau_levenshtein")),
 )
 """Functions with a size limit, as `CREATE TEMP MACRO` takes them."""
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from hayase.core.errors import HayaseError
 
-__all__ = ["BEGINNING", "END", "UNITS", "duration", "duration_text", "instant", "instant_text"]
+__all__ = ["BEGINNING", "END", "UNITS", "duration", "duration_text", "instant", "instant_text", "iso_moment"]
 
 BEGINNING = -(2**62)
 """Before every event time: the clock of a stream without records."""
@@ -77,6 +77,26 @@ def duration_text(microseconds: int) -> str:
     return f"{microseconds} us"
 
 
+_DIGIT_BEHIND_DATE = re.compile(r"[0-9]{9}|[0-9]{4}-[0-9]{2}-[0-9]{3}")
+
+
+def iso_moment(text: str) -> datetime:
+    """The time that an ISO text says; ValueError if it is none.
+
+    Python takes any character between the date and the time of day, also a digit: it reads "1710101112345", milliseconds
+    since 1970, as a time in the year 1710.
+
+    >>> iso_moment("20260131T12")
+    datetime.datetime(2026, 1, 31, 12, 0)
+    >>> iso_moment("1710101112345")
+    Traceback (most recent call last):
+    ValueError: a digit stands between the date and the time of day
+    """
+    if _DIGIT_BEHIND_DATE.match(text):
+        raise ValueError("a digit stands between the date and the time of day")
+    return datetime.fromisoformat(text)
+
+
 def instant(value: datetime | str | int) -> int:
     """Return an instant in microseconds. A datetime or ISO text without a time zone is in UTC; an integer is microseconds.
 
@@ -87,7 +107,7 @@ def instant(value: datetime | str | int) -> int:
         return value
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = iso_moment(value)
         except ValueError as error:
             raise HayaseError(f'"{value}" is not a time; write it like "2026-01-31T12:00:00Z"') from error
     if not isinstance(value, datetime):

@@ -78,11 +78,22 @@ class Origin:
 
 _MOST_REASONS = 8
 """Reasons that are told of one record."""
+_LONGEST_REASON = 500
+"""Characters of all of them. Each reason may list the columns of the stream, and a small body may hold many records."""
 
 
 def _joined(reasons: list[str]) -> str:
-    more = len(reasons) - _MOST_REASONS
-    return "; ".join(reasons[:_MOST_REASONS]) + (f"; and {more:,} more" if more > 0 else "")
+    if len(reasons) == 1 and len(reasons[0]) <= _LONGEST_REASON:
+        return reasons[0]
+    text = reasons[0] if len(reasons[0]) <= _LONGEST_REASON else reasons[0][: _LONGEST_REASON - 1] + "…"
+    told = 1
+    for reason in reasons[1:_MOST_REASONS]:
+        if len(text) + len(reason) + 2 > _LONGEST_REASON:
+            break
+        text += "; " + reason
+        told += 1
+    more = len(reasons) - told
+    return text + (f"; and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from hayase.core.errors import HayaseError, nearest
 from hayase.core.numbers import exact_loads, is_number, number_of
 from hayase.core.schemas import ddl
-from hayase.core.times import instant
+from hayase.core.times import instant, iso_moment
 from hayase.streams.record_text import shown
 
 __all__ = ["Convert", "Unfit", "converter", "is_null", "type_name"]
@@ -245,7 +245,7 @@ def _timestamp(value: Any, kind: pa.DataType) -> int:
         if _BEYOND_MICROSECONDS.search(value):
             raise Unfit(value, kind, "it is finer than microseconds")
         try:
-            moment = datetime.fromisoformat(value)
+            moment = iso_moment(value)
         except ValueError as error:
             raise Unfit(value, kind, 'write it like "2026-01-31T12:00:00Z"') from error
     elif isinstance(value, np.datetime64):
