@@ -1,9 +1,10 @@
 """Limits on the size of one value of an expression, so that no expression can use up the memory of the machine.
 
 DuckDB's memory limit does not count the texts and lists that a function builds. Functions whose arguments decide the size of
-their result, or of what they need to compute it, are therefore replaced by macros of the same name (`MACROS`), which check the size first. A record for which a value
-would be larger than `LARGEST` fails, as with any other error of an expression, and becomes a dead letter. Where a macro cannot
-check the size, the expression is refused when it is planned (`unbounded_growth`): formats with long widths, and growth in lambdas.
+their result, or of what they need to compute it, are therefore replaced by macros of the same name (`MACROS`), which check
+the size first. A record for which a value would be larger than `LARGEST` fails, as with any other error of an expression, and
+becomes a dead letter. Where a macro cannot check the size, the expression is refused when it is planned (`unbounded_growth`):
+formats with long widths, and growth in lambdas.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -437,13 +437,25 @@ def _syntax_hint(word: str, sql: str) -> str:
 
 @lru_cache(maxsize=1)
 def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the functions whose result changes from run to run, including macros that use them, and the aggregates."""
+    """Return the functions whose result changes from run to run, and the aggregates, both with the macros that use them."""
     listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions() WHERE internal"
     rows = _connection().execute(listed).fetchall()
     scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
-    words = re.compile(r"\b(" + "|".join(sorted(scalar | purity.CLOCKS)) + r")\b")
-    macros = {name for name, kind, _, body in rows if kind == "macro" and body and words.search(body)}
-    return frozenset(scalar | macros), frozenset(name for name, kind, _, _ in rows if kind == "aggregate")
+    aggregates = {name for name, kind, _, _ in rows if kind == "aggregate"}
+    macros = {name: body for name, kind, _, body in rows if kind == "macro" and body}
+    volatile = scalar | _macros_over(scalar | purity.CLOCKS, macros, r"\b")
+    return frozenset(volatile), frozenset(aggregates | _macros_over(aggregates, macros, r"\("))
+
+
+def _macros_over(names: Set[str], macros: Mapping[str, str], end: str) -> set[str]:
+    """The macros whose bodies have one of these names, or such a macro, with `end` behind it."""
+    found: set[str] = set()
+    while True:
+        words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(names | found))) + ")" + end)
+        more = {name for name, body in macros.items() if name not in found and words.search(body)}
+        if not more:
+            return found
+        found |= more
 
 
 # ---------------------------------------------------------------------------------------------------- evaluation
