@@ -323,6 +323,15 @@ class TestArrow:
         done = conform(pa.table({"t": [1], "d": decimal(kind, number)}), stream, NOW)
         assert done.rows["d"].to_pylist() == ([] if expected is None else [expected])
 
+    def test_times_in_a_zone_whose_name_is_not_utf8(self) -> None:
+        zoned = pa.table({"t": pa.array([5], pa.timestamp("s", "Here")), "s": pa.array([5], pa.timestamp("s", "Here"))})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, zoned.schema) as writer:
+            writer.write_table(zoned)
+        table = pa.ipc.open_stream(sink.getvalue().to_pybytes().replace(b"Here", b"He\xffe")).read_all()
+        (refused,) = conform(table, StreamDeclaration("s", "t timestamp, s string", "t"), NOW).refused
+        assert "must be string, not 5 timestamp[s, tz=He" in refused.reason
+
     @pytest.mark.parametrize("zone", ["Nowhere/Zone", "+99:99"])
     def test_times_in_a_zone_that_nobody_knows(self, zone: str) -> None:
         stream = StreamDeclaration("s", "t timestamp, s string", "t")

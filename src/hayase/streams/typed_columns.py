@@ -114,9 +114,9 @@ class _Unreadable:
 def _python_value(value: Any) -> Any:
     try:
         return value.as_py()
-    except UnicodeError:
-        return value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
-    except _NOT_IN_PYTHON:
+    except _NOT_IN_PYTHON as error:
+        if isinstance(error, UnicodeError) and hasattr(value, "as_buffer"):
+            return value.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
         return _Unreadable(f"{value.value} {value.type}" if hasattr(value, "value") else str(value.type))
 
 
