@@ -28,8 +28,8 @@ from typing import Any
 
 __all__ = ["DAMAGES", "DamageRound", "kind_of"]
 
-PATIENCE = 180
-"""Seconds after which a damaged home is said to hang."""
+PATIENCE = 900
+"""Seconds after which a damaged home is said to hang: long, since a busy machine is no hang."""
 LEFT_ALONE = ("lock", "LOCK", "LOG", "IDENTITY")
 """How files begin that hold nothing: their names are what counts, or nobody reads them."""
 

@@ -214,6 +214,7 @@ def test_a_slot_that_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
                 assert (home / "slots").read_text() == "4"
         finally:
             driver.kill()
+            driver.wait()
     rows = _rows(log_of_done, "done")
     assert len(rows) == 4000
     moments = sorted([(row["began"], 1) for row in rows] + [(row["ended"], -1) for row in rows])
@@ -226,4 +227,4 @@ def test_a_slot_that_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
 
 
 def _done(p: hy.Pipeline) -> bool:
-    return (p.home.path / "streams" / "done").is_dir() and bool(_rows(p, "done"))
+    return (p.home.path / "streams" / "done" / "stream.json").exists() and bool(_rows(p, "done"))
