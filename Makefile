@@ -44,7 +44,9 @@ coverage: setup  ## run the tests that need no JVM, and say which branches they 
 
 test-long: setup java  ## rounds of faults by seed (HAYASE_SEEDS=20; HAYASE_SEED=123 repeats one), then the long tests
 	@PYTHONPATH=tests $(BIN)/python -m campaign
-	@test -n "$$HAYASE_SEED$$HAYASE_ROUNDS" || HAYASE_LONG=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
+	@test -n "$$HAYASE_SEED$$HAYASE_ROUNDS" || { seed="$${HYPOTHESIS_SEED:-$$RANDOM$$RANDOM}"; \
+	  echo "hypothesis begins with seed $$seed; HYPOTHESIS_SEED=$$seed make test-long repeats it"; \
+	  HAYASE_LONG=1 $(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder --hypothesis-seed="$$seed"; }
 
 check: setup  ## lint, types, import rules
 	@$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from effort import LONG
+from effort import LONG, examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # new ones, and a failure prints how to repeat it.
 settings.register_profile(
     "hayase",
+    max_examples=examples(50),
     deadline=None,
     derandomize="CI" in os.environ and not LONG,
     print_blob=True,

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from product import Plan, Product, Verdict, plans, running
 from reference import Reference, difference
 
+from effort import examples
 from hayase.testing import at, trial
 
-EXAMPLES = int(os.environ.get("HAYASE_EXAMPLES", 60))
+EXAMPLES = int(os.environ.get("HAYASE_EXAMPLES", examples(30)))
 SOME = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 FEWER = settings(SOME, max_examples=-(-EXAMPLES // 2))
 pytestmark = pytest.mark.timeout(600 + 5 * EXAMPLES)

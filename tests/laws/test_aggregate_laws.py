@@ -16,6 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.interval_relations import Driver, Interval, Told, clock_lists, cut, instants, intervals, told_relations
 
+from effort import examples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes import aggregate_groups, aggregates
 from hayase.lifetimes.accumulators import result_type
@@ -251,7 +252,7 @@ def in_words(found: list[Interval]) -> list[str]:
 
 
 @given(relations, clock_lists(), st.integers(0, 1000))
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 def test_rows_are_those_recomputed_at_every_instant(relation: list[Told], clocks: list[int], seed: int) -> None:
     node, keys = aggregate(("k",), CASES), ("k",)
     lost = spoiled_ids(relation, keys, CASES)
@@ -265,7 +266,7 @@ def test_rows_are_those_recomputed_at_every_instant(relation: list[Told], clocks
 
 
 @given(relations, clock_lists(), st.integers(0, 1000), st.lists(st.sampled_from(CASES), min_size=1, max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 def test_any_calls_over_any_keys(relation: list[Told], clocks: list[int], seed: int, calls: list[Call]) -> None:
     keys = ("g", "k")
     found, _ = run(aggregate(keys, calls), relation, clocks, seed)
@@ -274,7 +275,7 @@ def test_any_calls_over_any_keys(relation: list[Told], clocks: list[int], seed: 
 
 
 @given(relations, clock_lists(), st.integers(0, 1000), st.none() | st.integers(0, 5), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_without_keys_there_is_a_row_from_the_first_record_on(
     relation: list[Told], clocks: list[int], seed: int, earlier: int | None, endless: bool
 ) -> None:
@@ -290,7 +291,7 @@ def test_without_keys_there_is_a_row_from_the_first_record_on(
 
 
 @given(relations, clock_lists(), st.integers(0, 1000))
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_endless_relations_keep_no_tuples(relation: list[Told], clocks: list[int], seed: int) -> None:
     relation = [each._replace(end=None) for each in relation]
     keys = ("k",)

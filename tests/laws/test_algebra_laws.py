@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
 from hayase.core.errors import DeclarationError
 from hayase.core.laws import check_laws
@@ -86,7 +87,7 @@ def alike(aggregate: Aggregate, one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "kinds"), EXACT)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_laws_hold_exactly(name: str, kinds: tuple[str, ...], data: st.DataObject) -> None:
     aggregate = AGGREGATES[name]
@@ -117,7 +118,7 @@ def near(name: str, numbers: list[float], one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "kinds"), ROUNDED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_laws_hold_up_to_rounding(name: str, kinds: tuple[str, ...], data: st.DataObject) -> None:
     aggregate = AGGREGATES[name]
@@ -137,7 +138,7 @@ def test_laws_hold_up_to_rounding(name: str, kinds: tuple[str, ...], data: st.Da
     assert same(aggregate.from_bytes(aggregate.to_bytes(a)), a)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(st.lists(finite | st.sampled_from([1e17, -1e17, 1e30, -1e30]), min_size=1, max_size=30), st.integers(0, 30))
 def test_a_sum_of_floats_is_rounded_almost_once(numbers: list[float], cut: int) -> None:
     exact = sum(map(Fraction, numbers), Fraction(0))
@@ -149,7 +150,7 @@ def test_a_sum_of_floats_is_rounded_almost_once(numbers: list[float], cut: int) 
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(numbers=st.lists(finite, max_size=20), cut=st.integers(0, 20))
 def test_moments_are_those_of_exact_arithmetic(name: str, numbers: list[float], cut: int) -> None:
     aggregate = AGGREGATES[name]
@@ -166,7 +167,7 @@ def test_moments_are_those_of_exact_arithmetic(name: str, numbers: list[float], 
     assert near(name, numbers, aggregate.lower(made), wanted)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.lists(finite, max_size=120), min_size=3, max_size=3), st.sampled_from([0.0, 0.1, 0.5, 0.99, 1.0]))
 def test_quantiles_keep_their_error_however_they_are_combined(lists: list[list[float]], fraction: float) -> None:
     quantile = AGGREGATES["approx_quantile"].at(fraction)
@@ -185,7 +186,7 @@ def test_quantiles_keep_their_error_however_they_are_combined(lists: list[list[f
     assert combine(combine(a, b), c) == combine(combine(a, b), c)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 900)), min_size=3, max_size=3))
 def test_a_distinct_count_depends_on_the_set_alone(spans: list[tuple[int, int]]) -> None:
     distinct = AGGREGATES["approx_count_distinct"]
@@ -249,7 +250,7 @@ JUDGED = [case for case in EXACT + ROUNDED if case[0] != "approx_count_distinct"
 
 
 @pytest.mark.parametrize(("name", "kinds"), JUDGED)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_the_meaning_is_duckdbs(name: str, kinds: tuple[str, ...], data: st.DataObject) -> None:
     tuples = data.draw(tuples_of(kinds, most=12))

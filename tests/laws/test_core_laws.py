@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.pipeline_file import pipeline_text, read_pipeline
@@ -141,14 +142,14 @@ def test_any_text_is_a_schema_or_a_declaration_error(text):
 
 
 @given(pipelines())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_a_pipeline_is_read_back_from_json_and_from_its_file(pipeline):
     assert PipelineDeclaration.from_json(json.loads(json.dumps(pipeline.as_json()))) == pipeline
     assert read_back(pipeline_text(pipeline)).declaration == pipeline
 
 
 @given(query_texts)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_every_visible_character_of_a_query_is_found_in_its_file(query):
     text = pipeline_text(PipelineDeclaration("p", queries=(QueryDeclaration("q", query),)))
     file = read_back(text)

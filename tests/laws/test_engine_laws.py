@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import shop
+from effort import examples
 from hayase.engine import local
 from hayase.engine.batch import offsets, reduce_side
 from hayase.engine.batch.gate import Grants
@@ -25,7 +26,7 @@ from interruptions import Granting, room_for_homes
 from shop import Event, check, expected
 
 LAW = settings(
-    max_examples=25,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.numbers import exact_loads, fits_arrow
@@ -148,7 +149,7 @@ COLUMNS: dict[str, Callable[[list[str], str], list[Any]]] = {
 """Readers of typed columns, which can be asked about what an Arrow decimal can hold."""
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(40))
 @given(st.lists(numbers, min_size=1, max_size=4), st.sampled_from(sorted(KINDS)))
 @example(["9007199254740993", "1.5"], "double")
 @example(["123456789012345678901"], "double")
@@ -178,7 +179,7 @@ moments = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(st.lists(moments, min_size=1, max_size=4))
 def test_a_time_is_taken_to_the_microsecond_or_refused(texts: list[str]) -> None:
     def wanted(text: str) -> Any:
@@ -199,7 +200,7 @@ def test_a_time_is_taken_to_the_microsecond_or_refused(texts: list[str]) -> None
     assert of_rows(conform(column, stream("timestamp"), 0)) == want
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(numbers.filter(lambda text: len(text) < 60), min_size=1, max_size=4), st.sampled_from(["csv", "ndjson"])
 )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
+from effort import examples
 from hayase.cli.exports import write_table
 from hayase.core.declarations import TableDeclaration
 from hayase.tables import TYPES
@@ -48,7 +49,7 @@ def _pipeline(home: Path) -> hy.Pipeline:
     return pipeline
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(7), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8))
 def test_a_table_that_is_exported_and_loaded_again_is_the_same(given_rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as room:

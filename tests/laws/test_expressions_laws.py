@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.expressions import Projection, check
 from hayase.core.stages import Mapped
 
@@ -156,7 +157,7 @@ def alike(one: Mapped, other: Mapped) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30))
 @given(NUMBERS, st.one_of(st.none(), conditions()), ROWS)
 def test_every_row_gives_what_plain_python_gives(number: Formula, where: Formula | None, rows: list[Row]) -> None:
     expected: list[tuple[int, object]] = []
@@ -173,14 +174,14 @@ def test_every_row_gives_what_plain_python_gives(number: Formula, where: Formula
     assert len(mapped.refused.reasons) == len(refused)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(20))
 @given(NUMBERS, st.one_of(st.none(), conditions()), CLEAN)
 def test_both_paths_agree_where_nothing_raises(number: Formula, where: Formula | None, rows: list[Row]) -> None:
     projection, batch = projection_of(number, where), batch_of(rows)
     assert alike(projection(batch), projection.row_by_row(batch))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(20))
 @given(NUMBERS, st.one_of(st.none(), conditions()), ROWS, st.data())
 def test_how_rows_are_cut_into_batches_makes_no_difference(
     number: Formula, where: Formula | None, rows: list[Row], data: st.DataObject

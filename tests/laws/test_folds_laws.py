@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow, user_aggregate
 from hayase.windows.folds import Folds
 from hayase.windows.partials import Lifting, Partials
@@ -117,7 +118,7 @@ def judged(aggregate: Aggregate, columns: list[list[Any]], rows: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].name}-{'-'.join(map(str, case[1]))}")
-@settings(max_examples=12)
+@settings(max_examples=examples(6))
 @given(data=st.data())
 def test_folds_equal_recomputation(case: tuple[Aggregate, tuple[pa.DataType, ...]], data: st.DataObject) -> None:
     aggregate, kinds = case
@@ -179,7 +180,7 @@ def test_folds_equal_recomputation(case: tuple[Aggregate, tuple[pa.DataType, ...
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].name}-{'-'.join(map(str, case[1]))}")
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(data=st.data())
 def test_runs_pairs_and_stored_partials(case: tuple[Aggregate, tuple[pa.DataType, ...]], data: st.DataObject) -> None:
     aggregate, kinds = case

@@ -12,6 +12,7 @@ from benchmarks.governor_simulator import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.governor import POLICIES, Asker, Informed, LoadMeter, Loads, Sight, policy_named
 from hayase.governor.adaptive import drawn
 from hayase.governor.governor import Governor
@@ -163,7 +164,7 @@ def test_the_meter_measures_what_came_in_its_window(steps: list[tuple[float, int
     assert changed <= 0.2 * max(meter.loads.load[0], 0.01) * (1 + 1e-9)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 @given(
     st.integers(0, 10**6),
     policies,

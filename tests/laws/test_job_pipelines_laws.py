@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 import access_log
 import hayase as hy
 from access_log import BEGIN, Moment, after_all, check_figures, disturbed, moved, plain, requests, statistics, total
+from effort import examples
 from examples import sensor_watch
 from interruptions import passing_home
 
 LAW = settings(
-    max_examples=12,
+    max_examples=examples(6),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred files: shrinking would take minutes
@@ -74,7 +75,7 @@ def lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([length, pa.repeat(1, batch.num_rows)], names=["length", "n"])
 
 
-@settings(LAW, max_examples=6)
+@settings(LAW, max_examples=examples(4))
 @given(st.integers(0, 2**32), st.integers(1, 150), runs, buckets)
 @example(3, 400, {"script": [Moment(70, 1, 2, 31, True)] * 5, "tasks": 2, "at_once": False}, 3)
 def test_word_count_and_statistics_of_a_log_depend_on_the_log_alone(

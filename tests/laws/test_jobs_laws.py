@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hayase.jobs as hy
+from effort import examples
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.jobs.job_builder import Job
 from job_runner import Runner, Shelf
@@ -163,7 +164,7 @@ def job(*steps: Any, reads: str = "logs", rounds: int | None = None) -> Any:
     return made.declaration
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from(["function", "count", "sum"]), RUNS["buckets"], RUNS["chunk"])
 def test_word_count_is_a_counter(data: st.DataObject, how: str, buckets: int, chunk: int) -> None:
     lines = data.draw(LINES)
@@ -182,7 +183,7 @@ def test_word_count_is_a_counter(data: st.DataObject, how: str, buckets: int, ch
     assert not runner.dead
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data(), records(), RUNS["buckets"], RUNS["chunk"])
 def test_log_statistics_equal_plain_python(
     data: st.DataObject, rows: list[dict[str, Any]], buckets: int, chunk: int
@@ -209,7 +210,7 @@ def test_log_statistics_equal_plain_python(
         assert sorted(found, key=by_group) == sorted(expected, key=by_group)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.data(), records(), RUNS["buckets"], RUNS["chunk"])
 def test_typed_tuples_and_order_by_time(
     data: st.DataObject, rows: list[dict[str, Any]], buckets: int, chunk: int
@@ -261,7 +262,7 @@ def model(key: Any) -> Any:
     return "number", key + 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(KEYS, max_size=20), RUNS["buckets"], RUNS["chunk"])
 def test_keys_of_any_type(keys: list[Any], buckets: int, chunk: int) -> None:
     runner = Runner([job(lambda j: j.map(by_key), lambda j: j.reduce(members))], [LOGS], buckets=buckets, chunk=chunk)
@@ -277,7 +278,7 @@ def test_keys_of_any_type(keys: list[Any], buckets: int, chunk: int) -> None:
 # ---------------------------------------------------------------------------------------------------- windows
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.data(), st.sampled_from(["function", "sum", "typed"]), st.sampled_from([(15, 6), (6, 6), (4, 6), (10, 1), (7, 3)]),
     RUNS["buckets"], RUNS["chunk"],
@@ -320,7 +321,7 @@ def test_sliding_reduces_equal_recomputation(
 USERS = TableDeclaration("users", ("user",), (("limit", "Register"),))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.data(), records(), st.sampled_from(["left", "right", "both"]), st.booleans(),
     st.dictionaries(st.sampled_from(["taro", "jiro", "saburo", "mio", "yui"]), st.integers(0, 9)), RUNS["buckets"], RUNS["chunk"],
@@ -372,7 +373,7 @@ def test_a_merge_is_a_hash_join(
 # ---------------------------------------------------------------------------------------------------- loops and failures
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.data(), records(most=8), RUNS["buckets"], RUNS["chunk"])
 def test_a_loop_ends_when_nothing_is_emitted(
     data: st.DataObject, rows: list[dict[str, Any]], buckets: int, chunk: int
@@ -391,7 +392,7 @@ def test_a_loop_ends_when_nothing_is_emitted(
     assert Counter(runner.tuples("out")) == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.data(), records(most=8), st.integers(1, 4), RUNS["buckets"], RUNS["chunk"])
 def test_rounds_end_a_loop(
     data: st.DataObject, rows: list[dict[str, Any]], rounds: int, buckets: int, chunk: int
@@ -408,7 +409,7 @@ def test_rounds_end_a_loop(
     assert Counter(runner.tuples("out")) == Counter((each["user"], each["size"] + rounds + 1) for each in rows)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(st.sampled_from(["a", "b", "c", *FAULTS]), max_size=25), st.integers(1, 3), RUNS["buckets"], RUNS["chunk"]
 )

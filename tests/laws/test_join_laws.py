@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.lifetimes import joins
 from hayase.lifetimes.joins import JoinOperator
 from hayase.lifetimes.plans import Join, Unbounded, Windowed
@@ -34,7 +35,7 @@ KINDS = ["inner", "left", "right", "full", "semi", "anti"]
 KEYS = ((), (("l.k", "r.k"),), (("l.s", "r.s"), ("l.k", "r.k")))
 RESIDUALS = (None, '"r.v"::int >= "l.v"', "true")
 SEEDS = st.integers(0, 10_000)
-FEWER = settings(max_examples=40)
+FEWER = settings(max_examples=examples(20))
 
 
 def sides(prefix: str, others: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Told]]:

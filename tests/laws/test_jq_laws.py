@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.tables.jq import Events, Jq, Refused, Several
 from hayase.tables.jq_columns import UNSURE, Values, results
 from hayase.tables.jq_numbers import canonical, read
@@ -145,7 +146,7 @@ def typed(value: Any) -> Any:
     return type(value).__name__, value
 
 
-@settings(max_examples=700)
+@settings(max_examples=examples(350))
 @given(programs, st.lists(st.one_of(objects, documents), min_size=1, max_size=4))
 @example(".a == 100000000000000000000000", [{"a": 1e23}])
 @example(".a + 1 == 9007199254740993", [{"a": 2**53 - 1}])
@@ -189,7 +190,7 @@ def test_every_shape_on_every_kind_of_value(program: str) -> None:
             assert typed([value]) == typed(expected), row
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(400))
 @given(soup, st.lists(objects, min_size=1, max_size=2))
 def test_whatever_is_recognised_is_valid_jq(program: str, given_documents: list[Any]) -> None:
     node = parsed(program)
@@ -234,7 +235,7 @@ def jq() -> Iterator[Jq]:
         yield opened
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 @given(program=programs, given_documents=st.lists(st.one_of(objects, documents), max_size=6))
 def test_with_and_without_the_known_shapes_the_results_are_the_same(
     jq: Jq, program: str, given_documents: list[Any]
@@ -376,7 +377,7 @@ def programs(draw: st.DrawFn, core: str) -> str:
     return program
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_programs_are_refused_exactly_for_what_they_call(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([each for each in REFUSED if CALLS.get(each, each)]))

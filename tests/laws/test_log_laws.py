@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.times import BEGINNING
 from hayase.streams import UNKNOWN, Appended, StreamLog, durable, segments
@@ -113,7 +114,7 @@ def agree(log: StreamLog, model: Model) -> None:
         assert at == next_
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(OPERATIONS, st.booleans()), max_size=25))
 def test_a_log_equals_a_list(operations: list[tuple[tuple[object, ...], bool]]) -> None:
     with quick() as home:

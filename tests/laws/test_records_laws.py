@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.times import instant
 from hayase.streams import csv_blocks, file_formats
@@ -78,7 +79,7 @@ good_rows = st.lists(good_row, max_size=12)
 bad_row = st.sampled_from([{}, {"t": 5}, {"t": "2026-01-31", "i": 2**31}, {"t": "2026-01-31", "zz": 1}, {"t": "soon"}])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(loose_rows)
 def test_any_rows_are_divided_without_loss(rows: list[dict[str, Any]]) -> None:
     done = conform(rows, STREAM, NOW)
@@ -112,7 +113,7 @@ def test_accepted_values_come_back_equal(rows: list[dict[str, Any]]) -> None:
         assert dict(got["m"] or {}) == row.get("m", {})
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 @given(good_rows)
 def test_the_way_in_makes_no_difference(rows: list[dict[str, Any]]) -> None:
     expected = conform(rows, STREAM, NOW).rows
@@ -162,7 +163,7 @@ odd = st.sampled_from(["0000-01-01T00:00:00Z", "0000-01-01", "0001-01-01T00:00:0
 words = st.text(min_size=1) | digits | moments | odd | st.dates().map(date.isoformat)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(sorted(KINDS)), st.lists(st.none() | words, max_size=4), st.booleans())
 def test_text_is_judged_as_its_values_are(name: str, texts: list[str | None], parse: bool) -> None:
     kind = KINDS[name]
@@ -175,7 +176,7 @@ def test_text_is_judged_as_its_values_are(name: str, texts: list[str | None], pa
         assert _plain(fitted.column) == _one_by_one(texts_alone, kind, parse)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.text(alphabet='a,"\n\r', max_size=12) | st.just('a,"b"\n'), max_size=8).map("".join), st.integers(1, 3)
 )
@@ -190,7 +191,7 @@ def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> N
     assert (quick.used, quick.lines, quick.unreadable) == (careful.used, careful.lines, careful.unreadable)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(
     st.lists(
         st.tuples(digits | odd | st.integers().map(str), digits | odd | st.floats().map(str)), min_size=1, max_size=4
@@ -213,7 +214,7 @@ csv_texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100))
 @given(csv_texts, st.integers(1, 20))
 def test_where_a_file_is_cut_into_blocks_makes_no_difference(text: str, size: int) -> None:
     stream = StreamDeclaration("s", "t bigint, x string", "t", time_unit="s")

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.testing import trial
 
 LARGE = 2**62
@@ -40,7 +41,7 @@ def alive(t: Any, query: str, columns: tuple[str, ...], at: int) -> list[Any]:
     return sorted([tuple(row[name] for name in columns) for row in found], key=repr)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(7), suppress_health_check=[HealthCheck.too_slow])
 @given(RECORDS, windows(), st.sampled_from([MOST, SUMS]), st.integers(1, 3), st.sampled_from([None, 3]))
 def test_what_is_refused_is_the_same_in_every_plan(
     records: list[tuple[int, int, str, int]],

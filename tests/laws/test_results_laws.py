@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import HayaseError
 from hayase.engine.results import snapshots
@@ -100,7 +101,7 @@ class Writer:
         return Counter(each.value for each in self.lives if each.start <= time < (each.end or 99))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(histories())
 def test_snapshots_intervals_and_changes_are_those_of_the_lives(
     history: tuple[list[Life], list[int], list[str], int],
@@ -145,7 +146,7 @@ def check(writer: Writer, results: Results, since: int) -> None:
     assert order == sorted(order)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 @given(histories())
 def test_a_batch_that_is_half_there_is_not_seen(history: tuple[list[Life], list[int], list[str], int]) -> None:
     lives, clocks, _, buckets = history

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
+from effort import examples
 from hayase.core.times import END
 from hayase.engine.local import InProcess
 from hayase.engine.results import snapshots
@@ -46,7 +47,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 ODD = settings(
-    max_examples=25,
+    max_examples=examples(12),
     derandomize=SEED is None,
     deadline=None,
     database=None,
@@ -131,7 +132,7 @@ branches:
 PLACES = st.text(max_size=12)
 
 
-@settings(max_examples=4, derandomize=True)
+@settings(max_examples=examples(4), derandomize=True)
 @given(st.lists(st.tuples(PLACES, PLACES, st.decimals(-(10**15), 10**15, places=6)), min_size=1, max_size=60))
 def test_any_key_is_found_over_http(rows: list[tuple[str, str, Decimal]]) -> None:
     """Whatever stands in a key, its row is at its address, in the answer for many keys and on a page of the scan."""
@@ -185,7 +186,7 @@ QUERIES = {
 EVENTS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.integers(0, 3)), max_size=12)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.data())
 def test_changes_add_up_to_snapshots(batches: list[list[tuple[int, str, int]]], data: st.DataObject) -> None:
     """A reader that listens while batches come hears all changes once, in order; it can stop and come back anywhere;

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.algebra import Aggregate as Algebra
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
@@ -186,7 +187,7 @@ def assert_alike(found: dict[str, list[Any]], wanted: dict[str, list[Any]], wher
 
 
 @given(streams(), windows(COUNTED, TIMED), KEYS, st.sampled_from([None, "let"]), CLOCKS, SEEDS)
-@settings(max_examples=90)
+@settings(max_examples=examples(45))
 def test_every_window_is_as_if_it_were_alone(
     records: list[Record], given: list[tuple[str, int, int]], keys: tuple[str, ...], where: str | None,
     clocks: list[int], seed: int | None,
@@ -214,7 +215,7 @@ def in_window(window: tuple[str, int, int], group: Sequence[Record], instant: in
     streams(NUMBERS | ROUGH), windows(COUNTED, TIMED), KEYS, st.sampled_from([None, "let"]), CLOCKS, SEEDS,
     st.sampled_from([ORDERED, SKETCHED]),
 )  # fmt: skip
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 def test_every_aggregate_is_what_the_algebra_says(
     records: list[Record], given: list[tuple[str, int, int]], keys: tuple[str, ...], where: str | None,
     clocks: list[int], seed: int | None, calls: list[Call],
@@ -241,7 +242,7 @@ def computed(call: Call, live: Sequence[dict[str, Any]]) -> Any:
 
 
 @given(streams(NUMBERS | ROUGH), windows(COUNTED, TIMED), KEYS, CLOCKS, SEEDS, st.sampled_from([CALLS, ORDERED]))
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_ids_and_bits_depend_on_the_input_alone(
     records: list[Record], given: list[tuple[str, int, int]], keys: tuple[str, ...], clocks: list[int], seed: int | None,
     calls: list[Call],
@@ -257,7 +258,7 @@ def test_ids_and_bits_depend_on_the_input_alone(
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 def test_busy_streams_through_many_hands(seed: int) -> None:
     chance = random.Random(seed)
     keys = chance.choice([("k",), ("g", "k"), ()])
@@ -287,7 +288,7 @@ def no_splits(found: Sequence[Interval], keys: Sequence[str]) -> None:
 
 
 @given(streams(), windows(COUNTED, TIMED), KEYS, CLOCKS)
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 def test_a_row_that_stays_the_same_lives_on(
     records: list[Record], given: list[tuple[str, int, int]], keys: tuple[str, ...], clocks: list[int]
 ) -> None:
@@ -330,7 +331,7 @@ class Two:
 @given(
     streams(NUMBERS | ROUGH), windows(COUNTED, TIMED), windows(COUNTED, TIMED), KEYS, CLOCKS, st.integers(0, 1000)
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 def test_queries_that_share_do_not_notice_each_other(
     records: list[Record], first: list[tuple[str, int, int]], second: list[tuple[str, int, int]], keys: tuple[str, ...],
     clocks: list[int], seed: int,
@@ -352,7 +353,7 @@ YEAR = 365 * 86400 * 10**6
     st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.sampled_from(["a", "b"])), max_size=12),
     st.sampled_from([(7, 3), (6, 6), (2, 5), (YEAR, 7), (12 * 10**6, 10**6)]), st.integers(0, 1000),
 )  # fmt: skip
-@settings(max_examples=50)
+@settings(max_examples=examples(25))
 @example([(0, -5, "a"), (1, 0, "b")], (7, 3), 5)
 def test_gaps_of_years(given: list[tuple[int, int, str]], window: tuple[int, int], seed: int) -> None:
     at = [(year * YEAR + little, key) for year, little, key in given]

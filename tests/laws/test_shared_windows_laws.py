@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.test_folds_laws import CASES, SKETCHED, column, judged, largest_of, same, tuples
 
+from effort import examples
 from hayase.core.algebra import AGGREGATES, Aggregate, AggregateOverflow
 from hayase.windows.shared import SharedWindows, Window
 
@@ -43,7 +44,7 @@ def pushed(shared: SharedWindows, columns: dict[str, pa.Array], keys: Any, cuts:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].name}-{'-'.join(map(str, case[1]))}")
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_shared_windows_equal_recomputation(case: tuple[Aggregate, Any], data: st.DataObject) -> None:
     aggregate, kinds = case
@@ -76,7 +77,7 @@ def test_shared_windows_equal_recomputation(case: tuple[Aggregate, Any], data: s
                 assert same(value, pa.scalar(wanted, kind).as_py(), aggregate, largest_of(lists)), (value, wanted)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(WINDOWS, st.integers(0, 3000), st.integers(0, 2**32), st.sampled_from(["sum", "max", "min"]))
 def test_baselines_agree(windows: list[Window], length: int, seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
@@ -90,7 +91,7 @@ def test_baselines_agree(windows: list[Window], length: int, seed: int, name: st
             assert baseline([window], name, values)[0].tolist() == answers.tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 4), st.text("abc", max_size=40))
 def test_the_papers_arrays(lengths: list[int], slide: int, text: str) -> None:
     """The paper's own algorithm, for a function that does not commute."""

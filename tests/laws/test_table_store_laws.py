@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import TableDeclaration
 from hayase.tables import TYPES, entries, fold, stores, versions
 from hayase.tables.entries import key_bytes, key_from
@@ -402,7 +403,7 @@ def room() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_any_order_repetition_and_fold_gives_what_the_events_come_to(data: st.DataObject) -> None:
     with room() as directory:
@@ -414,7 +415,7 @@ def test_any_order_repetition_and_fold_gives_what_the_events_come_to(data: st.Da
         judged_end(scenario)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_a_crash_at_any_step_changes_no_answer(data: st.DataObject) -> None:
     with room() as directory:
@@ -426,7 +427,7 @@ def test_a_crash_at_any_step_changes_no_answer(data: st.DataObject) -> None:
         judged_end(scenario)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12))
 @given(st.data())
 def test_rocksdb_does_as_the_store_in_memory(data: st.DataObject) -> None:
     with room() as directory:
@@ -458,7 +459,7 @@ def test_rocksdb_does_as_the_store_in_memory(data: st.DataObject) -> None:
 # ---------------------------------------------------------------------------------------------------- keys
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_a_scan_of_a_prefix_is_a_filter(data: st.DataObject) -> None:
     keys = data.draw(st.lists(any_key, max_size=12, unique_by=key_bytes))
@@ -495,7 +496,7 @@ def test_a_scan_of_a_prefix_is_a_filter(data: st.DataObject) -> None:
         assert {repr(row["total"]) for _, row in rows} <= {"1"}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(event_lists())
 def test_columns_pack_as_rows_do(events: list[Event]) -> None:
     """`pack_columns` with a column for each place in an event's updates of the same kind is `pack`."""

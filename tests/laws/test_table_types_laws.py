@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.tables import TYPES, DistinctCount, Quantiles, versions
 from hayase.tables import payloads as bytes_of
 from hayase.tables.entries import many_key_bytes, text_keys
@@ -250,7 +251,7 @@ def folded_in_steps(kind: ColumnType[Any], payloads: list[tuple[bytes, bytes]], 
 
 
 @pytest.mark.parametrize("name", TYPES)
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_every_type_converges(name: str, data: st.DataObject) -> None:
     kind = TYPES[name]()
@@ -281,7 +282,7 @@ def test_every_type_converges(name: str, data: st.DataObject) -> None:
     json.loads(bytes_of.json_bytes(kind.value(once)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_an_orset_of_concurrent_replicas_keeps_what_no_removal_has_observed(data: st.DataObject) -> None:
     """Replicas that add, remove what they see, and hear of each other now and then; the judge is the set of the papers, in
@@ -311,7 +312,7 @@ def test_an_orset_of_concurrent_replicas_keeps_what_no_removal_has_observed(data
     assert kind.read(None, data.draw(st.permutations(updates))) == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(data=st.data(), scale=st.sampled_from([1.0, 1e3, 1e150]))
 def test_quantiles_of_many_converge_and_keep_their_bound(data: st.DataObject, scale: float) -> None:
     kind = Quantiles()
@@ -338,7 +339,7 @@ def test_quantiles_of_many_converge_and_keep_their_bound(data: st.DataObject, sc
         assert abs(value - true) <= off * abs(true) * (1 + 1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([7, 8, 383, 384, 385, 500, 3000]))
 def test_distinct_counts_of_many_converge(seed: int, count: int) -> None:
     kind, random = DistinctCount(), Random(seed)
@@ -381,7 +382,7 @@ def test_the_order_of_the_bytes_is_that_of_versions(given_versions: list[version
      (st.text("0a-", min_size=36, max_size=36), pa.string()), (st.integers(-(2**63), 2**63 - 1), pa.int64()),
      (st.integers(-(2**31), 2**31 - 1), pa.int32()), (st.uuids().map(str), pa.large_string())],
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(data=st.data(), update=st.sampled_from([0, 239, 240]), first=st.integers(0, 2))
 def test_many_versions_are_each_of_them(
     chosen: st.SearchStrategy[Any], kind: pa.DataType, data: st.DataObject, update: int, first: int
@@ -401,7 +402,7 @@ plain_numbers = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(
     st.lists(plain_numbers, max_size=12)
     | st.lists(texts, max_size=6)

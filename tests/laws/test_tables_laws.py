@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
+from effort import examples
 from hayase.engine import local
 from hayase.engine.batch import offsets
 from hayase.engine.batch.gate import Grants
@@ -31,7 +32,7 @@ from interruptions import Granting, passing_home
 from purchases import TABLES, Log, Row, answers_of, check, expected, market
 
 LAW = settings(
-    max_examples=25,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlglot import tokenize
 
 from cql_streams import SOURCES, planned
+from effort import examples
 from hayase.cql import logical
 from hayase.cql.logical import Node, describe
 from hayase.cql.statement import parse
@@ -330,7 +331,7 @@ KEYWORDS = {
 }  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.sampled_from([*GOLDEN, *QUERIES]), st.randoms(use_true_random=False))
 def test_layout_and_case_of_keywords_say_nothing(text: str, chosen: random.Random) -> None:
     words: list[str] = []

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.stages import OFFSET, TIME, Mapped, Stage
 from hayase.core.times import BEGINNING
@@ -204,7 +205,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("text", CASES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(records=RECORDS, p=P_ROWS, a=A_ROWS)
 def test_every_record_meets_the_row_of_its_key(
     text: str, records: list[Row], p: dict[Any, Row], a: dict[Any, Row]
@@ -262,7 +263,7 @@ def outcome(stages: Sequence[Stage], streams: Mapping[str, pa.RecordBatch]) -> l
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["join", "left join"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(records=RECORDS, p=P_ROWS)
 def test_a_join_is_like_a_stream_that_has_the_columns(
     form: str, kind: str, records: list[Row], p: dict[Any, Row]

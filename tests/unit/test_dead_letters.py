@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import DAY, Retention
 from hayase.core.errors import DamagedState, DeclarationError, HayaseError, HomeInUse, UnknownName
 from hayase.engine.commit.housekeeping import keep_house
@@ -129,7 +130,7 @@ MAYBE = st.none() | TEXTS
 LETTER = st.tuples(TEXTS, MAYBE, TEXTS, st.none() | st.integers(0, 5), TEXTS, st.integers(0, 5))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(st.lists(LETTER, min_size=1, max_size=8), min_size=1, max_size=4),
     st.sets(st.integers(0, 31)),

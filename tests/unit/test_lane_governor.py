@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.declarations import GovernorDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN, OPERATIONS
@@ -304,7 +305,7 @@ class TestBlindPolicies:
         assert lane.look_again > 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.data(),
     st.sampled_from(sorted(POLICIES)),

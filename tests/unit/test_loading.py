@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hayase as hy
-from effort import sample
+from effort import examples, sample
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import EnvironmentUnfit, HayaseError, HomeInUse, StageChanged, StreamError
 from hayase.core.stages import MAIN
@@ -114,7 +114,7 @@ def _same(key: Any) -> Any:
     return (type(key) is bool, key)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     loads=st.lists(rows_, max_size=3), memory=st.sampled_from([1, 4, 500_000]), sampled=st.sampled_from([1, 2, 4096])
 )
@@ -154,7 +154,7 @@ plain = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(plain)
 def test_a_column_at_once_has_the_bytes_of_its_values(values: list[Any]) -> None:
     found = plain_bytes(values)
@@ -163,7 +163,7 @@ def test_a_column_at_once_has_the_bytes_of_its_values(values: list[Any]) -> None
     assert keys_of([values, values]).bytes.to_pylist() == [None if each is None else each * 2 for each in wanted]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(plain, st.sampled_from(sorted(TYPES)))
 def test_a_column_at_once_has_the_deltas_of_its_type(values: list[Any], name: str) -> None:
     kind = TYPES[name]()
@@ -174,7 +174,7 @@ def test_a_column_at_once_has_the_deltas_of_its_type(values: list[Any], name: st
     assert found.bytes.to_pylist() == [None if at in reasons else wanted.get(at) for at in range(len(values))]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.tuples(st.text(max_size=4), *[st.booleans()] * 5), min_size=1, max_size=8, unique_by=lambda each: each[0]
@@ -301,7 +301,7 @@ acts = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(acts, max_size=7))
 def test_events_loads_and_folds_in_any_order(script: list[tuple[str, Any]]) -> None:
     """All updates by key and version, from which any row can be told, now and as of a time."""

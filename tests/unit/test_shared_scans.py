@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.engine.batch.map_side import map_task
 from hayase.engine.batch.messages import Data, DeadLetters
 from hayase.engine.batch.offsets import Batch, Offset, Position, ranges
@@ -76,7 +77,7 @@ def acts(draw: st.DrawFn) -> list[Act]:
     return script
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.too_slow])
 @given(acts(), st.integers(1, 3))
 def test_queries_come_and_go_without_effect_on_others(script: list[Act], buckets: int) -> None:
     waiting, appended = records(60), 0

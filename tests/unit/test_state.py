@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.errors import DamagedState
 from hayase.core.stages import Outcome, Tuples
 from hayase.engine.batch import state
@@ -107,7 +108,7 @@ class Present(Counts):
         return self._rows(dict.fromkeys(key for key, count in pairs if count and key in self.counts))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.sets(st.integers(0, 6), max_size=5).map(list), min_size=2, max_size=30), st.integers(0, 30))
 def test_the_marker_says_which_kernels_can_catch_up(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], behind: int
@@ -125,7 +126,7 @@ def test_the_marker_says_which_kernels_can_catch_up(
             assert restored(directory, refs, older, then).counts == kernel.counts
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(20))
 @given(
     st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=40),
     st.integers(0, 40),
