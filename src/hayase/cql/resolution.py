@@ -173,8 +173,8 @@ class _Resolution:
             if name.lower() not in spelled:
                 message = f'unknown column "{name}" in "{stream.name}"'
                 former = stream.time if stream.hides_time else None
-                hint = Relation(stream.name, "", tuple(names), former=former).hint(name)
-                self.resolver.refuse(part, message, hint)
+                instead = Relation(stream.name, "", tuple(names), former=former).hint(name)
+                self.resolver.refuse(part, message, instead)
             elif self.resolver.check_key(part, schema.field(spelled[name.lower()]).type):
                 columns.append(spelled[name.lower()])
         if len(columns) < len(window.partition):
