@@ -161,16 +161,16 @@ class SignedJoin:
             for child, mine, places, side in zip(inputs, keys, slots, self._sides)
             for part in (child.time, child.plus, child.tag, mine, places, side.links, side.tags)
         ]
-        found: list[tuple[np.ndarray, ...]] = []
+        parts_found: list[tuple[np.ndarray, ...]] = []
         i = j = 0
-        while not found or i < len(inputs[0]) or j < len(inputs[1]):
+        while not parts_found or i < len(inputs[0]) or j < len(inputs[1]):
             lists = [np.empty(room, np.int64) for _ in range(3)]
             i, j, count = joins_loops.join(self._keys.words, *arrays, i, j, *lists)
             assert count >= 0, "a minus without its plus"
-            found.append(tuple(column[:count] for column in lists))
+            parts_found.append(tuple(column[:count] for column in lists))
             room *= 4
         self._keys.drop(inputs, keys)
-        causes, lefts, rights = (np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*found))
+        causes, lefts, rights = (np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*parts_found))
         return causes, lefts, rights
 
     def _shown(

@@ -112,29 +112,28 @@ class AggregateOperator:
         there, carried_there = scratch(calls, events, kind=np.bool_), scratch(calls, events, kind=np.bool_)
         rows, closed, spoiled, noted = (scratch(words, events) for words in (4, 2, 2, 2))
         beyond, fresh = scratch(events), scratch(count * len(self._distinct))
-        made, noting, closing, spoiling, overdue, bringing = aggregates_loops.sweep(
+        emitted, touched, closings, refusals, overflows, fresh_values = aggregates_loops.sweep(
             *self._arrays(), delta.start, groups, slots, lines, valid, known, ends, ended.copy(),
             self._shape, self._program, self._calls, self._scales, self._birth(span), first, not self._keys,
             out, there, carried, carried_there, rows, noted, closed, spoiled, beyond, fresh, self._lanes,
         )  # fmt: skip
-        self._registers["next"] += made
-        self._groups.alive += made - closing - int(np.count_nonzero(rows[1, :made] != OPEN))
-        result = self._result(delta.rows, rows[:, :made], out[:, :made], there[:, :made])
-        refused = self._spoiled(delta, spoiled[:, :spoiling]) + self._beyond(result, beyond[:overdue])
-        state = self._changes(noted[:, :noting], delta.rows, fresh[:bringing], span.version)
+        self._registers["next"] += emitted
+        self._groups.alive += emitted - closings - int(np.count_nonzero(rows[1, :emitted] != OPEN))
+        result = self._result(delta.rows, rows[:, :emitted], out[:, :emitted], there[:, :emitted])
+        refused = self._spoiled(delta, spoiled[:, :refusals]) + self._beyond(result, beyond[:overflows])
+        state = self._changes(noted[:, :touched], delta.rows, fresh[:fresh_values], span.version)
         if self._store is not None:
-            unused = slots[spoiled[0, :spoiling]]
+            unused = slots[spoiled[0, :refusals]]
             unused = unused[self._store.end[unused] >= span.clock]
-            self._store.end[unused] = self._store.start[
-                unused
-            ]  # an empty lifetime: it is not written, and is removed when it would have ended
+            # with an empty lifetime a refused tuple is not written, and is removed when it would have ended
+            self._store.end[unused] = self._store.start[unused]
             self._store.release(ended)
             state += self._store.changes()
         self._tidy()
-        ids = np.arange(first, first + made)
-        start, end = rows[0, :made].copy(), rows[1, :made].copy()
+        ids = np.arange(first, first + emitted)
+        start, end = rows[0, :emitted].copy(), rows[1, :emitted].copy()
         return Step(
-            Delta(result, start, end, ids, closed[0, :closing].copy(), closed[1, :closing].copy()), state, refused
+            Delta(result, start, end, ids, closed[0, :closings].copy(), closed[1, :closings].copy()), state, refused
         )
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
@@ -228,7 +227,7 @@ class AggregateOperator:
     def _lines(self, rows: pa.RecordBatch, count: int, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the arguments of rows as lines of words, the validity masks of those with NULLs, and the number of each
         argument's mask (-1: none)."""
-        lines_of: list[np.ndarray] = []
+        parts: list[np.ndarray] = []
         masks: list[np.ndarray] = []
         known = np.full(len(self._layout.arguments), -1, np.int64)
         pairs = 0
@@ -238,19 +237,13 @@ class AggregateOperator:
                 known[at] = len(masks)
                 masks.append(flags(column))
             if argument.form == PAIR:
-                lines_of.append(self._pairs.slots(groups, pairs, column).reshape(1, -1))
+                parts.append(self._pairs.slots(groups, pairs, column).reshape(1, -1))
                 pairs += 1
             elif argument.form == TEXT:
-                lines_of.append(self._texts.append(column))
+                parts.append(self._texts.append(column))
             elif argument.form != PRESENCE:
-                lines_of.append(_words(column, argument.form))
-        lines = (
-            lines_of[0]
-            if len(lines_of) == 1
-            else np.concatenate(lines_of)
-            if lines_of
-            else np.empty((0, count), np.int64)
-        )
+                parts.append(_words(column, argument.form))
+        lines = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty((0, count), np.int64)
         valid = np.stack(masks) if masks else np.empty((0, count), np.bool_)
         return lines, valid, known
 

@@ -951,7 +951,7 @@ def sweep(
     values, carried = _values(out, out_present), _values(before, before_present)
     float_lanes = lanes.view(np.float64)
     halves = cells.halves
-    made = noting = closing = spoiling = overdue = bringing = 0
+    emitted = noting = closing = spoiling = overdue = bringing = 0
     start = end = 0
     exact = False
     numeric = False
@@ -1026,12 +1026,12 @@ def sweep(
             open_row = words[group, ROW]
             out_of_range = -1
             if alive:
-                out_of_range = _evaluate(groups, cells, plan, calls, values, group, made)
+                out_of_range = _evaluate(groups, cells, plan, calls, values, group, emitted)
                 if open_row >= first:
-                    if _rows_equal(values, made, values, open_row - first, program, calls, texts):
+                    if _rows_equal(values, emitted, values, open_row - first, program, calls, texts):
                         continue
                 elif open_row >= 0 and _rows_equal(
-                    values, made, carried, words[group, VERSION] - NOTED, program, calls, texts
+                    values, emitted, carried, words[group, VERSION] - NOTED, program, calls, texts
                 ):
                     continue
             if open_row >= first:
@@ -1042,18 +1042,18 @@ def sweep(
                 closing += 1
             words[group, ROW] = -1
             if alive:
-                words[group, ROW] = first + made
-                rows[0, made] = instant
-                rows[1, made] = OPEN
-                rows[2, made] = group
-                rows[3, made] = row
+                words[group, ROW] = first + emitted
+                rows[0, emitted] = instant
+                rows[1, emitted] = OPEN
+                rows[2, emitted] = group
+                rows[3, emitted] = row
                 if out_of_range >= 0:
-                    beyond[overdue] = made * len(call_lines) + out_of_range
+                    beyond[overdue] = emitted * len(call_lines) + out_of_range
                     overdue += 1
-                made += 1
+                emitted += 1
         if instant == birth:
             birth = OPEN
-    return made, noting, closing, spoiling, overdue, bringing
+    return emitted, noting, closing, spoiling, overdue, bringing
 
 
 # ---------------------------------------------------------------------------------------------- groups as state

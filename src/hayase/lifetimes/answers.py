@@ -65,15 +65,15 @@ class Answers:
         tracks, count = keys * self._count + windows, len(keys)
         self._make_room(int(tracks.max(initial=-1)) + 1)
         same = self._unchanged(tracks, there, columns)
-        made, end, closed = scratch(count), scratch(count), scratch(3, count)
+        begun, end, closed = scratch(count), scratch(count), scratch(3, count)
         first = self.registers["next"]
         making, closing = answers_loops.succeed(
-            tracks, time, there, same, self._rows, self._newest, first, made, end, closed
+            tracks, time, there, same, self._rows, self._newest, first, begun, end, closed
         )
         self.registers["next"] += making
-        made, end, closed = made[:making], end[:making], closed[:, :closing]
-        followed = AnswerRows(made, end, first, closed[1].copy(), closed[2].copy())
-        still = made[end == OPEN]
+        begun, end, closed = begun[:making], end[:making], closed[:, :closing]
+        followed = AnswerRows(begun, end, first, closed[1].copy(), closed[2].copy())
+        still = begun[end == OPEN]
         state = self._keep(tracks, still, closed[0].copy(), columns, version, key_columns)
         return followed, [*state, *self.registers.changes(version)]
 
@@ -82,8 +82,8 @@ class Answers:
         from hayase.lifetimes import answers_loops
 
         before, later, first = scratch(len(tracks)), scratch(len(tracks)), scratch(len(tracks))
-        many, some = answers_loops.previous(tracks, there, self._rows, self._newest, before, later, first)
-        later, first = later[:many], first[:some]
+        later_count, first_count = answers_loops.previous(tracks, there, self._rows, self._newest, before, later, first)
+        later, first = later[:later_count], first[:first_count]
         for column, kept in zip(columns, self._values):
             if len(later):
                 later = _equal_before(column, before, later)

@@ -29,21 +29,21 @@ def previous(lanes: Any, there: Any, rows: Any, newest: Any, before: Any, later:
     `later` gets the answers to compare with the previous one, `first` those to compare with the open row of the track
     (`rows`). Returns the number of both. `newest` is -1 for all tracks before and after.
     """
-    many = some = 0
+    later_count = first_count = 0
     for at in range(len(lanes)):
         track = lanes[at]
         last = before[at] = newest[track]
         newest[track] = at
         if there[at]:
             if last < 0 and rows[track] >= 0:
-                first[some] = at
-                some += 1
+                first[first_count] = at
+                first_count += 1
             elif last >= 0 and there[last]:
-                later[many] = at
-                many += 1
+                later[later_count] = at
+                later_count += 1
     for at in range(len(lanes)):
         newest[lanes[at]] = -1
-    return many, some
+    return later_count, first_count
 
 
 @compiled(_i64, _readonly(_i64), _readonly(_f64), _flag, _readonly(_i64), _i64[::1], _nrt=False)

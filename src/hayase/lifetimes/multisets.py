@@ -120,11 +120,11 @@ class MultisetOperator:
         from hayase.lifetimes import multisets_loops
 
         self.settle(span.since)
-        started = [self._values.numbers(given.rows) for given in inputs]
+        started = [self._values.numbers(child.rows) for child in inputs]
         passed = [
-            side.advance(given, numbers, span.clock) for side, given, numbers in zip(self._sides, inputs, started)
+            side.advance(child, numbers, span.clock) for side, child, numbers in zip(self._sides, inputs, started)
         ]
-        starts = [(given.start, numbers) for given, numbers in zip(inputs, started)]
+        starts = [(child.start, numbers) for child, numbers in zip(inputs, started)]
         ends = [(passage.ends, side.values[passage.ended]) for side, passage in zip(self._sides, passed)]
         if len(inputs) == 1:
             starts.append((_NOTHING, _NOTHING))

@@ -527,8 +527,8 @@ class _Tape:
             middles += width * len(line) if level else 0
         double = kind == np.complex128
         self._lane, self._middles, self._ready = (
-            np.zeros((2, many) if double else many, np.float64 if double else kind)
-            for many in (slots, middles, loops.BLOCK)
+            np.zeros((2, size) if double else size, np.float64 if double else kind)
+            for size in (slots, middles, loops.BLOCK)
         )
         self._out = np.float64 if double else kind
         self._begin(0)
