@@ -188,8 +188,8 @@ class _Grouped:
         from hayase.windows import row_windows_loops
 
         self.rows = rows
-        self.places, self.keys, found = scratch(len(rows)), scratch(len(rows)), scratch(len(rows))
-        self.found = found[: row_windows_loops.group(rows, ends, self.places, self.keys, found)]
+        self.places, self.keys, distinct = scratch(len(rows)), scratch(len(rows)), scratch(len(rows))
+        row_windows_loops.group(rows, ends, self.places, self.keys, distinct)
 
     def put(self, values: np.ndarray) -> np.ndarray:
         """Return the values of the rows, by place."""
