@@ -19,7 +19,7 @@ from benchmarks.negative_tuples.signed import Signed, gathered, row_bytes
 from hayase.core.keys import encode, flags, values
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.instants import instants
-from hayase.lifetimes.leaves import up
+from hayase.lifetimes.leaves import round_up
 from hayase.lifetimes.plans import (
     ADDED,
     ROW_ID,
@@ -156,9 +156,9 @@ class _Range(SignedLeaf):
         time = values(batch.column(TIME), np.int64)
         slide, grain = self._window.slide, self._window.grain
         if slide is None:
-            start, end = time, up(time + max(self._window.length, grain), grain)
+            start, end = time, round_up(time + max(self._window.length, grain), grain)
         else:
-            start, end = (up(up(times, slide), grain) for times in (time, time + self._window.length))
+            start, end = (round_up(round_up(times, slide), grain) for times in (time, time + self._window.length))
         self._queue.add(batch.select(self.schema.names), start, end)
         return self._queue.until(self.schema, span.clock)
 

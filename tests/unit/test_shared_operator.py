@@ -17,7 +17,7 @@ from hayase.lifetimes.relations import Span, Step
 from hayase.lifetimes.shared_windows import SharedOperator, SharedState
 from hayase.windows.panes import Panes, epoch_end
 from hayase.windows.partials import Lifting
-from hayase.windows.row_windows import Counted
+from hayase.windows.row_windows import RowWindows
 
 SECOND = 1_000_000
 YEAR = 365 * 86400 * SECOND
@@ -197,7 +197,7 @@ def test_only_tuples_in_reach_are_written() -> None:
 
 def test_of_restored_tuples_the_last_run_without_a_gap_counts() -> None:
     lifting = Lifting(AGGREGATES["count"], [])
-    counted = Counted([lifting], [(4, 1)])
+    counted = RowWindows([lifting], [(4, 1)])
     keys, numbers = np.array([0, 1, 0, 0, 1, 0, 0]), np.array([8, 3, 9, 2, 4, 3, 8])
     named = counted.unknown(keys, numbers)
     assert list(zip(keys[named].tolist(), numbers[named].tolist())) == [(0, 8), (0, 9), (1, 3), (1, 4)]

@@ -109,7 +109,7 @@ def test_columns_types_and_a_users_own() -> None:
         (lambda: SharedWindows([3], ["sum"]).push(["a"]), "no sum of a string"),
         (lambda: SharedWindows([3], ["sum"]).push({"x": [1]}), "no column 'value'"),
         (lambda: SharedWindows([3], [("sum", "x")]).push({"y": [1]}), "no column 'x'"),
-        (lambda: SharedWindows([3], ["sum"]).push([None]), "cannot be told"),
+        (lambda: SharedWindows([3], ["sum"]).push([None]), "is unknown; pass it as types"),
         (lambda: SharedWindows([3], {"a": ("sum", "x"), "b": ("sum", "y")}).push({"x": [1], "y": [1, 2]}), "lengths"),
         (
             lambda: SharedWindows(

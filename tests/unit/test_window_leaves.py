@@ -137,7 +137,7 @@ def test_a_row_that_is_not_there_cannot_be_taken_away() -> None:
     assert told(step.delta) == [("x", 0, 2)]
     (lost,) = step.spoiled
     assert lost.rows.to_pylist() == [{"value": "y"}]
-    assert lost.reasons == ["there is no such row to take away"]
+    assert lost.reasons == ["there is no such row to remove"]
     assert np.asarray(lost.ids).tolist() == [1]
 
 

@@ -74,7 +74,7 @@ class _Trial:
     def _broken(self, what: str, how: str, named: Sequence[tuple[str, Partial]]) -> None:
         where = ", ".join(f"{letter} = {text}" for letter, (text, _) in zip("abc", named))
         raise DeclarationError(
-            f"{self.aggregate.name} {what}: {how} for {where}", "mend combine, or do not declare the law"
+            f"{self.aggregate.name} {what}: {how} for {where}", "fix combine, or do not declare the law"
         )
 
     def _difference(self, one: Partial, other: Partial) -> tuple[Any, Any, str] | None:

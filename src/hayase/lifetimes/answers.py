@@ -22,7 +22,7 @@ from hayase.lifetimes.relations import OPEN
 from hayase.lifetimes.slot_columns import grown, slotted_column
 from hayase.lifetimes.state_registers import Registers, check_section
 
-__all__ = ["AnswerRows", "Answers", "taken_rows"]
+__all__ = ["AnswerRows", "Answers", "take_values"]
 
 _ANSWERS, _WINDOW, _ROW = "answers", "__window", "__row"
 
@@ -88,7 +88,7 @@ class Answers:
             if len(later):
                 later = _equal_before(column, before, later)
             if len(first):
-                first = first[_equal(taken_rows(column, first), kept.take(tracks[first]))]
+                first = first[_equal(take_values(column, first), kept.take(tracks[first]))]
         same = np.zeros(len(tracks), np.bool_)
         same[later] = same[first] = True
         return same
@@ -98,7 +98,7 @@ class Answers:
         key_columns: Callable[[np.ndarray], list[pa.Array]],
     ) -> list[Tuples]:  # fmt: skip
         """Keep the values of open rows and free those of closed ones; return the change of the state."""
-        opened, opened_columns = tracks[still], [taken_rows(column, still) for column in columns]
+        opened, opened_columns = tracks[still], [take_values(column, still) for column in columns]
         for kept, column in zip(self._values, opened_columns):
             kept.release(closed)
             kept.put(opened, column, len(self._rows))
@@ -143,7 +143,7 @@ class Answers:
         before, now = self._rows[tracks] >= 0, ids >= 0
         for column, kept in zip(rows.columns[self._keys + 2 :], self._values):
             kept.release(tracks[before])
-            kept.put(tracks[now], taken_rows(column, last[now]), len(self._rows))
+            kept.put(tracks[now], take_values(column, last[now]), len(self._rows))
         self._rows[tracks], self._versions[tracks] = ids, version
         self._alive += int(np.count_nonzero(now)) - int(np.count_nonzero(before))
 
@@ -158,7 +158,7 @@ class Answers:
         places = places[(self._rows[tracks[places]] >= 0) & (self._versions[tracks[places]] <= version)]
         tracks = tracks[places]
         self._versions[tracks] = self._latest
-        named = [taken_rows(column, places) for column in rows.columns[: self._keys]]
+        named = [take_values(column, places) for column in rows.columns[: self._keys]]
         return self._as_written(named, tracks, [kept.take(tracks) for kept in self._values])
 
     def size(self, section: str) -> int:
@@ -173,7 +173,7 @@ class Answers:
             self._rows[known:], self._versions[known:], self._newest[known:] = -1, 0, -1
 
 
-def taken_rows(column: pa.Array, rows: np.ndarray) -> pa.Array:
+def take_values(column: pa.Array, rows: np.ndarray) -> pa.Array:
     """Return distinct rows of a column; without a copy if these are all rows in order."""
     if len(rows) == len(column) and (not len(rows) or bool((rows == np.arange(len(rows))).all())):
         return column
@@ -189,7 +189,7 @@ def _equal_before(column: pa.Array, before: np.ndarray, answers: np.ndarray) -> 
         whole = values(column, np.int64)
         kept = answers_loops.equal_before(whole, whole.view(np.float64), pa.types.is_floating(kind), before, answers)
         return answers[:kept]
-    return answers[_equal(taken_rows(column, answers), taken_rows(column, before[answers]))]
+    return answers[_equal(take_values(column, answers), take_values(column, before[answers]))]
 
 
 def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:

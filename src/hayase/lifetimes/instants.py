@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from hayase.core.keys import values
 from hayase.core.stages import TIME, Stateless, Tuples
-from hayase.lifetimes.leaves import LeafOperator, up
+from hayase.lifetimes.leaves import LeafOperator, round_up
 from hayase.lifetimes.partitions import PartitionWindow
 from hayase.lifetimes.plans import Instants, Partition, Range, Rows, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
@@ -89,7 +89,7 @@ class _RangeInstants:
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
         times = np.unique(values(batches[self._input].column(TIME), np.int64))
         length, slide, grain = self._window.length, self._window.slide or 1, self._window.grain
-        moved = [np.minimum(up(up(instants, slide), grain), OPEN) for instants in (times, times + length)]
+        moved = [np.minimum(round_up(round_up(instants, slide), grain), OPEN) for instants in (times, times + length)]
         ahead = self._ahead[self._ahead >= span.since]
         new = np.setdiff1d(np.concatenate(moved), ahead)
         known = np.union1d(ahead, new)

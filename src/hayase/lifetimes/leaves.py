@@ -27,7 +27,16 @@ from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.state_registers import Registers
 from hayase.lifetimes.tuples import TupleStore
 
-__all__ = ["LeafOperator", "RangeWindow", "RowWindow", "SlidingRange", "UnboundedWindow", "chosen", "leaf", "up"]
+__all__ = [
+    "LeafOperator",
+    "RangeWindow",
+    "RowWindow",
+    "SlidingRange",
+    "UnboundedWindow",
+    "leaf",
+    "round_up",
+    "take_rows",
+]
 
 _NONE = np.empty(0, np.int64)
 
@@ -98,7 +107,7 @@ class RangeWindow(Stateless):
         """Return the tuples of the step; all ends are known."""
         batch = batches[self._input]
         time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
-        end = up(np.add(time, self._length, out=scratch(len(time))), self._grain)
+        end = round_up(np.add(time, self._length, out=scratch(len(time))), self._grain)
         return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
 
@@ -122,9 +131,9 @@ class SlidingRange:
         rows, (start, end) = batch.select(self.schema.names), self._bounds(time)
         later = np.flatnonzero((start < end) & (start >= span.clock))
         if len(later):
-            waiting.add(chosen(rows, later), time[later], start[later], id[later])
+            waiting.add(take_rows(rows, later), time[later], start[later], id[later])
         now = np.flatnonzero((start < end) & (start < span.clock))
-        rows, start, end, id = chosen(rows, now), start[now], end[now], id[now]
+        rows, start, end, id = take_rows(rows, now), start[now], end[now], id[now]
         due = waiting.expire(span.clock)
         if len(due):
             rows = pa.concat_batches([waiting.take(due), rows])
@@ -133,13 +142,13 @@ class SlidingRange:
             id = np.concatenate((waiting.id[due], id))
             waiting.release(due)
         order = end_order(start, id)
-        delta = Delta(chosen(rows, order), start[order], end[order], id[order])
+        delta = Delta(take_rows(rows, order), start[order], end[order], id[order])
         return Step(delta, waiting.changes())
 
     def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of tuples."""
-        end = up(up(time + self._window.length, self._slide), self._window.grain)
-        return up(up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
+        end = round_up(round_up(time + self._window.length, self._slide), self._window.grain)
+        return round_up(round_up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Load waiting tuples."""
@@ -232,11 +241,11 @@ class RowWindow:
             earlier, numbers = rows.slice(0, 0), _NONE
         later = np.flatnonzero((id >= moved) & (self._entering(id) < self._leaving(id)))
         if len(later):
-            waiting.add(chosen(rows, later), time[later], np.full(len(later), OPEN), id[later])
+            waiting.add(take_rows(rows, later), time[later], np.full(len(later), OPEN), id[later])
         now = np.flatnonzero(id < moved)
         if len(numbers):
-            return pa.concat_batches([earlier, chosen(rows, now)]), np.concatenate((numbers, id[now]))
-        return chosen(rows, now), id[now]
+            return pa.concat_batches([earlier, take_rows(rows, now)]), np.concatenate((numbers, id[now]))
+        return take_rows(rows, now), id[now]
 
     def _entering(self, id: np.ndarray) -> np.ndarray:
         """Return the number of the tuple at which a tuple appears."""
@@ -294,17 +303,17 @@ def _without_ghosts(delta: Delta) -> Delta:
     if alive.all():
         return delta
     kept = np.flatnonzero(alive)
-    rows, start, end, id = chosen(delta.rows, kept), delta.start[kept], delta.end[kept], delta.id[kept]
+    rows, start, end, id = take_rows(delta.rows, kept), delta.start[kept], delta.end[kept], delta.id[kept]
     return Delta(rows, start, end, id, delta.closed, delta.closed_end)
 
 
-def chosen(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
+def take_rows(rows: pa.RecordBatch, positions: np.ndarray) -> pa.RecordBatch:
     """Return the rows at distinct positions; without a copy if these are all rows in order."""
     if len(positions) == rows.num_rows and bool(np.all(positions[1:] > positions[:-1])):
         return rows
     return rows.take(pa.array(positions))
 
 
-def up(times: np.ndarray, multiple: int) -> np.ndarray:
+def round_up(times: np.ndarray, multiple: int) -> np.ndarray:
     """Round times up to multiples of a number."""
     return times if multiple == 1 else -(-times // multiple) * multiple

@@ -22,7 +22,7 @@ from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Multiset, Rule
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
@@ -181,7 +181,7 @@ class MultisetOperator:
     def _rows(self, left: pa.RecordBatch, causes: np.ndarray, opened: np.ndarray) -> pa.RecordBatch:
         """Return the rows of values that appeared; `causes` are the rows of the left input that caused them (-1: none)."""
         if self._as_given and len(causes) and causes.min() >= 0 and left.schema.types == self.schema.types:
-            return chosen(left, causes).rename_columns(self.schema.names)
+            return take_rows(left, causes).rename_columns(self.schema.names)
         return self._values.take(opened)
 
     def _keep(self, delta: Delta, opened: np.ndarray, below: np.ndarray, clock: int) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, values
 from hayase.core.stages import OFFSET, TIME, Tuples
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Partition, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
@@ -74,7 +74,7 @@ class PartitionWindow:
             self._hold_back(batch, time, ids, still)
         real = np.flatnonzero(appeared[:, 2] < appeared[:, 3])
         id, start, end = (appeared[real, at] for at in (1, 2, 3))
-        delta = Delta(chosen(rows, positions[real]), start, end, id, closed[:, 0].copy(), closed[:, 1].copy())
+        delta = Delta(take_rows(rows, positions[real]), start, end, id, closed[:, 0].copy(), closed[:, 1].copy())
         alive = np.flatnonzero(numbers >= self._keys[slots, 0] - self._keys[slots, 1])
         return Step(delta, [*_written(keys, ids, numbers, alive), *self._waiting.changes()])
 
@@ -95,7 +95,7 @@ class PartitionWindow:
     def _hold_back(self, batch: pa.RecordBatch, time: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
         """Keep the values of tuples that have not appeared yet."""
         if len(rows):
-            delayed = chosen(batch.select(self.schema.names), rows)
+            delayed = take_rows(batch.select(self.schema.names), rows)
             self._waiting.add(delayed, time[rows], np.full(len(rows), OPEN), ids[rows])
 
     def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
@@ -168,4 +168,4 @@ def _written(keys: Sequence[pa.Array], ids: np.ndarray, numbers: np.ndarray, ali
     if not len(alive):
         return []
     named = {f"key_{at}": column for at, column in enumerate(keys)}
-    return [Tuples(_MEMBERS, chosen(pa.record_batch(named | {ID: ids, _NUMBER: numbers}), alive))]
+    return [Tuples(_MEMBERS, take_rows(pa.record_batch(named | {ID: ids, _NUMBER: numbers}), alive))]

@@ -12,7 +12,7 @@ from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.keys import KeyIndex, check_key_type, encode, flags, hashes, values
 from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless
 from hayase.lifetimes.expiry import end_order
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO, Changes, Lifetimes
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
@@ -52,7 +52,7 @@ class DeclaredLifetimes(Stateless):
         real = start < end
         if not real.all():
             rows, start, end, ids = rows[real], start[real], end[real], ids[real]
-        appearing = chosen(batch.select(self.schema.names), rows)
+        appearing = take_rows(batch.select(self.schema.names), rows)
         return Step(Delta(appearing, start, end, ids, closed[earlier], time[ending[earlier]]))
 
 
@@ -68,7 +68,7 @@ class DeclaredChanges:
             try:
                 check_key_type(field.type)
             except DeclarationError:
-                message = f'rows with the column "{field.name}", a {field.type}, cannot be compared and taken away'
+                message = f'rows with the column "{field.name}", a {field.type}, cannot be compared and removed'
                 mistakes.append(Mistake(message, "declare the relation without it"))
         if mistakes:
             raise DeclarationError(mistakes)
@@ -90,7 +90,7 @@ class DeclaredChanges:
         rows = batch.select(self.schema.names)
         added = pc.fill_null(batch.column(ADDED), False).to_numpy(zero_copy_only=False)
         new = np.flatnonzero(added)
-        added_rows, start, id = chosen(rows, new), time[new], offset[new]
+        added_rows, start, id = take_rows(rows, new), time[new], offset[new]
         slots = np.full(len(time), -1, np.int64)
         slots[new] = store.add(added_rows, start, np.full(len(new), OPEN), id)
         keys = self._keys(rows, len(time))
@@ -103,7 +103,7 @@ class DeclaredChanges:
         end = store.end[slots[new]]
         store.release(store.expire(span.clock))
         real = np.flatnonzero(start < end)
-        delta = Delta(chosen(added_rows, real), start[real], end[real], id[real], ids[earlier], time[minus][earlier])
+        delta = Delta(take_rows(added_rows, real), start[real], end[real], id[real], ids[earlier], time[minus][earlier])
         state = store.changes()
         self._forget()
         return Step(delta, state, _without_partner(rows, offset, np.flatnonzero(taken == -1)))
@@ -157,4 +157,4 @@ def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray)
     """Return the changes that remove a row which does not exist."""
     if not len(lost):
         return []
-    return [Spoiled(chosen(rows, lost), ["there is no such row to take away"] * len(lost), offset[lost])]
+    return [Spoiled(take_rows(rows, lost), ["there is no such row to remove"] * len(lost), offset[lost])]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hayase.core.expressions import Projection
 from hayase.core.scratch import scratch
 from hayase.core.stages import Spoiled, Stateless
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Scalar, UnionAll
 from hayase.lifetimes.relations import Delta, Span, Step
 
@@ -82,7 +82,7 @@ class UnionOperator(Stateless):
             first.closed_end, first.closed, by, second.closed_end, second.closed, factor, number, closed_end, closed
         )
         rows = pa.concat_batches([delta.rows.rename_columns(self.schema.names) for delta in (first, second)])
-        return Delta(chosen(rows, order), start, end, id, closed, closed_end)
+        return Delta(take_rows(rows, order), start, end, id, closed, closed_end)
 
 
 def _plain(sql: str) -> str | None:

@@ -22,9 +22,9 @@ from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
 from hayase.core.stages import OFFSET, TIME, Spoiled
 from hayase.core.times import BEGINNING, duration_text
-from hayase.lifetimes.answers import Answers, taken_rows
+from hayase.lifetimes.answers import Answers, take_values
 from hayase.lifetimes.expiry import end_order
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Call, Shared, SharedWindow
 from hayase.lifetimes.relations import Delta, Span, Step, no_delta
 from hayase.lifetimes.shared_windows_log import (
@@ -38,7 +38,7 @@ from hayase.lifetimes.shared_windows_log import (
 )
 from hayase.windows.panes import Folding, Panes, Turns, pane_width
 from hayase.windows.partials import Lifting, Partials
-from hayase.windows.row_windows import Counted
+from hayase.windows.row_windows import RowWindows
 
 __all__ = ["SharedOperator", "SharedState"]
 
@@ -109,7 +109,12 @@ class SharedState:
         if engines.panes:
             if passed is not None:
                 accepted = np.flatnonzero(passed)
-                batch, time, offset, slots = chosen(batch, accepted), time[accepted], offset[accepted], slots[accepted]
+                batch, time, offset, slots = (
+                    take_rows(batch, accepted),
+                    time[accepted],
+                    offset[accepted],
+                    slots[accepted],
+                )
                 partials = [partial.take(accepted) for partial in partials]
                 taken = replace(taken, timed=batch)
             turns |= engines.move_panes(slots, time, offset, partials, span.clock)
@@ -143,7 +148,7 @@ class SharedState:
     # ------------------------------------------------------------------------------------------ state
 
     @property
-    def counted(self) -> Counted | None:
+    def counted(self) -> RowWindows | None:
         """The row windows, if there are any and a step was processed."""
         return self._engines.counted if self._engines is not None else None
 
@@ -207,7 +212,7 @@ class _Engines:
                 self.liftings.append(lifting)
                 self._columns.append(columns)
             self._lowering[function, constant, columns] = lifting, number
-        self.counted = Counted(self.liftings, row_windows, keyed=keyed) if row_windows else None
+        self.counted = RowWindows(self.liftings, row_windows, keyed=keyed) if row_windows else None
         self._windows: dict[int, list[tuple[int, int]]] = {}
         for window in time_windows:
             self._windows.setdefault(pane_width(*window), []).append(window)
@@ -352,7 +357,7 @@ class SharedOperator:
         """Return rows of the result."""
         keys = self._state.keys.columns(asked.key[which])
         tags = [] if self._tags is None else [self._tags.take(pa.array(asked.window[which]))]
-        taken = [taken_rows(column, which) for column in columns]
+        taken = [take_values(column, which) for column in columns]
         return pa.RecordBatch.from_arrays([*tags, *keys, *taken], schema=self.schema)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:

@@ -15,11 +15,11 @@ import pyarrow as pa
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME, Tuples
-from hayase.lifetimes.leaves import chosen
+from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Call, Shared
 from hayase.windows.panes import epoch_end
 from hayase.windows.partials import Lifting, Partials
-from hayase.windows.row_windows import Counted
+from hayase.windows.row_windows import RowWindows
 
 __all__ = ["PANES", "ROWS", "RestoredSections", "RestoredTuples", "StepTuples", "WindowLog", "columns_of"]
 
@@ -62,7 +62,7 @@ class WindowLog:
         self._version = -1
         self._fresh: list[tuple[pa.RecordBatch, np.ndarray]] = []
 
-    def written(self, taken: StepTuples, counted: Counted | None) -> list[Tuples]:
+    def written(self, taken: StepTuples, counted: RowWindows | None) -> list[Tuples]:
         """Return the new tuples that the node's windows will need."""
         self._clock = taken.clock
         tuples: list[Tuples] = []
@@ -76,7 +76,7 @@ class WindowLog:
             tuples.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
         return tuples
 
-    def _counted(self, taken: StepTuples, numbers: np.ndarray, counted: Counted) -> list[Tuples]:
+    def _counted(self, taken: StepTuples, numbers: np.ndarray, counted: RowWindows) -> list[Tuples]:
         """Return the tuples of the batch, from this step and earlier ones, that a row window will reach."""
         if taken.version != self._version:
             self._version, self._fresh = taken.version, []
@@ -86,10 +86,10 @@ class WindowLog:
         if taken.passed is not None:
             columns[_PASSED] = pa.array(taken.passed)
         alive = np.flatnonzero(counted.matters(taken.slots, numbers, self._longest))
-        parts = [(chosen(pa.RecordBatch.from_pydict(columns), alive), taken.slots[alive])]
+        parts = [(take_rows(pa.RecordBatch.from_pydict(columns), alive), taken.slots[alive])]
         for rows, slots in self._fresh:
             left = np.flatnonzero(values(rows.column(_NUMBER), np.int64) >= counted.reach(slots, self._longest))
-            parts.insert(-1, (chosen(rows, left), slots[left]))
+            parts.insert(-1, (take_rows(rows, left), slots[left]))
         self._fresh = [part for part in parts if len(part[1])]
         return [Tuples(ROWS, pa.concat_batches([rows for rows, _ in parts]), whole=True)]
 
@@ -107,7 +107,7 @@ class WindowLog:
             self._lasting.append((self._until(values(rows.column(TIME), np.int64)), rows.num_rows))
 
     def live(
-        self, section: str, rows: pa.RecordBatch, counted: Counted | None, slots: Callable[..., np.ndarray]
+        self, section: str, rows: pa.RecordBatch, counted: RowWindows | None, slots: Callable[..., np.ndarray]
     ) -> pa.RecordBatch:
         """Return the rows of tuples that are still needed."""
         if section == PANES:
@@ -120,7 +120,7 @@ class WindowLog:
         alive[alive] = values(rows.column(_NUMBER), np.int64)[alive] >= reach
         return rows.filter(pa.array(alive))
 
-    def size(self, section: str, counted: Counted | None, keys: int) -> int:
+    def size(self, section: str, counted: RowWindows | None, keys: int) -> int:
         """Return an upper bound of the number of tuples that are needed."""
         if section == PANES:
             self._lasting = [entry for entry in self._lasting if entry[0] >= self._clock]

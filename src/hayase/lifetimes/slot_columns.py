@@ -148,7 +148,7 @@ class _Texts:
         size, nulls = tuples_loops.text_ends(self._lengths, slots, ends)
         if size > _LARGEST:
             raise HayaseError(
-                f"{len(slots)} texts of a step have {size} bytes, and a column holds {_LARGEST}; let batches be smaller"
+                f"{len(slots)} texts of a step have {size} bytes, and a column holds at most {_LARGEST}; use smaller batches"
             )
         letters = np.empty(size, np.uint8)
         tuples_loops.take_texts(self._cells, self._lengths, self._arena, slots, ends, letters)

@@ -24,12 +24,12 @@ from hayase.windows.folds import Folds
 from hayase.windows.panes import Folding, Turns
 from hayase.windows.partials import Lifting, Partials, scratch
 
-__all__ = ["Counted"]
+__all__ = ["RowWindows"]
 
 _LEAST = 64
 
 
-class Counted:
+class RowWindows:
     """Row windows `(length, slide)` over the tuples of numbered keys, or of the single key 0 if not `keyed`.
 
     `liftings` are the aggregates.

@@ -180,7 +180,7 @@ class SharedWindows:
             self._by_key = keys is not None
             self._open()
         if self._by_key != (keys is not None):
-            raise DeclarationError("tuples with keys and without them cannot be mixed", "give keys always or never")
+            raise DeclarationError("tuples with and without keys cannot be mixed", "pass keys always or never")
         begins, self._count = self._count, self._count + rows
         if keys is None:
             return self._push_one(columns, begins, rows)
@@ -210,7 +210,7 @@ class SharedWindows:
             raise DeclarationError("columns of different lengths", "push one value of each column per tuple")
         for name, column in columns.items():
             if pa.types.is_null(column.type):
-                raise DeclarationError(f"the type of column {name!r} cannot be told", "say it with types={...}")
+                raise DeclarationError(f"the type of column {name!r} is unknown", "pass it as types={...}")
             self._types[name] = column.type
         return columns
 
@@ -306,7 +306,7 @@ def _calls(aggregates: Sequence[Any] | Mapping[str, Any]) -> tuple[_Call, ...]:
         columns = (columns,) if isinstance(columns, str) else tuple(columns)
         if not aggregate.laws.associative:
             raise DeclarationError(
-                f"{aggregate.name} is not associative", "windows share partials only of such that are"
+                f"{aggregate.name} is not associative", "shared windows need an associative aggregate"
             )
         calls.append(_Call(name or aggregate.name, aggregate, columns))
     if len({call.name for call in calls}) < len(calls):
@@ -324,7 +324,7 @@ def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
         if kind is not None and pa.types.is_decimal(kind) and not fits_arrow(values):
-            raise ValueError(f"a number among them is no {kind}; it has too many digits, or too large an exponent")
+            raise ValueError(f"a value does not fit {kind}: it has too many digits, or too large an exponent")
         return pa.array(values, kind)
     return values if kind is None or values.type == kind else values.cast(kind)
 
