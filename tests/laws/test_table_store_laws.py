@@ -372,7 +372,7 @@ def judged_end(scenario: Scenario) -> None:
     expected = scenario.judge.snapshots()
     assert rows.keys() == {stores.ROW + key for key in expected}
     for key, columns in expected.items():
-        opened = scenario.table._columns.opened(key, rows[stores.ROW + key])
+        opened = scenario.table._columns.decode_snapshot(key, rows[stores.ROW + key])
         assert [*opened.columns, *[b""] * (len(COLUMNS) - len(opened.columns))] == columns
         newest = max(each.packed()[1] for each in scenario.judge.events.values() if key_bytes(each.key) == key)
         assert opened.newest == newest

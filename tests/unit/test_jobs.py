@@ -527,7 +527,7 @@ def test_what_is_refused() -> None:
         'out: step 2 (blocked): unknown table "blokked"; did you mean "blocked"?'
     ]
     assert told(job(lambda j: j.reduce(count))) == [
-        'out: step 1 (count): it is not said by which columns it groups; say key="at" or others'
+        'out: step 1 (count): it has no key to group by; add key="at" or other columns'
     ]
     assert told(job(lambda j: j.reduce(key="usr")(count))) == [
         'out: step 1 (count): unknown key column "usr"; did you mean "user"?'
@@ -543,8 +543,8 @@ def test_what_is_refused() -> None:
     assert [each.rpartition("1+1): ")[2] for each in told(job(lambda j: j.reduce(key="user", **calls)))] == [
         'sum(sise): unknown column "sise"; did you mean "size"?',
         'summ(size): there is no aggregate summ; did you mean "sum"?',
-        "sum: it is not clear of what; write it like sum(at)",
-        "1+1: it is no aggregate; write it like count(*) or sum(size)",
+        "sum: its column is missing; write it like sum(at)",
+        "1+1: it is not an aggregate; write it like count(*) or sum(size)",
     ]
     assert "sum(line): there is no sum of a string" in told(job(lambda j: j.reduce(key="user", c="sum(line)")))[0]
     assert told(job(lambda j: j.map(schema="a array<int>", key="a")(pair), lambda j: j.reduce("count"))) == [
@@ -554,7 +554,7 @@ def test_what_is_refused() -> None:
         'out: step 1 (pair): typed tuples cannot go to table "totals"; leave schema out, and emit (key, {column: parameter})'
     ]
     assert told(job(lambda j: j.map(pair), lambda j: j.reduce("count", writes="totals")), tables=(TOTALS,)) == [
-        'out: step 2 (count): it is not said which column of table "totals" it updates; name the column: job.reduce(hits="count")'
+        'out: step 2 (count): the column of table "totals" to update is missing; name the column: job.reduce(hits="count")'
     ]
     assert told(job(lambda j: j.reduce(key=["user", "status"], writes="totals", hit="count(*)")), tables=(TOTALS,)) == [
         'out: step 1 (hit=count(*)): table "totals" has no column "hit"; did you mean "hits"?',
@@ -570,7 +570,7 @@ def test_what_is_refused() -> None:
     ) == [
         "out: step 2 (p=approx_quantile(value, 0.9)): approx_quantile(value, 0.9) over plain tuples cannot slide; "
         "give them a schema",
-        "other: step 2 (count): a sliding reduce names no groups; leave also out; a map behind it can",
+        "other: step 2 (count): a sliding reduce cannot emit to named groups; leave also out, or emit from a map after it",
     ]
     assert told(
         job(lambda j: j.reduce(key="user", **slides)(count)),
@@ -582,7 +582,7 @@ def test_what_is_refused() -> None:
         ),
         job(lambda j: j.reduce("count", reads="out"), name="silent"),
     ) == [
-        "out: step 1 (count): a sliding reduce must be able to take what it gives; "
+        "out: step 1 (count): a sliding reduce must take the shape that it returns; "
         "let both be plain, or give it a schema and typed tuples to read",
         "x: step 2 (count): rounds are not counted through a sliding reduce; leave rounds out",
     ]

@@ -198,7 +198,7 @@ def test_snapshots_at_once_are_what_folding_gives(rows: list[tuple[Any, ...]]) -
     values = entries.pack_columns(keys, when, given).column(1).to_pylist()
     nothing = RowSnapshot(b"", ())
     assert made == [
-        columns.folded(key, nothing, [(version, value)]) for key, version, value in zip(keys, when, values, strict=True)
+        columns.fold(key, nothing, [(version, value)]) for key, version, value in zip(keys, when, values, strict=True)
     ]
 
 

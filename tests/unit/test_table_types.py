@@ -207,7 +207,7 @@ def test_quantiles_of_all_floats_stay_small() -> None:
      ("Register", "set", b"x", "a parameter is a bytes; it must be a JSON value"),
      ("Register", "set", [math.nan], "a number is NaN"),
      ("Register", "set", nested(101), "nested more than 100 deep"),
-     ("MinRegister", "set", None, "null is neither more nor less"),
+     ("MinRegister", "set", None, "null cannot be a minimum"),
      ("MapCounter", "add", 5, "MapCounter.add: cannot add a number to a map; it takes an object, {key: value}"),
      ("MapCounter", "add", {"a": "x"}, "MapCounter.add: cannot add a text; it takes a number"),
      ("MapSet", "add", {"a": "x" * 40_000, "b": "x" * 40_000}, "too large"),

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import nearest
-from hayase.jobs.emitted_tuples import Emission, Emitted, is_pair, kind_of, no_tuple, unfit_for_table
+from hayase.jobs.emitted_tuples import Emission, Emitted, is_pair, kind_of, unfit_for_table, why_no_tuple
 from hayase.jobs.function_errors import EXPLAINED, failure
 from hayase.jobs.tuples import Unfit, key_column, typed_columns, value_column
 from hayase.streams.record_text import shown
@@ -44,19 +44,19 @@ class Calls:
                 elif kind is tuple or kind is dict or kind is Emitted:
                     items.append(result)
                 elif result is not None:
-                    items.extend(_iterated(result))
+                    items.extend(_as_tuples(result))
             except (Exception, SystemExit) as error:
                 del items[begun:]
-                self._again(function, argument, error)
+                self._retry(function, argument, error)
             ended(len(items))
 
-    def _again(self, function: Callable[..., Any], argument: tuple[Any, ...], error: BaseException) -> None:
+    def _retry(self, function: Callable[..., Any], argument: tuple[Any, ...], error: BaseException) -> None:
         """Make the remaining attempts; if none succeeds, note the last error as the failure of the call."""
         for _ in range(1, self.step.attempts):
             begun = len(self.items)
             try:
                 result = function(*argument)
-                self.items.extend(() if result is None else _iterated(result))
+                self.items.extend(() if result is None else _as_tuples(result))
             except (Exception, SystemExit) as latest:
                 del self.items[begun:]
                 error = latest
@@ -118,7 +118,7 @@ class Calls:
         items, shape, kinds = self.items, self.step.shape, set(map(type, self.items))
         if shape.plain:
             if not (kinds <= {tuple} and set(map(len, items)) <= {2}):
-                wrong = {at: no_tuple(item) for at, item in enumerate(items) if not is_pair(item)}
+                wrong = {at: why_no_tuple(item) for at, item in enumerate(items) if not is_pair(item)}
                 if wrong:
                     return [], wrong
             keys, wrong = key_column([pair[0] for pair in items])
@@ -132,12 +132,12 @@ class Calls:
         return typed_columns(items, shape.schema)
 
 
-def _iterated(given: Any) -> Iterable[Any]:
+def _as_tuples(result: Any) -> Iterable[Any]:
     """Return the tuples of a result that is no list; Unfit if it is neither a tuple nor an iterable of tuples."""
-    if isinstance(given, tuple | dict):
-        return [given]
-    if inspect.iscoroutine(given):
-        given.close()
-    if isinstance(given, str | bytes | bytearray | Mapping) or not isinstance(given, Iterable):
-        raise Unfit(f"it gave {kind_of(given)}; give a tuple, a list of tuples, or None, or yield tuples")
-    return list(given)
+    if isinstance(result, tuple | dict):
+        return [result]
+    if inspect.iscoroutine(result):
+        result.close()
+    if isinstance(result, str | bytes | bytearray | Mapping) or not isinstance(result, Iterable):
+        raise Unfit(f"it gave {kind_of(result)}; give a tuple, a list of tuples, or None, or yield tuples")
+    return list(result)

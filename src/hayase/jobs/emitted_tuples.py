@@ -13,7 +13,7 @@ from hayase.core.errors import nearest
 from hayase.jobs.tuples import is_atom
 from hayase.streams.record_text import shown
 
-__all__ = ["Emission", "Emitted", "Target", "is_pair", "kind_of", "no_tuple", "to", "unfit_for_table"]
+__all__ = ["Emission", "Emitted", "Target", "is_pair", "kind_of", "to", "unfit_for_table", "why_no_tuple"]
 
 
 class Emitted(NamedTuple):
@@ -68,7 +68,7 @@ def is_pair(item: Any) -> bool:
     return isinstance(item, tuple) and len(item) == 2
 
 
-def no_tuple(item: Any) -> str:
+def why_no_tuple(item: Any) -> str:
     """Return why an object is no plain tuple."""
     if isinstance(item, tuple):
         return f"it gave a tuple of {len(item)} parts, {shown(item)}; give (key, value)"
@@ -84,7 +84,7 @@ def unfit_for_table(item: Any, table: TableDeclaration | None) -> str | None:
     """Return why a tuple is no update of a table; None if it is one."""
     assert table is not None
     if not is_pair(item):
-        return no_tuple(item)
+        return why_no_tuple(item)
     key, value = item
     parts = key if isinstance(key, tuple | list) else (key,)
     if len(parts) != len(table.key) or not is_atom(parts):

@@ -72,10 +72,10 @@ class Job:
             self._add(StepDeclaration(kind, function, self._directory, **options))
             return None
 
-        def decorated(given: _Function) -> _Function:
-            source = source_of(given)
+        def decorated(user_function: _Function) -> _Function:
+            source = source_of(user_function)
             self._add(StepDeclaration(kind, source.name, source.directory, **options))
-            return given
+            return user_function
 
         return decorated if function is None else decorated(function)
 

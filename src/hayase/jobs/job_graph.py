@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hayase.core.declarations import JobDeclaration, StepDeclaration
 from hayase.core.errors import Mistake, nearest
 
-__all__ = ["NEXT", "Flowing", "Run", "flowing"]
+__all__ = ["NEXT", "JobGraph", "Run", "graph_of"]
 
 NEXT = ""
 """The name of the target of tuples that go to the next step."""
@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Flowing:
+class JobGraph:
     """The runs of a job, the groups between them, and the public streams with the runs that write them."""
 
     runs: tuple[Run, ...]
@@ -48,7 +48,7 @@ class Flowing:
         return any(run.back for run in self.runs)
 
 
-def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[str]) -> tuple[Flowing, list[Mistake]]:
+def graph_of(job: JobDeclaration, streams: Collection[str], tables: Collection[str]) -> tuple[JobGraph, list[Mistake]]:
     """Return the graph of a job, and the mistakes in its names."""
     steps = job.steps
     read = {name for step in steps for name in step.reads}
@@ -56,10 +56,10 @@ def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[st
     groups = frozenset(name for name in read & written if name not in streams and name not in tables) - {job.name}
     mistakes = [*_unknown(job, streams, tables, groups), *_unwritable(job, streams)]
     runs: list[Run] = []
-    for first, last in _fused(steps):
+    for first, last in _run_bounds(steps):
         step = steps[last]
         reads = steps[first].reads or (job.reads if first == 0 else None)
-        targets = list(dict.fromkeys([_default(job, last), *step.also]))
+        targets = list(dict.fromkeys([_default_target(job, last), *step.also]))
         back = frozenset(name for name in targets if name in groups and _earliest(steps, name) <= last)
         if back and job.rounds is not None and job.name not in targets:
             targets.append(job.name)
@@ -69,10 +69,10 @@ def flowing(job: JobDeclaration, streams: Collection[str], tables: Collection[st
         for name in run.targets:
             if name != NEXT and name not in groups and name not in tables:
                 public[name] = (*public.get(name, ()), run)
-    return Flowing(tuple(runs), groups, public), mistakes
+    return JobGraph(tuple(runs), groups, public), mistakes
 
 
-def _fused(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
+def _run_bounds(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
     """Yield the first and last step of each run."""
     first = 0
     for at, step in enumerate(steps):
@@ -83,7 +83,7 @@ def _fused(steps: tuple[StepDeclaration, ...]) -> Iterator[tuple[int, int]]:
             first = at + 1
 
 
-def _default(job: JobDeclaration, at: int) -> str:
+def _default_target(job: JobDeclaration, at: int) -> str:
     """Return the target of a step's tuples without a named group."""
     step = job.steps[at]
     if step.writes is not None:
@@ -98,17 +98,17 @@ def _earliest(steps: tuple[StepDeclaration, ...], group: str) -> int:
 def _unknown(
     job: JobDeclaration, streams: Collection[str], tables: Collection[str], groups: Collection[str]
 ) -> Iterator[Mistake]:
-    known = [*streams, *groups]
+    readable = [*streams, *groups]
     for where, names in [("", job.reads), *((_step(job, at), step.reads) for at, step in enumerate(job.steps))]:
         for name in names:
-            if name in known:
+            if name in readable:
                 continue
             if name in tables:
                 hint = "a merge meets a table: @job.merge"
                 yield Mistake(f'{where}"{name}" is a table, and cannot be read like a stream', hint)
             else:
                 yield Mistake(
-                    f'{where}unknown stream or group "{name}"', nearest(name, known).removeprefix("; ") or None
+                    f'{where}unknown stream or group "{name}"', nearest(name, readable).removeprefix("; ") or None
                 )
 
 

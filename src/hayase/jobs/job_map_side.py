@@ -79,7 +79,7 @@ class Flow:
         refused = dict(self.refused)
         for at, reason in emission.failed.items():
             refused.setdefault(int(self.origin[at]), reason)
-        rows = pa.RecordBatch.from_arrays(emission.columns, schema=_nullable(shape.schema))
+        rows = pa.RecordBatch.from_arrays(emission.columns, schema=pa.schema(shape.nullable_fields))
         rounds = None if self.round is None else self.round[call]
         return Flow(rows, shape, self.time[call], self.origin[call], rounds, emission.target, refused)
 
@@ -103,10 +103,6 @@ class Flow:
         return Flow(rows, self.shape, self.time[kept], self.origin[kept], rounds, target, self.refused)
 
 
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, field.type) for field in schema])
-
-
 @dataclass(frozen=True, slots=True)
 class MapStep:
     """A map step: a function on records or on Arrow batches."""
@@ -120,7 +116,7 @@ class MapStep:
             emission = self.step.on_batch(seen)
         else:
             records = dicts(seen) if flow.shape is None else flow.shape.records(seen)
-            emission = self.step.each(zip(records))
+            emission = self.step.call_each(zip(records))
         return flow.through(emission, self.step.shape).clean()
 
 
@@ -145,7 +141,7 @@ class Passing:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [pa.field(field.name, field.type) for field in self.shape.schema]
+        fields = self.shape.nullable_fields
         return pa.schema([*fields, pa.field(ROUNDS, pa.int32())] if self.counts else fields)
 
     def __call__(self, flow: Flow) -> tuple[pa.RecordBatch, Flow]:

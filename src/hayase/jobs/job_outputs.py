@@ -38,7 +38,7 @@ class Outlet:
     def schema(self) -> pa.Schema:
         """The schema of the stream."""
         fields = [pa.field(GROUP, pa.string())] if self.groups else []
-        fields += [pa.field(field.name, field.type) for field in self.shape.schema]
+        fields += self.shape.nullable_fields
         fields += [pa.field(ROUND, pa.int32())] if self.counts else []
         return pa.schema([*fields, pa.field(TIME_COLUMN, _TIME)])
 

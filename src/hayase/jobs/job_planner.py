@@ -30,11 +30,11 @@ from hayase.jobs.emitted_tuples import Target
 from hayase.jobs.job_graph import NEXT, Run
 from hayase.jobs.job_map_side import Combining, Ending, JobMapSide, Latest, MapStep, Passing, Reading, Writing
 from hayase.jobs.job_outputs import Outlet
-from hayase.jobs.merge_kernels import MergeKernel, Merging
-from hayase.jobs.reduce_kernels import AggregateKernel, ReduceKernel, Reducing
+from hayase.jobs.merge_kernels import MergeKernel, MergeSpec
+from hayase.jobs.reduce_kernels import AggregateKernel, ReduceKernel, ReduceSpec
 from hayase.jobs.step_functions import Step
 from hayase.jobs.stored_tuples import Stored
-from hayase.jobs.tuple_shapes import Draft, Shaping
+from hayase.jobs.tuple_shapes import Draft, JobShapes
 from hayase.jobs.tuples import PLAIN, Shape
 from hayase.jobs.window_kernels import AggregateWindowKernel, ReduceWindowKernel, SlidingWindow
 
@@ -63,9 +63,9 @@ def plan_jobs(
 
     `expected` are streams that other stages will write and whose columns are not known yet; a job that reads one is skipped.
     """
-    tables = {each.name: each for each in declaration.tables}
-    aggregates = {each.name: each for each in declaration.aggregates}
-    readings = {name: Reading(other) for name, other in streams.items()}
+    tables = {table.name: table for table in declaration.tables}
+    aggregates = {aggregate.name: aggregate for aggregate in declaration.aggregates}
+    readings = {name: Reading(stream) for name, stream in streams.items()}
     stages: list[Stage] = []
     mistakes: list[tuple[str, Mistake]] = []
     emitted: dict[str, tuple[str, ...]] = {}
@@ -74,21 +74,21 @@ def plan_jobs(
         if (read_by(job) - written_by(job)) & (broken - readings.keys()):  # it reads an unknown stream
             broken |= written_by(job)
             continue
-        shaping = Shaping(job, readings, tables, stored, aggregates)
-        shaping.check()
-        staging = _Staging(shaping)
+        shapes = JobShapes(job, readings, tables, stored, aggregates)
+        shapes.check()
+        builder = _StageBuilder(shapes)
         try:
-            job_stages = staging.stages() if not shaping.mistakes else []
+            job_stages = builder.stages() if not shapes.mistakes else []
         except DeclarationError as error:
-            shaping.mistakes += error.mistakes
-        if shaping.mistakes:
-            mistakes += [(job.name, each) for each in shaping.mistakes]
+            shapes.mistakes += error.mistakes
+        if shapes.mistakes:
+            mistakes += [(job.name, mistake) for mistake in shapes.mistakes]
             broken |= written_by(job)
             continue
         stages += job_stages
-        readings = readings | staging.public
-        for table, stream in staging.emitted():
-            emitted[table] = (*emitted.get(table, ()), stream)
+        readings = readings | builder.public
+        for table_name, stream_name in builder.emitted():
+            emitted[table_name] = (*emitted.get(table_name, ()), stream_name)
     return PlannedJobs(tuple(stages), tuple(mistakes), emitted)
 
 
@@ -113,21 +113,21 @@ def written_by(job: JobDeclaration) -> set[str]:
     return {job.name, *(name for step in job.steps for name in (step.writes, *step.also) if name is not None)}
 
 
-class _Staging:
+class _StageBuilder:
     """Builds the stages of one job whose shapes are known."""
 
-    def __init__(self, shaping: Shaping) -> None:
-        self.shaping, self.job, self.flow, self.drafts = shaping, shaping.job, shaping.flow, shaping.drafts
-        self.known, self.tables, self.stored = shaping.known, shaping.tables, shaping.stored
-        self.counts = shaping.counts
+    def __init__(self, shapes: JobShapes) -> None:
+        self.shapes, self.job, self.flow, self.drafts = shapes, shapes.job, shapes.flow, shapes.drafts
+        self.known, self.tables, self.stored = shapes.known, shapes.tables, shapes.stored
+        self.counts = shapes.counts
         self.public: dict[str, Reading] = {}
 
     def stages(self) -> list[Stage]:
         """Return the stages of the job."""
         for draft in self.drafts:
-            self._lay_out(draft)
+            self._define_output(draft)
         run_stages = [self._stage(draft) for draft in self.drafts]
-        collected = [self._collected(name, runs) for name, runs in self.flow.public.items()]
+        collected = [self._collecting_stage(name, runs) for name, runs in self.flow.public.items()]
         return [*run_stages, *(stage for stage in collected if stage is not None)]
 
     def emitted(self) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ class _Staging:
         for draft in self.drafts:
             yield from ((name, draft.name) for name in draft.run.targets if name in self.tables)
 
-    def _lay_out(self, draft: Draft) -> None:
+    def _define_output(self, draft: Draft) -> None:
         """Define the output stream of a run."""
         run = draft.run
         targets = tuple(
@@ -144,7 +144,7 @@ class _Staging:
         )
         updates = any(target.table is not None for target in targets)
         inner = draft.name.startswith("_")
-        shape = PLAIN if updates else draft.given
+        shape = PLAIN if updates else draft.output_shape
         exit = run.targets.index(self.job.name) if self.counts and run.back else None
         draft.outlet = Outlet(
             shape,
@@ -154,9 +154,9 @@ class _Staging:
             rounds=self.job.rounds,
             exit=exit,
         )
-        draft.stream = draft.outlet.stream(draft.name, *self._disorder(draft))
+        draft.stream = draft.outlet.stream(draft.name, *self._output_order(draft))
 
-    def _disorder(self, draft: Draft) -> tuple[int, bool]:
+    def _output_order(self, draft: Draft) -> tuple[int, bool]:
         """Return the slack of a run's output, and whether the run sets its clock. Maps alone keep the order of their input."""
         read = draft.run.reads or ()
         if draft.last.kind == "map" and len(read) == 1 and read[0] in self.known:
@@ -189,12 +189,12 @@ class _Staging:
     def _stage(self, draft: Draft) -> Stage:
         assert draft.stream is not None
         maps = [
-            MapStep(self._function(step, self.shaping.map_shape(step), draft), step.batches)
+            MapStep(self._function(step, self.shapes.map_shape(step), draft), step.batches)
             for step in draft.steps
             if step.kind == "map"
         ]
         ending, kernel = self._ending(draft)
-        key = draft.taken.key if draft.taken is not None else ()
+        key = draft.input_shape.key if draft.input_shape is not None else ()
         readings = self._readings(draft)
         inputs = [
             Input(reading.stream.name, JobMapSide(reading, tuple(maps), ending), ending.schema, key)
@@ -226,7 +226,7 @@ class _Staging:
 
     def _ending(self, draft: Draft) -> tuple[Ending, Callable[[int, int], Kernel] | None]:
         """Return the ending of a run's map side, and its kernel, if any."""
-        step, outlet, taken, counts = draft.last, draft.outlet, draft.taken, self.counts
+        step, outlet, taken, counts = draft.last, draft.outlet, draft.input_shape, self.counts
         if step.kind == "map":
             return Writing(outlet), None
         assert taken is not None
@@ -242,8 +242,8 @@ class _Staging:
                 Passing(taken, counts, draft.aggregates) if by_time else Combining(draft.aggregates, counts)
             )
             return ending, partial(AggregateKernel, draft.aggregates, outlet, by_time)
-        reducing = Reducing(
-            self._function(step, draft.given, draft), taken, outlet, step.batches, by_time=step.order == "time"
+        reducing = ReduceSpec(
+            self._function(step, draft.output_shape, draft), taken, outlet, step.batches, by_time=step.order == "time"
         )
         passing = Passing(taken, counts)
         if window is not None:
@@ -251,11 +251,11 @@ class _Staging:
         if step.kind == "merge":
             assert step.table is not None
             return passing, partial(
-                MergeKernel, Merging(reducing, self.stored[step.table], step.side, len(self._readings(draft)))
+                MergeKernel, MergeSpec(reducing, self.stored[step.table], step.side, len(self._readings(draft)))
             )
         return passing, partial(ReduceKernel, reducing)
 
-    def _collected(self, name: str, runs: tuple[Run, ...]) -> Stage | None:
+    def _collecting_stage(self, name: str, runs: tuple[Run, ...]) -> Stage | None:
         """Return the stage that collects a public stream; None if one run writes it directly."""
         drafts = [self.drafts[run.number - 1] for run in runs]
         shape = drafts[0].outlet.shape
@@ -264,14 +264,14 @@ class _Staging:
             self.public[name] = Reading(drafts[0].stream, shape)
             return None
         outlet = Outlet(shape, (Target(name),))
-        readings = [self._reading(each, (name,)) for each in drafts]
+        readings = [self._reading(draft, (name,)) for draft in drafts]
         first = readings[0].stream
         stream = outlet.stream(name, *((first.slack, first.ordered) if len(readings) == 1 else (0, True)))
         self.public[name] = Reading(stream, shape)
         inputs = tuple(
-            Input(each.stream.name, JobMapSide(each, (), Writing(outlet)), outlet.schema) for each in readings
+            Input(reading.stream.name, JobMapSide(reading, (), Writing(outlet)), outlet.schema) for reading in readings
         )
-        identity = [_MEANING, "collected", name, [_stream_facts(each) for each in readings], stream.schema]
+        identity = [_MEANING, "collected", name, [_stream_facts(reading) for reading in readings], stream.schema]
         return Stage(name, inputs, stream, _digest(identity))
 
     def _fingerprint(self, draft: Draft, readings: list[Reading]) -> str:
@@ -284,9 +284,9 @@ class _Staging:
             steps.append([step.kind, text, step.batches, step.schema, window, step.order, step.attempts, met])
         assert draft.stream is not None
         identity = [
-            _MEANING, draft.name, [_stream_facts(each) for each in readings], steps,
-            draft.aggregates.text() if draft.aggregates is not None else "", draft.taken.key if draft.taken else [],
-            draft.stream.schema, [[each.name, each.back] for each in draft.outlet.targets], self.job.rounds,
+            _MEANING, draft.name, [_stream_facts(reading) for reading in readings], steps,
+            draft.aggregates.text() if draft.aggregates is not None else "", draft.input_shape.key if draft.input_shape else [],
+            draft.stream.schema, [[target.name, target.back] for target in draft.outlet.targets], self.job.rounds,
         ]  # fmt: skip
         return _digest(identity)
 

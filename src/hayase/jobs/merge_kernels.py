@@ -18,23 +18,23 @@ from hayase.core.keys import values
 from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
 from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.key_groups import Groups
-from hayase.jobs.reduce_kernels import Firing, Reducing, refusals_of
+from hayase.jobs.reduce_kernels import Firing, ReduceSpec, refusals_of
 from hayase.jobs.stored_tuples import Stored, StoredKey, StoredRow
 from hayase.jobs.tuples import Unfit, key_column, key_text
 from hayase.streams.record_text import record_text
 
-__all__ = ["MergeKernel", "Merging"]
+__all__ = ["MergeKernel", "MergeSpec"]
 
 _AT_ONCE = 10_000
 """How many stored keys are processed at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Merging:
+class MergeSpec:
     """The specification of a merge: a reduce with the stored row of each key. `side` selects keys with new tuples ("left"), stored
     keys ("right"), or "both". Unless it is "left", the inputs after the first `sources` tell when new input came."""
 
-    reducing: Reducing
+    reducing: ReduceSpec
     stored: Stored
     side: str = "left"
     sources: int = 1
@@ -43,7 +43,7 @@ class Merging:
 class MergeKernel(Stateless):
     """The kernel of a merge."""
 
-    def __init__(self, merging: Merging, bucket: int = 0, buckets: int = 1) -> None:
+    def __init__(self, merging: MergeSpec, bucket: int = 0, buckets: int = 1) -> None:
         self._merging, self._bucket, self._buckets = merging, bucket, buckets
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
@@ -63,7 +63,7 @@ class MergeKernel(Stateless):
             firing.rows, met_groups, [keys[at] for at in chosen], [[stored[at] for at in chosen]]
         )
         call = met[emission.call]
-        parts = [_Part(emission, groups.greatest(firing.time)[call], _of(firing.round, groups, call))]
+        parts = [_Part(emission, groups.greatest(firing.time)[call], _rounds_of(firing.round, groups, call))]
         spoiled: list[Spoiled] = []
         last = max((int(values(batch.column(TIME), np.int64).max()) for batch in ticks if batch.num_rows), default=None)
         if last is not None:
@@ -78,9 +78,9 @@ class MergeKernel(Stateless):
                 spoiled += [lost] if lost.rows.num_rows else []
         failed = {int(met[at]): reason for at, reason in emission.failed.items()}
         refused = refusals_of(failed, groups, firing.ends)
-        return Outcome(self._written(parts), [*refused, *[Refusals()] * len(ticks)] if refused else (), (), spoiled)
+        return Outcome(self._rows(parts), [*refused, *[Refusals()] * len(ticks)] if refused else (), (), spoiled)
 
-    def _written(self, parts: Sequence[_Part]) -> pa.RecordBatch:
+    def _rows(self, parts: Sequence[_Part]) -> pa.RecordBatch:
         columns = [
             pa.chunked_array([part.emission.columns[at] for part in parts], column.type).combine_chunks()
             for at, column in enumerate(self._merging.reducing.step.shape.schema)
@@ -100,7 +100,7 @@ class MergeKernel(Stateless):
         while chunk := list(islice(stored, _AT_ONCE)):
             mine = [(_key(parts), row) for parts, row in self._of_bucket(chunk) if _text(parts) not in came_texts]
             calls = ((key, nothing if reducing.batches else [], dict(row)) for key, row in mine)
-            emission = reducing.step.on_groups(calls) if reducing.batches else reducing.step.each(calls)
+            emission = reducing.step.on_groups(calls) if reducing.batches else reducing.step.call_each(calls)
             lost = [mine[at] for at in emission.failed]
             columns = [
                 key_column([key for key, _ in lost])[0],
@@ -134,7 +134,7 @@ class _Part:
     round: np.ndarray
 
 
-def _of(rounds: np.ndarray | None, groups: Groups, call: np.ndarray) -> np.ndarray:
+def _rounds_of(rounds: np.ndarray | None, groups: Groups, call: np.ndarray) -> np.ndarray:
     return np.zeros(len(call), np.int32) if rounds is None else groups.greatest(rounds)[call]
 
 

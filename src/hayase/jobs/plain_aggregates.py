@@ -61,8 +61,8 @@ def _lift(aggregate: Aggregate, as_text: bool, text: str | None) -> Partial:
     return aggregate.lift(value)
 
 
-def _lower(aggregate: Aggregate, made: Partial) -> str:
-    return orjson.dumps(aggregate.lower(made)).decode()
+def _lower(aggregate: Aggregate, aggregated: Partial) -> str:
+    return orjson.dumps(aggregate.lower(aggregated)).decode()
 
 
 def _takes(aggregate: Aggregate, kind: pa.DataType) -> bool:
@@ -79,7 +79,7 @@ def _takes_all(aggregate: Aggregate) -> bool:
     return all(_takes(aggregate, kind) for kind in kinds) and len({aggregate.result([kind]) for kind in kinds}) == 1
 
 
-def taken(aggregate: Aggregate) -> str:
+def accepted_values(aggregate: Aggregate) -> str:
     """Return what values an aggregate takes: "anything", "numbers" or "booleans"."""
     if _takes(aggregate, pa.list_(pa.string())) or _takes_all(aggregate):
         return _ANYTHING

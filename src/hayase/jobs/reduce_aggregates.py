@@ -19,7 +19,7 @@ from hayase.core.algebra import Aggregate
 from hayase.core.declarations import AggregateDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.jobs.key_groups import Groups
-from hayase.jobs.plain_aggregates import of_texts, taken, unfit_values
+from hayase.jobs.plain_aggregates import accepted_values, of_texts, unfit_values
 from hayase.jobs.tuples import KEY, PLAIN, VALUE, Shape
 from hayase.windows.partials import Lifting
 
@@ -80,12 +80,12 @@ class Aggregates:
 
     def unfit(self, rows: pa.RecordBatch) -> tuple[np.ndarray, list[str]]:
         """Return the plain tuples whose values the aggregates do not take, with the reasons."""
-        kinds = {taken(call.aggregate) for call in self.calls if call.columns} if self.shape.plain else set()
-        found = [unfit_values(rows.column(VALUE), kind) for kind in sorted(kinds)]
-        at = np.concatenate([np.empty(0, np.int64), *(each for each, _ in found)])
-        reasons = [reason for _, each in found for reason in each]
-        at, first = np.unique(at, return_index=True)
-        return at, [reasons[each] for each in first]
+        kinds = {accepted_values(call.aggregate) for call in self.calls if call.columns} if self.shape.plain else set()
+        unfit = [unfit_values(rows.column(VALUE), kind) for kind in sorted(kinds)]
+        positions = np.concatenate([np.empty(0, np.int64), *(unfit_rows for unfit_rows, _ in unfit)])
+        reasons = [reason for _, row_reasons in unfit for reason in row_reasons]
+        positions, firsts = np.unique(positions, return_index=True)
+        return positions, [reasons[first] for first in firsts]
 
     def combined(self, rows: pa.RecordBatch, groups: Groups) -> pa.RecordBatch:
         """Return one row per group: the key and the partials of its rows."""
@@ -108,9 +108,9 @@ class Aggregates:
             results.append(values)
             at += width
         keys = [rows.column(name).take(pa.array(groups.firsts)) for name in self.shape.key]
-        return [*keys, *self.told(results)], lost
+        return [*keys, *self.result_columns(results)], lost
 
-    def told(self, results: Sequence[pa.Array]) -> list[pa.Array]:
+    def result_columns(self, results: Sequence[pa.Array]) -> list[pa.Array]:
         """Convert results to columns of the result shape: for plain tuples one JSON text."""
         if not self.shape.plain:
             return list(results)
@@ -138,9 +138,9 @@ def aggregates_of(
         try:
             calls.append(_call(name, text, shape, declared))
         except DeclarationError as error:
-            mistakes += [Mistake(f"{text}: {each.message}", each.hint) for each in error.mistakes]
+            mistakes += [Mistake(f"{text}: {mistake.message}", mistake.hint) for mistake in error.mistakes]
     taken_names = [*shape.key, *(call.name for call in calls)]
-    for name in dict.fromkeys(each for each in taken_names if taken_names.count(each) > 1):
+    for name in dict.fromkeys(column for column in taken_names if taken_names.count(column) > 1):
         mistakes.append(Mistake(f'two columns of the result are called "{name}"', "name one of them differently"))
     if mistakes:
         return None, mistakes
@@ -148,24 +148,24 @@ def aggregates_of(
     for call in calls:
         try:
             call.aggregate.result(
-                [shape.schema.field(each).type for each in call.columns] if not shape.plain else _any(call)
+                [shape.schema.field(column).type for column in call.columns] if not shape.plain else _sample_types(call)
             )
         except DeclarationError as error:
-            mistakes += [Mistake(f"{call.text}: {each.message}", each.hint) for each in error.mistakes]
+            mistakes += [Mistake(f"{call.text}: {mistake.message}", mistake.hint) for mistake in error.mistakes]
     return (None, mistakes) if mistakes else (aggregates, [])
 
 
-def _any(call: AggregateCall) -> list[pa.DataType]:
+def _sample_types(call: AggregateCall) -> list[pa.DataType]:
     """Return an argument type that represents plain values."""
     if not call.columns:
         return []
-    return [pa.bool_() if taken(call.aggregate) == "booleans" else pa.float64()]
+    return [pa.bool_() if accepted_values(call.aggregate) == "booleans" else pa.float64()]
 
 
 def _call(name: str, text: str, shape: Shape, declared: Mapping[str, AggregateDeclaration]) -> AggregateCall:
     read = _CALL.fullmatch(text)
     if read is None:
-        raise DeclarationError("it is no aggregate", "write it like count(*) or sum(size)")
+        raise DeclarationError("it is not an aggregate", "write it like count(*) or sum(size)")
     function, inside = read[1], read[2]
     if function in declared:
         aggregate, function = declared[function].load(), declared[function].source
@@ -178,7 +178,7 @@ def _call(name: str, text: str, shape: Shape, declared: Mapping[str, AggregateDe
         constant = aggregate.constant if len(arguments) < 2 else _number(arguments.pop())
         aggregate = aggregate.at(constant)
     if inside is None:
-        columns = _bare(aggregate, shape)
+        columns = _default_columns(aggregate, shape)
     else:
         columns = () if arguments in (["*"], [""]) else tuple(_known(argument, shape) for argument in arguments)
     if not columns and not aggregate.star:
@@ -193,17 +193,17 @@ def _number(text: str) -> float:
         raise DeclarationError(f'"{text}" is no number', "write it like approx_quantile(size, 0.99)") from None
 
 
-def _bare(aggregate: Aggregate, shape: Shape) -> tuple[str, ...]:
+def _default_columns(aggregate: Aggregate, shape: Shape) -> tuple[str, ...]:
     """Return the columns of an aggregate that was declared without any."""
     if aggregate.star:
         return ()
     if len(shape.rest) == aggregate.arity == 1:
         return shape.rest
-    raise DeclarationError("it is not clear of what", f"write it like {aggregate.name}({(*shape.rest, 'x')[0]})")
+    raise DeclarationError("its column is missing", f"write it like {aggregate.name}({(*shape.rest, 'x')[0]})")
 
 
 def _known(name: str, shape: Shape) -> str:
     if name in shape.schema.names and not (shape.plain and name == KEY):
         return name
-    known = shape.rest if shape.plain else shape.schema.names
-    raise DeclarationError(f'unknown column "{name}"', nearest(name, known).removeprefix("; "))
+    names = shape.rest if shape.plain else shape.schema.names
+    raise DeclarationError(f'unknown column "{name}"', nearest(name, names).removeprefix("; "))

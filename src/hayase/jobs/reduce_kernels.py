@@ -23,11 +23,11 @@ from hayase.jobs.reduce_aggregates import Aggregates
 from hayase.jobs.step_functions import Step
 from hayase.jobs.tuples import Shape, key_column, value_column
 
-__all__ = ["AggregateKernel", "Firing", "ReduceKernel", "Reducing", "aggregate_outcome", "refusals_of"]
+__all__ = ["AggregateKernel", "Firing", "ReduceKernel", "ReduceSpec", "aggregate_outcome", "refusals_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reducing:
+class ReduceSpec:
     """The specification of a reduce: its function, the shape and order of its input, and its output."""
 
     step: Step
@@ -51,7 +51,7 @@ class Reducing:
             slices = (ordered.slice(start, stop - start) for start, stop in bounds)
             return self.step.on_groups(zip(keys, slices, *more))
         group_values = self.shape.values(ordered)
-        return self.step.each(zip(keys, (group_values[start:stop] for start, stop in bounds), *more))
+        return self.step.call_each(zip(keys, (group_values[start:stop] for start, stop in bounds), *more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> lis
     reasons: dict[int, str] = {}
     for group, reason in failed.items():
         rows = np.sort(groups.rows(group)).tolist()
-        short = f"of the same key as another: {reason.partition(chr(10))[0]}"
+        short = f"refused with its key: {reason.partition(chr(10))[0]}"
         reasons |= dict.fromkeys(rows, short)
         reasons[rows[0]] = reason
     rows_refused = np.array(sorted(reasons), np.int64)
@@ -99,7 +99,7 @@ def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> lis
 class ReduceKernel(Stateless):
     """The kernel of a reduce with a function."""
 
-    def __init__(self, reducing: Reducing, bucket: int = 0, buckets: int = 1) -> None:
+    def __init__(self, reducing: ReduceSpec, bucket: int = 0, buckets: int = 1) -> None:
         self._reducing = reducing
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:

@@ -36,7 +36,7 @@ class Step:
     targets: tuple[Target, ...] = (Target(""),)
     attempts: int = 1
 
-    def each(self, arguments: Iterable[tuple[Any, ...]]) -> Emission:
+    def call_each(self, arguments: Iterable[tuple[Any, ...]]) -> Emission:
         """Call the function once for each tuple of arguments."""
         calls = Calls(self)
         calls.make(arguments)
@@ -57,7 +57,7 @@ class Step:
                     todo += [(middle, stop), (start, middle)]
                 else:
                     failed[start] = error.reason(len(failed) < EXPLAINED)
-        return self._joined(parts, failed)
+        return self._join(parts, failed)
 
     def on_groups(self, groups: Iterable[tuple[Any, ...]]) -> Emission:
         """Call a reduce or merge on batches once for each key."""
@@ -68,11 +68,11 @@ class Step:
                 parts.append(self._group(arguments, number))
             except _Refused as error:
                 failed[number] = error.reason(len(failed) < EXPLAINED)
-        return self._joined(parts, failed)
+        return self._join(parts, failed)
 
     def _part(self, batch: pa.RecordBatch, start: int) -> _Part:
         """Call the function on a batch; result rows that do not fit are reported by their input row."""
-        result = _as_batch(self, self._called(batch))
+        result = _as_batch(self, self._call(batch))
         if result is None:
             return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
         if ROW in result.schema.names:
@@ -89,7 +89,7 @@ class Step:
         return _Part(columns, row + start, {int(row[at]) + start: reason for at, reason in reasons.items()})
 
     def _group(self, arguments: tuple[Any, ...], number: int) -> _Part:
-        result = _as_batch(self, self._called(*arguments))
+        result = _as_batch(self, self._call(*arguments))
         if result is None:
             return _Part(_no_columns(self.shape.schema), np.empty(0, np.int64), {})
         columns, reasons = _fitted(self, result)
@@ -97,18 +97,18 @@ class Step:
             raise _Refused(self, next(iter(reasons.values())))
         return _Part(columns, np.full(result.num_rows, number), {})
 
-    def _called(self, *arguments: Any) -> Any:
+    def _call(self, *arguments: Any) -> Any:
         """Call the function, with its number of attempts."""
         function = self.source.load()
         for attempt in range(1, self.attempts + 1):
             try:
-                return _gathered(function(*arguments))
+                return _exhausted(function(*arguments))
             except (Exception, SystemExit) as error:
                 if attempt == self.attempts:
                     raise _Refused(self, None, error) from error
         raise AssertionError("there is at least one attempt")
 
-    def _joined(self, parts: Sequence[_Part], failed: dict[int, str]) -> Emission:
+    def _join(self, parts: Sequence[_Part], failed: dict[int, str]) -> Emission:
         for part in parts:
             failed |= {
                 row: f"{self.source.attribute}: {reason}" for row, reason in part.unfit.items() if row not in failed
@@ -146,24 +146,24 @@ def _no_columns(schema: pa.Schema) -> list[pa.Array]:
     return [pa.array([], field.type) for field in schema]
 
 
-def _gathered(given: Any) -> Any:
+def _exhausted(result: Any) -> Any:
     """Exhaust a generator, so that an error in it counts as the function's."""
-    return list(given) if isinstance(given, GeneratorType) else given
+    return list(result) if isinstance(result, GeneratorType) else result
 
 
-def _as_batch(step: Step, given: Any) -> pa.RecordBatch | None:
+def _as_batch(step: Step, result: Any) -> pa.RecordBatch | None:
     """Convert the result of a function on batches to one batch; None if there is none."""
-    if isinstance(given, list | tuple):
-        batches = [batch for batch in (_as_batch(step, part) for part in given) if batch is not None]
+    if isinstance(result, list | tuple):
+        batches = [batch for batch in (_as_batch(step, part) for part in result) if batch is not None]
         if len({tuple(batch.schema.names) for batch in batches}) > 1:
             raise _Refused(step, "it gave batches of different columns; give the same ones always")
         return pa.concat_batches(batches) if batches else None
-    if given is None or isinstance(given, pa.RecordBatch):
-        return given
-    if isinstance(given, pa.Table):
-        whole = given.combine_chunks().to_batches()
-        return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=given.schema)
-    raise _Refused(step, f"it gave {kind_of(given)}; give an Arrow batch or table, a list of such, or None")
+    if result is None or isinstance(result, pa.RecordBatch):
+        return result
+    if isinstance(result, pa.Table):
+        whole = result.combine_chunks().to_batches()
+        return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=result.schema)
+    raise _Refused(step, f"it gave {kind_of(result)}; give an Arrow batch or table, a list of such, or None")
 
 
 def _rows_named(step: Step, column: pa.Array, count: int) -> np.ndarray:
@@ -175,8 +175,8 @@ def _rows_named(step: Step, column: pa.Array, count: int) -> np.ndarray:
     return rows
 
 
-def _fitted(step: Step, given: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
-    schema, names = step.shape.schema, given.schema.names
+def _fitted(step: Step, result: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+    schema, names = step.shape.schema, result.schema.names
     missing = [name for name in schema.names if name not in names]
     strange = [name for name in names if name not in schema.names]
     if missing or strange or len(set(names)) < len(names):
@@ -185,7 +185,7 @@ def _fitted(step: Step, given: pa.RecordBatch) -> tuple[list[pa.Array], dict[int
         raise _Refused(step, "; ".join(wrong) or "it gave two columns of one name")
     columns, reasons = [], dict[int, str]()
     for field in schema:
-        fitted = fit_arrow(pa.chunked_array([given.column(field.name)]), field)
+        fitted = fit_arrow(pa.chunked_array([result.column(field.name)]), field)
         column = fitted.column.combine_chunks()
         if not field.nullable and column.null_count:
             null = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist()

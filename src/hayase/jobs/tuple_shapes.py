@@ -19,14 +19,14 @@ from hayase.core.function_sources import FunctionSource
 from hayase.core.keys import check_key_type
 from hayase.core.schemas import arrow_schema
 from hayase.jobs.emitted_tuples import Target
-from hayase.jobs.job_graph import NEXT, Flowing, Run, flowing
+from hayase.jobs.job_graph import NEXT, JobGraph, Run, graph_of
 from hayase.jobs.job_map_side import Reading
 from hayase.jobs.job_outputs import Outlet
 from hayase.jobs.reduce_aggregates import Aggregates, aggregates_of
 from hayase.jobs.stored_tuples import Stored
 from hayase.jobs.tuples import PLAIN, Shape
 
-__all__ = ["Draft", "Shaping"]
+__all__ = ["Draft", "JobShapes"]
 
 
 @dataclass(slots=True)
@@ -36,9 +36,9 @@ class Draft:
     run: Run
     name: str
     steps: list[StepDeclaration]
-    taken: Shape | None = None
+    input_shape: Shape | None = None
     aggregates: Aggregates | None = None
-    given: Shape = PLAIN
+    output_shape: Shape = PLAIN
     outlet: Outlet = field(default_factory=lambda: Outlet(PLAIN, (Target(NEXT),)))
     stream: StreamDeclaration | None = None
     done: bool = False
@@ -48,7 +48,7 @@ class Draft:
         return self.steps[-1]
 
 
-class Shaping:
+class JobShapes:
     """The shapes of one job's runs, and all mistakes in the job."""
 
     def __init__(
@@ -61,8 +61,8 @@ class Shaping:
     ) -> None:
         self.job, self.known, self.tables, self.stored, self.declared = job, known, tables, stored, aggregates
         self.mistakes: list[Mistake] = []
-        flow, wrong = flowing(job, known, tables)
-        self.flow: Flowing = flow
+        flow, wrong = graph_of(job, known, tables)
+        self.flow: JobGraph = flow
         self.mistakes += wrong
         self.counts = job.rounds is not None and flow.loops
         self.drafts = [Draft(run, self._name(run), [job.steps[at] for at in run.steps]) for run in flow.runs]
@@ -106,32 +106,32 @@ class Shaping:
     def _shape(self, draft: Draft) -> Shape:
         """Determine what the reduce or merge of a run takes, and return the shape of what the run emits."""
         if draft.done:
-            return draft.given
+            return draft.output_shape
         draft.done = True  # a loop comes back here before the shape is known
         shape: Shape | None = None
         for step in draft.steps[: -1 if draft.last.kind != "map" else None]:
             shape = self.map_shape(step)
         if draft.last.kind == "map":
             assert shape is not None
-            draft.given = shape
+            draft.output_shape = shape
             return shape
         step = draft.last
         if step.schema is not None:
-            draft.given = Shape(arrow_schema(step.schema), ())
+            draft.output_shape = Shape(arrow_schema(step.schema), ())
         if shape is None:
             shape = self._read_shape(draft)
-        draft.taken = self._keyed(step, shape) if shape is not None else None
-        if draft.taken is not None and step.aggregates:
-            draft.aggregates, wrong = aggregates_of(step, draft.taken, self.declared)
+        draft.input_shape = self._keyed(step, shape) if shape is not None else None
+        if draft.input_shape is not None and step.aggregates:
+            draft.aggregates, wrong = aggregates_of(step, draft.input_shape, self.declared)
             for mistake in wrong:
                 self.wrong(step, mistake.message, mistake.hint)
             if draft.aggregates is not None:
-                draft.given = draft.aggregates.result
-        elif draft.taken is not None and not draft.given.plain:
-            names = draft.given.schema.names
-            key = draft.taken.key if set(draft.taken.key) <= set(names) else ()
-            draft.given = replace(draft.given, key=key)
-        return draft.given
+                draft.output_shape = draft.aggregates.result
+        elif draft.input_shape is not None and not draft.output_shape.plain:
+            names = draft.output_shape.schema.names
+            key = draft.input_shape.key if set(draft.input_shape.key) <= set(names) else ()
+            draft.output_shape = replace(draft.output_shape, key=key)
+        return draft.output_shape
 
     def map_shape(self, step: StepDeclaration) -> Shape:
         """Return the shape of what a map emits."""
@@ -153,14 +153,14 @@ class Shaping:
             if isinstance(reading, Reading):
                 schema = reading.stream.shown_schema
                 shapes.append(
-                    reading.shape or Shape(pa.schema([pa.field(each.name, each.type) for each in schema]), ())
+                    reading.shape or Shape(pa.schema([pa.field(field.name, field.type) for field in schema]), ())
                 )
             elif not (reading.done and reading.last.aggregates and reading.aggregates is None):
                 shapes.append(self._shape(reading))
         if not shapes:
-            self.wrong(step, "what it reads is what it writes itself", "put a map with a schema between")
+            self.wrong(step, "it reads only its own output", "put a map with a schema between")
             return None
-        if any(not each.schema.equals(shapes[0].schema) or each.plain != shapes[0].plain for each in shapes):
+        if any(not shape.schema.equals(shapes[0].schema) or shape.plain != shapes[0].plain for shape in shapes):
             self.wrong(step, "it reads tuples of different shapes", "put a map before it that gives one shape")
             return None
         return shapes[0]
@@ -174,9 +174,7 @@ class Shaping:
             return shape
         key = step.key or shape.key
         if not key:
-            self.wrong(
-                step, "it is not said by which columns it groups", f'say key="{shape.schema.names[0]}" or others'
-            )
+            self.wrong(step, "it has no key to group by", f'add key="{shape.schema.names[0]}" or other columns')
             return None
         for name in key:
             if name not in shape.schema.names:
@@ -208,10 +206,16 @@ class Shaping:
             if step.window is None:
                 continue
             if step.also:
-                self.wrong(step, "a sliding reduce names no groups", "leave also out; a map behind it can")
-            if draft.aggregates is None and draft.taken is not None and draft.given.plain != draft.taken.plain:
+                self.wrong(
+                    step, "a sliding reduce cannot emit to named groups", "leave also out, or emit from a map after it"
+                )
+            if (
+                draft.aggregates is None
+                and draft.input_shape is not None
+                and draft.output_shape.plain != draft.input_shape.plain
+            ):
                 hint = "let both be plain, or give it a schema and typed tuples to read"
-                self.wrong(step, "a sliding reduce must be able to take what it gives", hint)
+                self.wrong(step, "a sliding reduce must take the shape that it returns", hint)
             if self.counts:
                 self.wrong(step, "rounds are not counted through a sliding reduce", "leave rounds out")
             calls = draft.aggregates.calls if draft.aggregates is not None and draft.aggregates.shape.plain else ()
@@ -224,7 +228,7 @@ class Shaping:
             step = draft.last
             tables = [self.tables[name] for name in draft.run.targets if name in self.tables]
             if step.aggregates and step.also:
-                self.wrong(step, "aggregates name no groups", "leave also out")
+                self.wrong(step, "aggregates cannot emit to named groups", "leave also out")
             if not tables:
                 continue
             if step.schema is not None:
@@ -236,7 +240,7 @@ class Shaping:
     def _check_update(self, step: StepDeclaration, aggregates: Aggregates, table: TableDeclaration) -> None:
         if aggregates.shape.plain and aggregates.single:
             hint = f'name the column: job.reduce({table.column_names[0]}="{aggregates.calls[0].text}")'
-            self.wrong(step, f'it is not said which column of table "{table.name}" it updates', hint)
+            self.wrong(step, f'the column of table "{table.name}" to update is missing', hint)
             return
         for call in aggregates.calls:
             if call.name not in table.column_names:
@@ -250,7 +254,7 @@ class Shaping:
 
     def _check_public(self) -> None:
         for name, runs in self.flow.public.items():
-            shapes = [self.drafts[run.number - 1].given for run in runs]
+            shapes = [self.drafts[run.number - 1].output_shape for run in runs]
             if any(not shape.schema.equals(shapes[0].schema) or shape.plain != shapes[0].plain for shape in shapes):
                 self.mistakes.append(
                     Mistake(

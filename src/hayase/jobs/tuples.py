@@ -56,6 +56,11 @@ class Shape:
         """The columns that are not in the key."""
         return tuple(name for name in self.schema.names if name not in self.key)
 
+    @property
+    def nullable_fields(self) -> list[pa.Field]:
+        """The columns without NOT NULL, for rows inside a job: a tuple that does not fit is refused before."""
+        return [pa.field(field.name, field.type) for field in self.schema]
+
     def keys(self, rows: pa.RecordBatch) -> list[Any]:
         """Return the keys of rows as functions see them: one value, or a tuple of several."""
         if self.plain:
@@ -152,7 +157,7 @@ def _canonical(key: Any) -> Any:
         return int(key) if key.is_integer() and abs(key) < 2**63 else float(key)
     if isinstance(key, tuple | list):
         return _canonical_parts(key)
-    raise Unfit(f"the key is {_a(key)}; a key is null, a boolean, a number, a text or a tuple of such")
+    raise Unfit(f"the key is {_with_type(key)}; a key is null, a boolean, a number, a text or a tuple of such")
 
 
 def _canonical_parts(key: Sequence[Any]) -> list[Any]:
@@ -166,7 +171,7 @@ def _is_text(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _a(value: Any) -> str:
+def _with_type(value: Any) -> str:
     return f"{shown(value)} (a {type(value).__name__})"
 
 
@@ -194,22 +199,22 @@ def _all_finite(value: Any) -> bool:
 
 def key_column(keys: Sequence[Any]) -> tuple[pa.Array, Reasons]:
     """Encode keys as a column of texts; keys that do not fit are null and have a reason."""
-    column = _alike(keys, MOST_KEY)
-    return (column, {}) if column is not None else _one_by_one(keys, key_text)
+    column = _encode_uniform(keys, MOST_KEY)
+    return (column, {}) if column is not None else _encode_each(keys, key_text)
 
 
 def value_column(values: Sequence[Any]) -> tuple[pa.Array, Reasons]:
     """Encode values as a column of texts; values that do not fit are null and have a reason."""
-    column = _alike(values, MOST_VALUE)
-    return (column, {}) if column is not None else _one_by_one(values, _value_text)
+    column = _encode_uniform(values, MOST_VALUE)
+    return (column, {}) if column is not None else _encode_each(values, _value_text)
 
 
-def _alike(values: Sequence[Any], most: int) -> pa.Array | None:
+def _encode_uniform(values: Sequence[Any], most: int) -> pa.Array | None:
     """Encode values by Arrow, if all are integers, or all are short texts without escapes, or all are tuples of these; else
     None."""
     kinds = set(map(type, values))
     if kinds == {tuple}:
-        return _alike_parts(values, most)
+        return _encode_uniform_tuples(values, most)
     try:
         if kinds == {int}:
             return pa.array(values, pa.int64()).cast(pa.string())
@@ -223,12 +228,12 @@ def _alike(values: Sequence[Any], most: int) -> pa.Array | None:
     return None
 
 
-def _alike_parts(values: Sequence[tuple[Any, ...]], most: int) -> pa.Array | None:
+def _encode_uniform_tuples(values: Sequence[tuple[Any, ...]], most: int) -> pa.Array | None:
     if len(set(map(len, values))) != 1 or not values[0]:
         return None
     joined: list[pa.Array | str] = []
     for at in range(len(values[0])):
-        texts = _alike([value[at] for value in values], most)
+        texts = _encode_uniform([value[at] for value in values], most)
         if texts is None:
             return None
         joined += ["," if at else "[", texts]
@@ -236,7 +241,7 @@ def _alike_parts(values: Sequence[tuple[Any, ...]], most: int) -> pa.Array | Non
     return whole if pc.max(pc.binary_length(whole)).as_py() <= most else None
 
 
-def _one_by_one(values: Sequence[Any], text: Callable[[Any], bytes]) -> tuple[pa.Array, Reasons]:
+def _encode_each(values: Sequence[Any], text: Callable[[Any], bytes]) -> tuple[pa.Array, Reasons]:
     data, ends, reasons = bytearray(), np.zeros(len(values) + 1, np.int64), Reasons()
     for at, value in enumerate(values):
         try:
@@ -262,7 +267,7 @@ def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
     names = set(schema.names)
     columns = []
     for field in schema:
-        fitted = fit_values([each.get(field.name) for each in rows], field)
+        fitted = fit_values([row.get(field.name) for row in rows], field)
         for at, reason in fitted.reasons.items():
             reasons.setdefault(at, []).append(reason)
         column = fitted.column.combine_chunks()
@@ -273,9 +278,9 @@ def typed_columns(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple
         columns.append(column)
     for at, row in enumerate(rows):
         if not row.keys() <= names:
-            told = [f'there is no column "{each}"{nearest(str(each), names)}' for each in row if each not in names]
-            reasons.setdefault(at, []).extend(told)
-    return columns, {at: "; ".join(each) for at, each in sorted(reasons.items())}
+            unknown = [f'there is no column "{name}"{nearest(str(name), names)}' for name in row if name not in names]
+            reasons.setdefault(at, []).extend(unknown)
+    return columns, {at: "; ".join(row_reasons) for at, row_reasons in sorted(reasons.items())}
 
 
 def is_atom(key: Iterable[Any]) -> bool:

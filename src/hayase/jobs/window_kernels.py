@@ -24,7 +24,7 @@ from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.job_outputs import Outlet
 from hayase.jobs.key_groups import Groups, grouped
 from hayase.jobs.reduce_aggregates import Aggregates
-from hayase.jobs.reduce_kernels import Reducing, aggregate_outcome
+from hayase.jobs.reduce_kernels import ReduceSpec, aggregate_outcome
 from hayase.jobs.tuples import KEY, Shape
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 from hayase.lifetimes.plans import Call, Shared, SharedWindow, ToStream
@@ -33,7 +33,7 @@ from hayase.windows.panes import pane_width
 __all__ = ["AggregateWindowKernel", "ReduceWindowKernel", "SlidingWindow"]
 
 MOST_TUPLES = 1 << 16
-"""How many tuples of one record may come to a bucket, so that each has an offset of its own."""
+"""How many tuples of one record may reach a bucket, so that each has its own offset."""
 _OPEN, _VALUES = "open", "values"
 _PANE, _NUMBER = "__pane", "__number"
 _PER_VERSION = 1 << 28
@@ -64,7 +64,7 @@ class SlidingWindow:
         return -(-(pane * self.width + self.length) // self.every) - 1
 
 
-def _together(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_by_time(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Concatenate the inputs in the order of time."""
     if len(inputs) == 1:
         return inputs[0]
@@ -80,16 +80,16 @@ class AggregateWindowKernel:
     ) -> None:
         self._aggregates, self._outlet = aggregates, outlet
         shape = aggregates.shape
-        results = [pa.field(call.name, each.result) for call, each in zip(aggregates.calls, aggregates.liftings)]
+        results = [pa.field(call.name, lifting.result) for call, lifting in zip(aggregates.calls, aggregates.liftings)]
         schema = pa.schema([*(pa.field(name, shape.schema.field(name).type) for name in shape.key), *results])
         calls = []
-        for each in aggregates.calls:
+        for call in aggregates.calls:
             function = (
-                f"hayase.jobs.plain_aggregates:{each.function}" if shape.plain and each.columns else each.function
+                f"hayase.jobs.plain_aggregates:{call.function}" if shape.plain and call.columns else call.function
             )
-            argument, second = (*each.columns, None, None)[:2]
-            constant = None if shape.plain else each.constant
-            calls.append(Call(function, argument, text=each.text, second=second, constant=constant))
+            argument, second = (*call.columns, None, None)[:2]
+            constant = None if shape.plain else call.constant
+            calls.append(Call(function, argument, text=call.text, second=second, constant=constant))
         shared = Shared(0, (SharedWindow("range", window.length, window.every),), shape.key, tuple(calls), schema)
         output = schema.append(pa.field("changed_at", pa.int64()))
         plan = ToStream("rstream", shared, schema, window.every)
@@ -97,10 +97,10 @@ class AggregateWindowKernel:
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Add new tuples and emit the windows up to the clock."""
-        numbered, refused = _numbered(inputs)
-        inner = self._inner.process([_together(numbered)], since, clock, version)
+        numbered, refused = _with_own_offsets(inputs)
+        inner = self._inner.process([_concat_by_time(numbered)], since, clock, version)
         width = len(self._aggregates.shape.key)
-        columns = [*inner.rows.columns[:width], *self._aggregates.told(inner.rows.columns[width:-1])]
+        columns = [*inner.rows.columns[:width], *self._aggregates.result_columns(inner.rows.columns[width:-1])]
         time = values(inner.rows.columns[-1], np.int64)
         outcome = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
         return replace(outcome, refused=refused, state=inner.state, spoiled=[*inner.spoiled, *outcome.spoiled])
@@ -118,7 +118,7 @@ class AggregateWindowKernel:
         return self._inner.size(section)
 
 
-def _numbered(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Refusals]]:
+def _with_own_offsets(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Refusals]]:
     """Give each tuple an offset of its own, made of its record's offset, its input, and its position among the record's tuples."""
     numbered, refused = [], []
     for number, batch in enumerate(inputs):
@@ -145,14 +145,14 @@ class ReduceWindowKernel:
     State: the tuples of sub-windows that have not ended, and the values of ended ones while a window needs them.
     """
 
-    def __init__(self, reducing: Reducing, window: SlidingWindow, bucket: int = 0, buckets: int = 1) -> None:
+    def __init__(self, reducing: ReduceSpec, window: SlidingWindow, bucket: int = 0, buckets: int = 1) -> None:
         self._reducing, self._window = reducing, window
-        shape, given = reducing.shape, reducing.step.shape
-        self._tuples = pa.schema([*_nullable(shape.schema), pa.field(TIME, pa.int64()), pa.field(_NUMBER, pa.int64())])
+        shape, result_shape = reducing.shape, reducing.step.shape
+        self._tuples = pa.schema([*shape.nullable_fields, pa.field(TIME, pa.int64()), pa.field(_NUMBER, pa.int64())])
         self._key_names = [f"__key_{at}" for at in range(len(shape.key))]
         keys = [pa.field(new, shape.schema.field(old).type) for new, old in zip(self._key_names, shape.key)]
         self._kept = pa.schema(
-            [*keys, *_nullable(given.schema), pa.field(_PANE, pa.int64()), pa.field(_NUMBER, pa.int64())]
+            [*keys, *result_shape.nullable_fields, pa.field(_PANE, pa.int64()), pa.field(_NUMBER, pa.int64())]
         )
         self._open = [_empty(self._tuples)]
         self._values = [_empty(self._kept)]
@@ -162,22 +162,22 @@ class ReduceWindowKernel:
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Reduce the sub-windows that end before the clock, then the windows up to the clock."""
         window = self._window
-        waiting, kept = self._settled(since)
-        came = self._taken(_together(inputs), version)
+        waiting, kept = self._retained(since)
+        came = self._new_tuples(_concat_by_time(inputs), version)
         whole = pa.concat_batches([waiting, came])
         pane = window.pane(values(whole.column(TIME), np.int64))
         over = pane * window.width < clock
-        still = _chosen(whole, ~over)
-        new_values, spoiled = self._sub_windows(_chosen(whole, over), pane[over], version)
+        still = _filtered(whole, ~over)
+        new_values, spoiled = self._sub_windows(_filtered(whole, over), pane[over], version)
         kept = pa.concat_batches([kept, new_values])
         rows, lost = self._windows(kept, since, clock)
-        new = _chosen(came, ~over[waiting.num_rows :])
-        state = [*self._written(_OPEN, new), *self._written(_VALUES, new_values)]
+        new = _filtered(came, ~over[waiting.num_rows :])
+        state = [*self._state_of(_OPEN, new), *self._state_of(_VALUES, new_values)]
         alive = window.last(values(kept.column(_PANE), np.int64)) * window.every >= clock
-        self._open, self._values = [still], [_chosen(kept, alive)]
+        self._open, self._values = [still], [_filtered(kept, alive)]
         return Outcome(rows, (), state, [*spoiled, *lost])
 
-    def _taken(self, batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
+    def _new_tuples(self, batch: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Return the new tuples with their numbers."""
         columns = [batch.column(name) for name in (*self._reducing.shape.schema.names, TIME)]
         numbers = self._numbers(_OPEN, batch.num_rows, version)
@@ -192,14 +192,14 @@ class ReduceWindowKernel:
         self._seen[section] = max(self._seen[section], first + count - 1)
         return np.arange(first, first + count)
 
-    def _settled(self, since: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def _retained(self, since: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the retained tuples and values, minus those that earlier steps have already used up."""
         window = self._window
         waiting, kept = pa.concat_batches(self._open), pa.concat_batches(self._values)
         pane = window.pane(values(waiting.column(TIME), np.int64))
-        waiting = _chosen(waiting, pane * window.width >= since)
+        waiting = _filtered(waiting, pane * window.width >= since)
         last = window.last(values(kept.column(_PANE), np.int64))
-        return waiting, _chosen(kept, last * window.every >= since)
+        return waiting, _filtered(kept, last * window.every >= since)
 
     def _sub_windows(
         self, rows: pa.RecordBatch, pane: np.ndarray, version: int
@@ -219,7 +219,7 @@ class ReduceWindowKernel:
         spoiled = []
         for group, reason in emission.failed.items():
             lost = rows.take(pa.array(groups.rows(group))).select(shape.schema.names)
-            short = f"of the same key and sub-window as another: {reason.partition(chr(10))[0]}"
+            short = f"refused with its key and sub-window: {reason.partition(chr(10))[0]}"
             spoiled.append(Spoiled(lost, [reason, *[short] * (lost.num_rows - 1)]))
         return sub_window_values, spoiled
 
@@ -241,7 +241,7 @@ class ReduceWindowKernel:
         reason = f"{attribute}: it gave a tuple of another key for a sub-window; a sliding reduce keeps its key"
         failed = {**dict.fromkeys(emission.call[wrong].tolist(), reason), **emission.failed}
         left = np.flatnonzero(~np.isin(emission.call, list(failed)))
-        columns = [each.take(pa.array(left)) for each in emission.columns]
+        columns = [column.take(pa.array(left)) for column in emission.columns]
         return Emission(columns, emission.call[left], emission.target[left], dict(sorted(failed.items())))
 
     def _windows(self, kept: pa.RecordBatch, since: int, clock: int) -> tuple[pa.RecordBatch, list[Spoiled]]:
@@ -256,8 +256,8 @@ class ReduceWindowKernel:
         rows = kept.take(pa.array(entry))
         keys = [rows.column(name) for name in self._key_names]
         groups = grouped([pa.array(number), *keys], len(entry))
-        again = replace(reducing, shape=self._given_shape())
-        value_rows = self._as_given(rows)
+        again = replace(reducing, shape=self._value_shape())
+        value_rows = self._as_values(rows)
         emission = again.emission(value_rows, groups, again.keys(value_rows, groups))
         ends = number[groups.firsts] * window.every
         written = reducing.outlet.in_time_order(emission.columns, emission.target, ends[emission.call])
@@ -268,7 +268,7 @@ class ReduceWindowKernel:
             spoiled.append(Spoiled(named, list(emission.failed.values())))
         return written, spoiled
 
-    def _given_shape(self) -> Shape:
+    def _value_shape(self) -> Shape:
         """Return the shape of the function's results, with the key for which it was called."""
         result_shape, shape = self._reducing.step.shape, self._reducing.shape
         if result_shape.plain:
@@ -277,15 +277,15 @@ class ReduceWindowKernel:
         fields += [field for field in result_shape.schema if field.name not in shape.key]
         return Shape(pa.schema(fields), shape.key)
 
-    def _as_given(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        shape = self._given_shape()
+    def _as_values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        shape = self._value_shape()
         own = dict(zip(self._reducing.shape.key, self._key_names))
         columns = [rows.column(own.get(name, name)) for name in shape.schema.names]
         return pa.RecordBatch.from_arrays(columns, names=shape.schema.names)
 
     # ------------------------------------------------------------------------------------------ state
 
-    def _written(self, section: str, rows: pa.RecordBatch) -> list[Tuples]:
+    def _state_of(self, section: str, rows: pa.RecordBatch) -> list[Tuples]:
         if not rows.num_rows:
             return []
         window = self._window
@@ -298,7 +298,7 @@ class ReduceWindowKernel:
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Add tuples or values that are not known yet."""
         numbers = values(rows.column(_NUMBER), np.int64)
-        new = _chosen(rows, numbers > self._seen[section])
+        new = _filtered(rows, numbers > self._seen[section])
         (self._open if section == _OPEN else self._values).append(new)
         self._seen[section] = max(self._seen[section], int(numbers.max(initial=-1)))
 
@@ -306,20 +306,16 @@ class ReduceWindowKernel:
         """Return the rows that are still retained."""
         held = self._open if section == _OPEN else self._values
         retained = np.concatenate([values(batch.column(_NUMBER), np.int64) for batch in held])
-        return _chosen(rows, np.isin(values(rows.column(_NUMBER), np.int64), retained))
+        return _filtered(rows, np.isin(values(rows.column(_NUMBER), np.int64), retained))
 
     def size(self, section: str) -> int:
         """Return the number of retained rows."""
         return sum(batch.num_rows for batch in (self._open if section == _OPEN else self._values))
 
 
-def _nullable(schema: pa.Schema) -> list[pa.Field]:
-    return [pa.field(field.name, field.type) for field in schema]
-
-
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def _chosen(rows: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
+def _filtered(rows: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
     return rows if which.all() else rows.filter(pa.array(which))

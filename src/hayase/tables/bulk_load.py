@@ -100,7 +100,7 @@ def load(
     microseconds; `form` and `schema` are for files (`load_sources`).
     """
     declaration = table.declaration
-    before = table.look(lambda view: _Known.of(view, declaration))
+    before = table.read_store(lambda view: _TableFacts.of(view, declaration))
     encoder = _Encoder(declaration, before.loads + 1, key or {}, time)
     wanted = encoder.wanted(ignore_others)
     loads_directory = home / "loads"
@@ -128,7 +128,7 @@ def load(
             shutil.rmtree(loads_directory)
 
 
-class _Known(NamedTuple):
+class _TableFacts(NamedTuple):
     """The facts of a table before a load: how often it was loaded, the time before which rows can become snapshots, its
     counts."""
 
@@ -137,7 +137,7 @@ class _Known(NamedTuple):
     counts: store_reader.Counts
 
     @classmethod
-    def of(cls, view: View, declaration: TableDeclaration) -> _Known:
+    def of(cls, view: View, declaration: TableDeclaration) -> _TableFacts:
         stored = view.get(LOADS)
         facts: dict[str, Any] = orjson.loads(stored) if stored is not None else {"loads": 0}
         key, columns = facts.get("key", list(declaration.key)), [tuple(column) for column in facts.get("columns", ())]
@@ -262,7 +262,7 @@ class _Letters:
 class _Runs:
     """An external sort: takes rows in any order and returns them in the order of their keys, in ranges that fit into memory."""
 
-    room: Path
+    directory: Path
     _waiting: list[pa.Table] = field(default_factory=list)
     _files: list[Path] = field(default_factory=list)
 
@@ -273,7 +273,7 @@ class _Runs:
             self._spill()
 
     def _spill(self) -> None:
-        path = self.room / f"{len(self._files):06d}.arrow"
+        path = self.directory / f"{len(self._files):06d}.arrow"
         rows = _sorted(self._waiting)
         self._waiting = []
         with pa.ipc.new_file(str(path), rows.schema) as writer:
@@ -324,8 +324,8 @@ def _place(run: pa.Table, key: bytes) -> int:
 class _Output:
     """Writes files for the store from rows in the order of their keys."""
 
-    def __init__(self, table: OwnTable, places: list[int], room: Path, limit: int):
-        self._table, self._places, self._room, self._limit = table, places, room, limit
+    def __init__(self, table: OwnTable, places: list[int], directory: Path, limit: int):
+        self._table, self._places, self._directory, self._limit = table, places, directory, limit
         self._columns = Columns(table.declaration)
         self.files: list[Path] = []
         self.rows = self.snapshots = self._payloads = 0
@@ -337,7 +337,7 @@ class _Output:
         first = np.concatenate((np.ones(min(len(keys), 1), bool), changes))
         unique = keys.filter(pa.array(first)).to_pylist()
         times = rows.column("time").to_numpy()
-        fresh = ~self._there(unique)[np.cumsum(first) - 1] & (times < self._limit)
+        fresh = ~self._have_snapshot(unique)[np.cumsum(first) - 1] & (times < self._limit)
         versions = pa.array(many_to_bytes(times, rows.column("row").combine_chunks(), SOURCE), _BINARY)
         deltas = {place: rows.column(f"{place}").combine_chunks() for place in self._places}
         if not fresh.all():
@@ -346,15 +346,15 @@ class _Output:
             self._write_rows(keys, versions, deltas, fresh)
         self.rows += len(rows)
 
-    def _there(self, keys: list[bytes]) -> np.ndarray:
+    def _have_snapshot(self, keys: list[bytes]) -> np.ndarray:
         """Return which keys have a snapshot."""
-        span = (ROW + keys[0], store_reader.behind_all(ROW + keys[-1]))
+        span = (ROW + keys[0], store_reader.end_of_prefix(ROW + keys[-1]))
         exists = np.zeros(len(keys), bool)
-        if self._table.look(lambda view: next(view.scan(*span), None)) is None:
+        if self._table.read_store(lambda view: next(view.scan(*span), None)) is None:
             return exists
         for at in range(0, len(keys), _ASKED):
             asked = [ROW + key for key in keys[at : at + _ASKED]]
-            snapshots = self._table.look(lambda view: view.get_many(asked))  # noqa: B023
+            snapshots = self._table.read_store(lambda view: view.get_many(asked))  # noqa: B023
             exists[at : at + _ASKED] = [snapshot is not None for snapshot in snapshots]
         return exists
 
@@ -376,44 +376,48 @@ class _Output:
         first, last = np.concatenate(([True], changes)), np.concatenate((changes, [True]))
         alone = pa.array(first & last)
         ordered = keys.filter(alone).to_pylist()
-        snapshots = self._single(keys.filter(alone), versions.filter(alone), _filtered(deltas, alone))
+        snapshots = self._snapshots_of_single_rows(keys.filter(alone), versions.filter(alone), _filtered(deltas, alone))
         if len(ordered) < len(keys):
             shared = pc.invert(alone)
-            folded = self._shared(keys.filter(shared), versions.filter(shared), _filtered(deltas, shared))
+            folded = self._folded_snapshots(keys.filter(shared), versions.filter(shared), _filtered(deltas, shared))
             whole = dict(zip(ordered, snapshots)) | folded
             ordered = sorted(whole)
             snapshots = [whole[key] for key in ordered]
         self._write_file(ROW, ordered, snapshots)
         self.snapshots += len(ordered)
 
-    def _single(self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]) -> list[bytes]:
+    def _snapshots_of_single_rows(
+        self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]
+    ) -> list[bytes]:
         """Return the snapshots of keys that have one row each."""
         columns = [deltas.get(place) for place in range(len(self._columns.types))]
         return first_snapshots(self._columns, keys, versions, columns) if len(keys) else []
 
-    def _shared(self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]) -> dict[bytes, bytes]:
+    def _folded_snapshots(
+        self, keys: pa.Array, versions: pa.Array, deltas: Mapping[int, pa.Array]
+    ) -> dict[bytes, bytes]:
         """Return the snapshots of keys that have several rows."""
         values = _packed(keys, versions, deltas).column(1).to_pylist()
         groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for key, version, value in zip(keys.to_pylist(), versions.to_pylist(), values):
             groups.setdefault(key, []).append((version, value))
-        return {key: self._columns.folded(key, _NO_ROW, sorted(entries)) for key, entries in groups.items()}
+        return {key: self._columns.fold(key, _NO_ROW, sorted(entries)) for key, entries in groups.items()}
 
-    def write_facts(self, known: _Known) -> None:
+    def write_facts(self, before: _TableFacts) -> None:
         """Write the facts of the table after the load, as part of the same ingestion."""
-        counts, declaration = known.counts, self._table.declaration
+        counts, declaration = before.counts, self._table.declaration
         counted = store_reader.Counts(counts.rows + self.snapshots, counts.payloads + self._payloads, counts.marker)
-        columns = [list(each) for each in declaration.columns]
-        loads = {"loads": known.loads + 1, "key": list(declaration.key), "columns": columns}
+        columns = [list(column) for column in declaration.columns]
+        loads = {"loads": before.loads + 1, "key": list(declaration.key), "columns": columns}
         facts = {store_reader.COUNTS: counted.to_bytes(), LOADS: orjson.dumps(loads)}
         if self.snapshots:
             facts[store_reader.FOLDED_BEFORE] = since(self._limit)
-        self._write_file(b"", sorted(facts), [facts[each] for each in sorted(facts)])
+        self._write_file(b"", sorted(facts), [facts[name] for name in sorted(facts)])
 
     def _write_file(self, prefix: bytes, keys: list[bytes], values: list[bytes]) -> None:
         from hayase.tables.rocksdb import write_sorted
 
-        path = self._room / f"{len(self.files):06d}.run"
+        path = self._directory / f"{len(self.files):06d}.run"
         write_sorted(path, (prefix + keys[0], values[0]), prefix, keys[1:], values[1:])
         self.files.append(path)
 

@@ -49,19 +49,19 @@ class Counter(ColumnType[Amount]):
     def empty(self) -> Amount:
         return 0, 0
 
-    def absorbed(self, state: Amount, updates: Sequence[Update]) -> Amount:
+    def apply(self, state: Amount, updates: Sequence[Update]) -> Amount:
         return summed(state, [body for _, _, body in updates])
 
-    def joined(self, one: Amount, other: Amount) -> Amount:
+    def join(self, one: Amount, other: Amount) -> Amount:
         return added(one, other)
 
-    def written(self, state: Amount) -> bytes:
+    def encode(self, state: Amount) -> bytes:
         return amount_bytes(state)
 
-    def restored(self, body: bytes) -> Amount:
+    def decode(self, body: bytes) -> Amount:
         return amount_from(body)[0]
 
-    def shown(self, state: Amount) -> Json:
+    def plain_value(self, state: Amount) -> Json:
         return number(state)
 
 

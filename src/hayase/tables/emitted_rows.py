@@ -20,7 +20,7 @@ from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
 from hayase.tables.rule_payloads import EvaluatedUpdate
 from hayase.tables.rules import Update
-from hayase.tables.rules_map_side import Pass, Target
+from hayase.tables.rules_map_side import EntryBuilder, Target
 
 __all__ = ["EmittedMapSide"]
 
@@ -47,11 +47,11 @@ class EmittedMapSide:
         own = batch.take(pa.array(mine))
         targets = [Target(place, 0) for place in range(len(self.table.columns))]
         times, ids = event_times(own, self.stream), own.column(OFFSET)
-        builder = Pass(self.table, targets, times, ids, self.number)
+        builder = EntryBuilder(self.table, targets, times, ids, self.number)
         mapped = builder.mapped(self._updates(own, builder))
         return Mapped(mapped.rows, mapped.origin, Refusals(mine[mapped.refused.rows], mapped.refused.reasons))
 
-    def _updates(self, own: pa.RecordBatch, made: Pass) -> list[EvaluatedUpdate]:
+    def _updates(self, own: pa.RecordBatch, builder: EntryBuilder) -> list[EvaluatedUpdate]:
         keys, values = (_documents(own.column(name)) for name in ("key", "value"))
         parts = len(self.table.key)
         events: dict[str, list[int]] = {name: [] for name in self.table.column_names}
@@ -59,11 +59,13 @@ class EmittedMapSide:
         row_keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
         for at, (key, value) in enumerate(zip(row_keys, values, strict=True)):
             if len(key) != parts:
-                made.refuse(at, f'a key of {len(key)} parts for table "{self.table.name}", whose key has {parts}')
+                builder.refuse(at, f'a key of {len(key)} parts for table "{self.table.name}", whose key has {parts}')
             elif not isinstance(value, dict) or not value.keys() <= events.keys():
                 shown = ", ".join(value) if isinstance(value, dict) else repr(value)
                 names = ", ".join(events)
-                made.refuse(at, f'table "{self.table.name}" takes {{column: parameter}}, of {names}; not {shown[:200]}')
+                builder.refuse(
+                    at, f'table "{self.table.name}" takes {{column: parameter}}, of {names}; not {shown[:200]}'
+                )
             else:
                 for name, parameter in value.items():
                     events[name].append(at)

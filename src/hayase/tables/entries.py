@@ -38,12 +38,12 @@ __all__ = [
     "MOST_SOURCES",
     "Key",
     "UpdateColumn",
-    "behind",
     "key_bytes",
     "key_from",
     "many_key_bytes",
     "pack",
     "pack_columns",
+    "prefix_end",
     "split",
     "text_keys",
     "updates_of",
@@ -125,10 +125,10 @@ def key_from(data: bytes) -> Key:
     return tuple(values_from(data))
 
 
-def behind(prefix: bytes) -> bytes | None:
+def prefix_end(prefix: bytes) -> bytes | None:
     """Return the least bytes greater than all that begin with a prefix; None if there are none.
 
-    >>> behind(b"ab"), behind(b"a\\xff"), behind(b"\\xff")
+    >>> prefix_end(b"ab"), prefix_end(b"a\\xff"), prefix_end(b"\\xff")
     (b'ac', b'b', None)
     """
     kept = prefix.rstrip(b"\xff")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hayase.tables import store_reader
 from hayase.tables.payloads import DamagedPayload
 from hayase.tables.rows import Columns
-from hayase.tables.store_reader import behind_all, grouped, mark, uncounted
+from hayase.tables.store_reader import end_of_prefix, mark, not_in_snapshot, payloads_by_key
 from hayase.tables.stores import MARK, PAYLOAD, ROW, Store, View
 from hayase.tables.versions import since
 
@@ -59,7 +59,7 @@ class _Step:
     ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
     damaged: DamagedPayload | None = None
 
-    def and_then(self, following: _Step) -> None:
+    def add(self, following: _Step) -> None:
         self.cursor = following.cursor
         self.read += following.read
         self.gone += following.gone
@@ -93,12 +93,12 @@ class Folding:
         done = _Step(state.cursor)
         while done.cursor is not None and not stop():
             cursor = done.cursor
-            done.and_then(self._store.read(lambda view: self._step(view, cursor, old, lasting)))  # noqa: B023
+            done.add(self._store.read(lambda view: self._step(view, cursor, old, lasting)))  # noqa: B023
             if done.cursor is not None and (done.gone >= _WRITTEN_FOLDED or done.size >= _WRITTEN_BYTES):
                 gone += done.gone
-                done = self._written(state, done, old)
+                done = self._write(state, done, old)
         gone += done.gone
-        done = self._written(state, done, old)
+        done = self._write(state, done, old)
         if done.cursor is not None:
             self._pass = state
         elif state.damaged is not None:
@@ -108,7 +108,7 @@ class Folding:
     def _step(self, view: View, cursor: bytes, before: bytes, lasting: bytes) -> _Step:
         """Fold the next keys, in memory."""
         step = _Step()
-        for key, entries in grouped(view, cursor, behind_all(PAYLOAD)):
+        for key, entries in payloads_by_key(view, cursor, end_of_prefix(PAYLOAD)):
             if step.read >= _STEP_READ or step.gone >= _STEP_FOLDED:
                 step.cursor = PAYLOAD + key
                 break
@@ -120,7 +120,7 @@ class Folding:
                     step.damaged = step.damaged or error
         return step
 
-    def _written(self, state: _Pass, done: _Step, before: bytes) -> _Step:
+    def _write(self, state: _Pass, done: _Step, before: bytes) -> _Step:
         """Write the results of steps and return an empty step at the same position."""
         state.left += done.read - done.gone
         state.damaged = state.damaged or done.damaged
@@ -155,10 +155,10 @@ class Folding:
     ) -> None:
         """Fold all given entries of a key."""
         stored = view.get(ROW + key)
-        snapshot = self._columns.opened(key, stored)
-        new = uncounted(view, key, snapshot.newest, entries)
+        snapshot = self._columns.decode_snapshot(key, stored)
+        new = not_in_snapshot(view, key, snapshot.newest, entries)
         if new:
-            folded = self._columns.folded(key, snapshot, new)
+            folded = self._columns.fold(key, snapshot, new)
             step.puts.append((ROW + key, folded))
             step.puts += [(mark(key, version), b"") for version, _ in new if version >= lasting]
             step.new_rows += stored is None

@@ -9,8 +9,7 @@ from typing import Any
 
 from hayase.core.declarations import TableDeclaration
 from hayase.tables.entries import many_key_bytes
-from hayase.tables.lookups import reader_of
-from hayase.tables.payloads import UnfitParameter
+from hayase.tables.lookups import reader_of, rows_of
 from hayase.tables.table import Row
 
 __all__ = ["StoredTable"]
@@ -28,17 +27,10 @@ class StoredTable:
     def find(self, keys: Sequence[tuple[Any, ...]]) -> list[Row | None]:
         """Return the row of each key; None for a key that the table does not or cannot contain."""
         parts = len(self.table.key)
-        fitting_keys = many_key_bytes([key for key in keys if len(key) == parts and None not in key])
-        fitting = iter(fitting_keys)
-        encoded_keys = [next(fitting) if len(key) == parts and None not in key else None for key in keys]
-        unique = list({encoded for encoded in encoded_keys if isinstance(encoded, bytes)})
-        reader = reader_of(self.path, self.table)
-        reader.refresh()
-        rows = dict(zip(unique, reader.get_encoded(unique), strict=True))
-        return [
-            None if encoded is None or isinstance(encoded, UnfitParameter) else rows[encoded]
-            for encoded in encoded_keys
-        ]
+        possible = [len(key) == parts and None not in key for key in keys]
+        encoded = iter(many_key_bytes([key for key, fits in zip(keys, possible) if fits]))
+        results = [next(encoded) if fits else None for fits in possible]
+        return rows_of(self.path, self.table, [key if isinstance(key, bytes) else None for key in results])
 
     def all(self) -> Iterator[tuple[tuple[Any, ...], Row]]:
         """Yield all keys with their rows."""

@@ -54,7 +54,7 @@ class Events:
         self._length = len(documents)
         self._documents: Sequence[Any] | None = documents
         self._columns: dict[str, Sequence[Any]] = {}
-        self._given: Mapping[str, Sequence[Any] | Callable[[], Sequence[Any]]] | None = None
+        self._sources: Mapping[str, Sequence[Any] | Callable[[], Sequence[Any]]] | None = None
         self._texts: dict[int, bytes | Refused] = {}
 
     @classmethod
@@ -66,7 +66,7 @@ class Events:
         [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
         """
         events = cls([])
-        events._length, events._documents, events._given = length, None, columns
+        events._length, events._documents, events._sources = length, None, columns
         return events
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Events:
     def values(self) -> Sequence[Any]:
         """The documents."""
         if self._documents is None:
-            names = tuple(self._given or ())
+            names = tuple(self._sources or ())
             rows = zip(*map(self.field, names), strict=True) if names else [()] * len(self)
             self._documents = [dict(zip(names, row, strict=True)) for row in rows]
         return self._documents
@@ -83,16 +83,16 @@ class Events:
     def field(self, name: str) -> Sequence[Any]:
         """`.name` of each document."""
         if name not in self._columns:
-            if self._given is None:
+            if self._sources is None:
                 self._columns[name] = Values(self.values()).field(name)
             else:
-                source = self._given[name] if name in self._given else [None] * len(self)
+                source = self._sources[name] if name in self._sources else [None] * len(self)
                 self._columns[name] = _finite(source() if callable(source) else source)
         return self._columns[name]
 
-    def take(self, positions: Sequence[int]) -> Taken:
+    def take(self, positions: Sequence[int]) -> SelectedEvents:
         """Return some of the events."""
-        return Taken(self, positions)
+        return SelectedEvents(self, positions)
 
     def text(self, position: int) -> bytes | Refused:
         """A document as JSON."""
@@ -101,7 +101,7 @@ class Events:
         return self._texts[position]
 
 
-class Taken:
+class SelectedEvents:
     """A selection of events."""
 
     def __init__(self, events: Events, positions: Sequence[int]):
@@ -197,7 +197,7 @@ class Jq:
         answer = self._process.compile(program)
         return [] if answer is None else _mistakes(program, answer)
 
-    def evaluate(self, program: str, events: Events | Taken) -> Sequence[Any]:
+    def evaluate(self, program: str, events: Events | SelectedEvents) -> Sequence[Any]:
         """Return for each event a value, `Several` or `Refused`. The program must have no mistakes.
 
         >>> with Jq() as jq:
@@ -216,7 +216,7 @@ class Jq:
             values[at] = value
         return values
 
-    def _by_libjq(self, program: str, events: Events | Taken, positions: Sequence[int]) -> list[Any]:
+    def _by_libjq(self, program: str, events: Events | SelectedEvents, positions: Sequence[int]) -> list[Any]:
         if refusals(program):
             raise ValueError(f"a program with mistakes is not run: {program}")
         largest = self._process.limits.size
@@ -265,11 +265,11 @@ def _mistakes(program: str, answer: str) -> list[Mistake]:
     for message, line, column in _COMPILE_ERROR.findall(answer):
         number = min(int(line), len(lines))
         before = lines[number - 1].encode()[: int(column) - 1].decode(errors="ignore")
-        mistakes.append(Mistake(f"jq: {message}", _way_out(message), None, number, len(before) + 1))
+        mistakes.append(Mistake(f"jq: {message}", _hint_for(message), None, number, len(before) + 1))
     return mistakes or [Mistake(f"jq: {answer}", None, None, 1, 1)]
 
 
-def _way_out(message: str) -> str | None:
+def _hint_for(message: str) -> str | None:
     """Return a hint for libjq's error message."""
     undefined = _UNDEFINED.search(message)
     if undefined is not None:

@@ -26,7 +26,7 @@ class _Region:
     pair: bool = False
 
 
-def calls(found: Sequence[Token]) -> Iterator[Token]:
+def calls(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the calls and the variables that are read, in order. Names that definitions introduce are among them.
 
     >>> from hayase.tables.jq_tokens import tokens
@@ -34,16 +34,16 @@ def calls(found: Sequence[Token]) -> Iterator[Token]:
     ['f', 'if', 'd', 'then', 'e', 'else', '$h', 'end']
     """
     regions = [_Region("")]
-    for at, token in enumerate(found):
+    for at, token in enumerate(tokens):
         region = regions[-1]
         begins, region.pair = region.pair, region.opened == "{" and token.kind == "sign" and token.text == ","
         if token.kind == "binding":
             yield token
         elif token.kind == "name":
-            follows = found[at + 1] if at + 1 < len(found) else Token("end", "", token.start)
+            follows = tokens[at + 1] if at + 1 < len(tokens) else Token("end", "", token.start)
             if begins and follows.kind == "sign" and follows.text in (":", ",", "}"):
                 continue
-            if at and found[at - 1].kind == "sign" and found[at - 1].text == "$":
+            if at and tokens[at - 1].kind == "sign" and tokens[at - 1].text == "$":
                 token = replace(token, kind="binding", text="$" + token.text)
             yield token
             if token.text == "if":

@@ -98,16 +98,16 @@ def results(node: Node, inputs: Inputs) -> Sequence[Any]:
     return [_canonical(value) for value in values]
 
 
-def _canonical_floats(found: Sequence[float]) -> Sequence[Any]:
-    numbers = np.array(found)
+def _canonical_floats(floats: Sequence[float]) -> Sequence[Any]:
+    numbers = np.array(floats)
     if not np.isfinite(numbers).all():
-        return [_canonical(value) for value in found]
+        return [_canonical(value) for value in floats]
     whole = np.flatnonzero(numbers == np.rint(numbers)).tolist()
     if not whole:
-        return found
-    canonical_values: list[Any] = list(found)
+        return floats
+    canonical_values: list[Any] = list(floats)
     for at in whole:
-        canonical_values[at] = canonical(found[at])
+        canonical_values[at] = canonical(floats[at])
     return canonical_values
 
 

@@ -63,7 +63,7 @@ def _of_float(value: float) -> int:
 
 def _of_decimal(value: Decimal) -> int | float | Decimal:
     if not value.is_finite() or value.adjusted() > 308 or value.adjusted() < -_LONGEST:
-        raise NotPlain("a number beyond the range of numbers")
+        raise NotPlain("a number out of range")
     if value == value.to_integral_value():
         return int(value)
     shortest = float(value)
@@ -76,12 +76,12 @@ def _number(text: str) -> int | float | Decimal:
     try:
         return _of_decimal(Decimal(text))
     except InvalidOperation as error:
-        raise NotPlain("a number beyond the range of numbers") from error
+        raise NotPlain("a number out of range") from error
 
 
 def _whole(text: str) -> int:
     if len(text) > 309:
-        raise NotPlain("a number beyond the range of numbers")
+        raise NotPlain("a number out of range")
     return int(text)
 
 

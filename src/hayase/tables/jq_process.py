@@ -104,7 +104,7 @@ class _Running:
             data += part
         return bytes(data)
 
-    def under_work(self) -> int | None:
+    def current_document(self) -> int | None:
         """Return the number of the current document; None if there is none."""
         number: int = struct.unpack_from("<I", self.progress, 0)[0]
         return None if number == IDLE else number
@@ -166,7 +166,7 @@ class JqProcess:
             while len(lines) < end - start:
                 lines += running.receive().split(b"\n")
         except _Died:
-            guilty = running.under_work()
+            guilty = running.current_document()
             code = self._end()
             if guilty is None or code == -signal.SIGKILL:  # killed from outside, or because it hung: try again
                 self._died_idle(code)

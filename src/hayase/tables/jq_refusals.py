@@ -56,7 +56,7 @@ def refusals(program: str) -> list[Mistake]:
     'jq\\'s "now" is refused here: it reads the clock, and a batch that runs again must give the same'
     """
     if len(program) > LONGEST:
-        return [Mistake(f"the jq program is longer than {LONGEST:,} characters", "is it a rule?", None, 1, 1)]
+        return [Mistake(f"the jq program is longer than {LONGEST:,} characters", "shorten it", None, 1, 1)]
     for index, character in enumerate(program):
         if character == "\0" or "\ud800" <= character <= "\udfff":
             return [_at(program, index, f"the character U+{ord(character):04X} cannot stand in jq", "remove it")]
@@ -73,10 +73,10 @@ def refusals(program: str) -> list[Mistake]:
     return mistakes
 
 
-def _too_deep(found: tuple[Token, ...]) -> Token | None:
+def _too_deep(program_tokens: tuple[Token, ...]) -> Token | None:
     """Return the first bracket or text that is nested too deep; None if there is none."""
     depth = 0
-    for token in found:
+    for token in program_tokens:
         if token.kind in ("open", "interpolation") or (token.kind == "sign" and token.text in ("(", "[", "{")):
             depth += 1
             if depth > DEEPEST:

@@ -1,4 +1,4 @@
-"""First snapshots of many rows with one update each, built by Arrow: the same bytes as `Columns.folded` returns."""
+"""First snapshots of many rows with one update each, built by Arrow: the same bytes as `Columns.fold` returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def first_snapshots(
     bodies = pc.binary_join_element_wise(_sized(versions), *reversed(pieces), _NOTHING)
     seeds = map(zlib.crc32, keys.to_pylist())
     sums = _checksums(bodies, seeds)
-    head = pa.scalar(columns.folded(b"", _NO_ROW, [(b"", b"\0\0")])[:2], _BINARY)
+    head = pa.scalar(columns.fold(b"", _NO_ROW, [(b"", b"\0\0")])[:2], _BINARY)
     return list(pc.binary_join_element_wise(head, sums, bodies, _NOTHING).to_pylist())
 
 
@@ -75,7 +75,7 @@ def _checksums(bodies: pa.Array, seeds: Any) -> pa.Array:
 
 
 def _sized(column: pa.Array) -> pa.Array:
-    """Return byte strings, each behind its length."""
+    """Return byte strings, each preceded by its length."""
     lengths = pc.binary_length(column)
     most = pc.max(lengths).as_py() or 0
     return pc.binary_join_element_wise(_lengths(most.bit_length()).take(lengths), column, _NOTHING)

@@ -67,9 +67,9 @@ class Wanted:
     def names(self) -> tuple[str, ...]:
         return (*self.needed, *(name for name in self.others if name not in self.needed))
 
-    def check(self, given: Iterable[str], *, whole: bool = True) -> None:
+    def check(self, columns: Iterable[str], *, whole: bool = True) -> None:
         """Raise HayaseError for an unknown or duplicate column and, if `whole`, for a missing one."""
-        names = list(given)
+        names = list(columns)
         for name in names:
             if name not in self.names and not self.ignore_others:
                 hint = nearest(str(name), self.names).removeprefix("; ")
@@ -130,10 +130,10 @@ def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str 
     elif isinstance(rows, (Mapping, bytes)) or not isinstance(rows, Iterable):
         what = shown(rows)
         raise HayaseError(f"{what} are no rows; give a file, Arrow data, a frame, or dicts")
-    yield from _given_lots(iter(rows), wanted)
+    yield from _lots_of_items(iter(rows), wanted)
 
 
-def _given_lots(rows: Iterator[Any], wanted: Wanted) -> Iterator[Lot]:
+def _lots_of_items(rows: Iterator[Any], wanted: Wanted) -> Iterator[Lot]:
     """Yield the portions of an iterator of batches or dicts."""
     behind = 0
     for item in rows:
@@ -159,7 +159,7 @@ def _batch_lots(batch: pa.RecordBatch, wanted: Wanted, behind: int) -> Iterator[
     mine = batch.select([name for name in wanted.names if name in batch.schema.names])
     for start in range(0, batch.num_rows, _ROWS):
         part, whole = mine.slice(start, _ROWS), batch.slice(start, _ROWS)
-        columns = dict(zip(part.schema.names, map(_sound, part.columns)))
+        columns = dict(zip(part.schema.names, map(_valid_column, part.columns)))
         yield Lot(columns, part.num_rows, _of_batch(whole), _row_number(behind + start))
 
 
@@ -167,7 +167,7 @@ def _of_batch(batch: pa.RecordBatch) -> Callable[[list[int]], list[str]]:
     return lambda at: row_texts(pa.Table.from_batches([batch]).take(at))
 
 
-def _sound(column: pa.Array) -> pa.Array | list[Any]:
+def _valid_column(column: pa.Array) -> pa.Array | list[Any]:
     """Return a column, or its values one by one if it is invalid, such as texts that are not UTF-8."""
     try:
         column.validate(full=True)
@@ -211,8 +211,8 @@ def _file_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> 
                 wanted.check(file.schema_arrow.names)
                 written = (file.metadata.metadata or {}).get(JSON_COLUMNS.encode(), b"[]")
                 as_json = frozenset(orjson.loads(written))
-                for lot in _given_lots(file.iter_batches(batch_size=_ROWS), wanted):
-                    yield _from_json(lot, as_json) if as_json else lot
+                for lot in _lots_of_items(file.iter_batches(batch_size=_ROWS), wanted):
+                    yield _decode_json_columns(lot, as_json) if as_json else lot
         elif form.name == "csv":
             yield from _csv_lots(path, form, wanted, schema)
         else:
@@ -281,7 +281,7 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
     )
 
 
-def _from_json(lot: Lot, names: frozenset[str]) -> Lot:
+def _decode_json_columns(lot: Lot, names: frozenset[str]) -> Lot:
     """Decode the columns of a portion that contain JSON, as in the export of a table."""
     columns = {
         name: [_value(column.type, text) for text in python_values(column)]
@@ -319,7 +319,7 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
             carry = block
             continue
         fields = fields or _fields(path, names, schema)
-        split = csv_blocks.split(block, [each.type for each in fields], not piece, _LONGEST // 2)
+        split = csv_blocks.split(block, [field.type for field in fields], not piece, _LONGEST // 2)
         carry = block[split.used :]
         for start in range(0, split.count, _ROWS):
             yield _csv_lot(split, start, min(start + _ROWS, split.count), lines + 1, fields, wanted)
@@ -331,7 +331,7 @@ def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
     declared = arrow_schema(schema) if schema is not None else pa.schema([])
     for name in declared.names:
         if name not in names:
-            raise HayaseError(f'"{path}" has no column "{name}", of which the schema speaks{nearest(name, names)}')
+            raise HayaseError(f'"{path}" has no column "{name}", which the schema names{nearest(name, names)}')
     if set(names) <= set(declared.names):
         return [declared.field(name) for name in names]
     inferred = schema_of([path])
@@ -341,22 +341,22 @@ def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
 
 
 def _csv_lot(
-    found: csv_blocks.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted
+    split: csv_blocks.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted
 ) -> Lot:
     columns: dict[str, pa.Array | list[Any]] = {}
     reasons: dict[int, list[str]] = {}
-    for target, column in zip(fields, found.columns):
+    for target, column in zip(fields, split.columns):
         if target.name in wanted.names:
             fitted = fit_arrow(column.slice(start, stop - start), target, parse=True)
             columns[target.name] = fitted.column.combine_chunks()
             for at, reason in fitted.reasons.items():
                 reasons.setdefault(at, []).append(reason)
     unreadable = {at: "; ".join(row_reasons) for at, row_reasons in reasons.items()}
-    unreadable |= {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop}
+    unreadable |= {at - start: reason for at, reason in split.unreadable.items() if start <= at < stop}
     return Lot(
         columns,
         stop - start,
-        lambda at: [line_text(text) for text in found.texts([start + row for row in at])],
-        lambda at: f"line {before + found.line(start + at)}: ",
+        lambda at: [line_text(text) for text in split.texts([start + row for row in at])],
+        lambda at: f"line {before + split.line(start + at)}: ",
         unreadable,
     )

@@ -110,25 +110,25 @@ def deltas_of(kind: ColumnType[Any], values: Values) -> Encoded:
     return Encoded(pa.array(encoded, _BINARY), reasons)
 
 
-def _payloads(kind: ColumnType[Any], given: list[Any]) -> list[bytes | UnfitParameter]:
+def _payloads(kind: ColumnType[Any], parameters: list[Any]) -> list[bytes | UnfitParameter]:
     if ADD_ALL not in kind.methods:
-        return kind.payloads(None, given)
-    return [_payload(kind, parameter) for parameter in given]
+        return kind.payloads(None, parameters)
+    return [_payload(kind, parameter) for parameter in parameters]
 
 
-def _payload(kind: ColumnType[Any], given: Any) -> bytes | UnfitParameter:
+def _payload(kind: ColumnType[Any], parameter: Any) -> bytes | UnfitParameter:
     """Encode the delta of a value for a set or for a map of sets."""
     method: str | None = None
     if (
         isinstance(kind, MapSet)
-        and isinstance(given, dict)
-        and any(isinstance(element, list) for element in given.values())
+        and isinstance(parameter, dict)
+        and any(isinstance(element, list) for element in parameter.values())
     ):
-        given = {key: element if isinstance(element, list) else [element] for key, element in given.items()}
+        parameter = {key: element if isinstance(element, list) else [element] for key, element in parameter.items()}
         method = ADD_ALL
-    elif isinstance(given, list) and not isinstance(kind, MapSet):
+    elif isinstance(parameter, list) and not isinstance(kind, MapSet):
         method = ADD_ALL
-    return kind.payloads(method, (given,))[0]
+    return kind.payloads(method, (parameter,))[0]
 
 
 def _documents(values: Values) -> list[Any]:
@@ -215,9 +215,9 @@ def _floats(column: pa.Array) -> pa.Array | None:
     return encoded if finite.all() else pc.if_else(pa.array(finite), encoded, pa.scalar(None, _BINARY))
 
 
-def _restored(made: pa.Array, column: pa.Array) -> pa.Array:
+def _restored(encoded: pa.Array, column: pa.Array) -> pa.Array:
     """Put nulls where the column has them."""
-    return pc.if_else(column.is_valid(), made, pa.scalar(None, _BINARY)) if column.null_count else made
+    return pc.if_else(column.is_valid(), encoded, pa.scalar(None, _BINARY)) if column.null_count else encoded
 
 
 def _numbers(whole: np.ndarray, scales: np.ndarray) -> pa.Array:

@@ -30,7 +30,7 @@ from hayase.tables.entries import many_key_bytes
 from hayase.tables.payloads import Json, UnfitParameter, json_bytes
 from hayase.tables.table import Row, Table, open_reader
 
-__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "reader_of"]
+__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "reader_of", "rows_of"]
 
 
 def _text(value: Json) -> str | None:
@@ -78,12 +78,7 @@ class TableLookup:
     def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
         """Look up keys, one per row with the parts in their order. Return the positions of those that the table contains,
         ascending, and their rows. It contains no key with a null, and none that cannot be encoded, such as NaN."""
-        encoded_keys = _keys(keys)
-        unique = list({key for key in encoded_keys if key is not None})
-        reader = reader_of(self.path, self.table)
-        reader.refresh()
-        rows_by_key = dict(zip(unique, reader.get_encoded(unique)))
-        rows = [None if key is None else rows_by_key[key] for key in encoded_keys]
+        rows = rows_of(self.path, self.table, _keys(keys))
         places = [at for at, row in enumerate(rows) if row is not None]
         return np.array(places, np.int64), arrow_rows(self.table, [row for row in rows if row is not None])
 
@@ -122,3 +117,12 @@ def reader_of(path: Path, declaration: TableDeclaration) -> Table:
         if place not in _readers:
             _readers[place] = open_reader(path, declaration)
         return _readers[place]
+
+
+def rows_of(path: Path, declaration: TableDeclaration, keys: Sequence[bytes | None]) -> list[Row | None]:
+    """Return the rows of encoded keys, each looked up once; None for a key that the table does not contain, and for None."""
+    unique = list({key for key in keys if key is not None})
+    reader = reader_of(path, declaration)
+    reader.refresh()
+    rows = dict(zip(unique, reader.get_encoded(unique), strict=True))
+    return [None if key is None else rows[key] for key in keys]

@@ -36,7 +36,7 @@ from hayase.tables.payloads import (
     varint_from,
 )
 from hayase.tables.registers import Written
-from hayase.tables.sets import ADD_ALL, elements, restored_elements
+from hayase.tables.sets import ADD_ALL, elements, unpack_elements
 from hayase.tables.types import ColumnType, Update
 
 __all__ = ["MapCounter", "MapRegister", "MapSet"]
@@ -68,7 +68,7 @@ class _Map(ColumnType[dict[bytes, Entry]]):
     def empty(self) -> dict[bytes, Entry]:
         return {}
 
-    def absorbed(self, state: dict[bytes, Entry], updates: Sequence[Update]) -> dict[bytes, Entry]:
+    def apply(self, state: dict[bytes, Entry], updates: Sequence[Update]) -> dict[bytes, Entry]:
         for version, _, body in updates:
             count, at = varint_from(body, 0)
             for _ in range(count):
@@ -83,20 +83,20 @@ class _Map(ColumnType[dict[bytes, Entry]]):
                 raise ValueError("entries and bytes do not match")
         return state
 
-    def joined(self, one: dict[bytes, Entry], other: dict[bytes, Entry]) -> dict[bytes, Entry]:
+    def join(self, one: dict[bytes, Entry], other: dict[bytes, Entry]) -> dict[bytes, Entry]:
         for key, entry in other.items():
-            one[key] = self.joined_entry(one[key], entry) if key in one else entry
+            one[key] = self.join_entry(one[key], entry) if key in one else entry
         return one
 
-    def written(self, state: dict[bytes, Entry]) -> bytes:
-        return pack(part for key in sorted(state) for part in (key, self.written_entry(state[key])))
+    def encode(self, state: dict[bytes, Entry]) -> bytes:
+        return pack(part for key in sorted(state) for part in (key, self.encode_entry(state[key])))
 
-    def restored(self, body: bytes) -> dict[bytes, Entry]:
+    def decode(self, body: bytes) -> dict[bytes, Entry]:
         parts = unpack(body)
-        return {key: self.restored_entry(entry) for key, entry in zip(parts[::2], parts[1::2], strict=True)}
+        return {key: self.decode_entry(entry) for key, entry in zip(parts[::2], parts[1::2], strict=True)}
 
-    def shown(self, state: dict[bytes, Entry]) -> Json:
-        return {text_from(key)[0]: self.shown_entry(state[key]) for key in sorted(state) if self.is_shown(state[key])}
+    def plain_value(self, state: dict[bytes, Entry]) -> Json:
+        return {text_from(key)[0]: self.entry_value(state[key]) for key in sorted(state) if self.is_shown(state[key])}
 
     def is_shown(self, entry: Entry) -> bool:
         """Whether the value contains the entry: not if it was removed."""
@@ -111,19 +111,19 @@ class _Map(ColumnType[dict[bytes, Entry]]):
         """Return the entry after a change; `entry` is None before the first."""
 
     @abstractmethod
-    def joined_entry(self, one: Entry, other: Entry) -> Entry:
+    def join_entry(self, one: Entry, other: Entry) -> Entry:
         """Return the entry of the payloads of both."""
 
     @abstractmethod
-    def written_entry(self, entry: Entry) -> bytes:
+    def encode_entry(self, entry: Entry) -> bytes:
         """Encode an entry."""
 
     @abstractmethod
-    def restored_entry(self, data: bytes) -> Entry:
+    def decode_entry(self, data: bytes) -> Entry:
         """Decode an entry."""
 
     @abstractmethod
-    def shown_entry(self, entry: Entry) -> Json:
+    def entry_value(self, entry: Entry) -> Json:
         """Return the value of an entry."""
 
 
@@ -163,14 +163,14 @@ class MapCounter(_Map[Amount]):
             return None
         return [named[key] + varint(len(change)) + change for key, change in zip(keys, changes, strict=True)]
 
-    def absorbed(self, state: dict[bytes, Amount], updates: Sequence[Update]) -> dict[bytes, Amount]:
+    def apply(self, state: dict[bytes, Amount], updates: Sequence[Update]) -> dict[bytes, Amount]:
         changes: dict[bytes, list[bytes]] = {}
         for _, _, body in updates:
             if body[0] != 1:  # nearly all have a single entry
-                return _Map.absorbed(self, state, updates)
+                return _Map.apply(self, state, updates)
             end = body.index(b"\0", 1) + 1
             if body[end] != len(body) - end - 1:
-                return _Map.absorbed(self, state, updates)
+                return _Map.apply(self, state, updates)
             key, change = body[1:end], body[end + 1 :]
             if key in changes:
                 changes[key].append(change)
@@ -186,22 +186,22 @@ class MapCounter(_Map[Amount]):
         return amount_bytes(checked_amount(parameter))
 
     def changed(self, entry: Amount | None, version: bytes, change: bytes) -> Amount:
-        amount = self.restored_entry(change)
+        amount = self.decode_entry(change)
         return amount if entry is None else added(entry, amount)
 
-    def joined_entry(self, one: Amount, other: Amount) -> Amount:
+    def join_entry(self, one: Amount, other: Amount) -> Amount:
         return added(one, other)
 
-    def written_entry(self, entry: Amount) -> bytes:
+    def encode_entry(self, entry: Amount) -> bytes:
         return amount_bytes(entry)
 
-    def restored_entry(self, data: bytes) -> Amount:
+    def decode_entry(self, data: bytes) -> Amount:
         amount, end = amount_from(data)
         if end != len(data):
             raise ValueError("bytes behind the amount")
         return amount
 
-    def shown_entry(self, entry: Amount) -> Json:
+    def entry_value(self, entry: Amount) -> Json:
         return number(entry)
 
 
@@ -229,20 +229,20 @@ class MapRegister(_Map[Written]):
             value_from(change)
         return (version, change) if entry is None else max(entry, (version, change))
 
-    def joined_entry(self, one: Written, other: Written) -> Written:
+    def join_entry(self, one: Written, other: Written) -> Written:
         return max(one, other)
 
-    def written_entry(self, entry: Written) -> bytes:
+    def encode_entry(self, entry: Written) -> bytes:
         return pack(entry)
 
-    def restored_entry(self, data: bytes) -> Written:
+    def decode_entry(self, data: bytes) -> Written:
         version, value = unpack(data)
         return version, value
 
     def is_shown(self, entry: Written) -> bool:
         return bool(entry[1])
 
-    def shown_entry(self, entry: Written) -> Json:
+    def entry_value(self, entry: Written) -> Json:
         return value_from(entry[1])
 
 
@@ -268,13 +268,13 @@ class MapSet(_Map[set[bytes]]):
         pairs = [(key, element) for key, elements in parameter.items() for element in elements]
         return pack(_Map.delta(self, "add", {key: element}) for key, element in pairs)
 
-    def absorbed(self, state: dict[bytes, set[bytes]], updates: Sequence[Update]) -> dict[bytes, set[bytes]]:
+    def apply(self, state: dict[bytes, set[bytes]], updates: Sequence[Update]) -> dict[bytes, set[bytes]]:
         single = [
             (version, "add", part)
             for version, method, body in updates
             for part in (unpack(body) if method == ADD_ALL else (body,))
         ]
-        return _Map.absorbed(self, state, single)
+        return _Map.apply(self, state, single)
 
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)
@@ -286,14 +286,14 @@ class MapSet(_Map[set[bytes]]):
             entry.add(change)
         return entry
 
-    def joined_entry(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
+    def join_entry(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
         return one | other
 
-    def written_entry(self, entry: set[bytes]) -> bytes:
+    def encode_entry(self, entry: set[bytes]) -> bytes:
         return pack(sorted(entry))
 
-    def restored_entry(self, data: bytes) -> set[bytes]:
-        return set(restored_elements(data))
+    def decode_entry(self, data: bytes) -> set[bytes]:
+        return set(unpack_elements(data))
 
-    def shown_entry(self, entry: set[bytes]) -> Json:
+    def entry_value(self, entry: set[bytes]) -> Json:
         return elements(entry)

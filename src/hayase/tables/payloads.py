@@ -17,7 +17,7 @@ encoding is:
 the length, in base 128, then the integer in that many bytes, big-endian, two's complement. The scale is the least possible.
 
 Numbers are exact. A float stands for the shortest decimal that reads back as that float, which is how JSON wrote it, so sums do
-not depend on the order: 0.1 and 0.2 make 0.3. Numbers are limited to 400 digits before and 400 behind the decimal point. A
+not depend on the order: 0.1 and 0.2 make 0.3. Numbers are limited to 400 digits before and 400 after the decimal point. A
 decoded number is an int if it is whole and fits 64 bits, else a float if its shortest text is exactly the number, else a
 Decimal; `json_bytes` writes all three in full.
 """
@@ -263,7 +263,7 @@ def many_amount_bytes(values: Sequence[Json]) -> list[bytes] | None:
 
 
 def amount_from(data: bytes, at: int = 0) -> tuple[Amount, int]:
-    """Decode an amount; also return the position behind it."""
+    """Decode an amount; also return the position after it."""
     shape, at = varint_from(data, at)
     end = at + (shape & 1023)
     if end > len(data) or end == at:
@@ -457,14 +457,14 @@ def text_bytes(text: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise UnfitParameter("a text is not Unicode", f"half a character at {error.start}") from error
+        raise UnfitParameter("a text is not Unicode", f"lone surrogate at {error.start}") from error
     if b"\1" in data:
         data = data.replace(b"\1", b"\1\2")
     return (data.replace(b"\0", b"\1\1") if b"\0" in data else data) + b"\0"
 
 
 def text_from(data: bytes, at: int = 0) -> tuple[str, int]:
-    """Decode a text; also return the position behind it."""
+    """Decode a text; also return the position after it."""
     end = data.index(b"\0", at)
     raw = data[at:end]
     if b"\1" not in raw:
@@ -516,7 +516,7 @@ def varint(whole: int) -> bytes:
 
 
 def varint_from(data: bytes, at: int) -> tuple[int, int]:
-    """Decode an integer in base 128; also return the position behind it."""
+    """Decode an integer in base 128; also return the position after it."""
     byte = data[at]
     if byte < 128:
         return byte, at + 1
@@ -531,7 +531,7 @@ def varint_from(data: bytes, at: int) -> tuple[int, int]:
 
 
 def pack(parts: Iterable[bytes]) -> bytes:
-    """Concatenate byte strings, each behind its length."""
+    """Concatenate byte strings, each preceded by its length."""
     pieces: list[bytes] = []
     for part in parts:
         pieces.append(varint(len(part)))

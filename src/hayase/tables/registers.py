@@ -57,22 +57,22 @@ class Register(ColumnType[Written]):
     def empty(self) -> Written:
         return _NEVER
 
-    def absorbed(self, state: Written, updates: Sequence[Update]) -> Written:
+    def apply(self, state: Written, updates: Sequence[Update]) -> Written:
         version, _, body = max(updates)
         value_from(body)
         return max(state, (version, body))
 
-    def joined(self, one: Written, other: Written) -> Written:
+    def join(self, one: Written, other: Written) -> Written:
         return max(one, other)
 
-    def written(self, state: Written) -> bytes:
+    def encode(self, state: Written) -> bytes:
         return pack(state)
 
-    def restored(self, body: bytes) -> Written:
+    def decode(self, body: bytes) -> Written:
         version, value = unpack(body)
         return version, value
 
-    def shown(self, state: Written) -> Json:
+    def plain_value(self, state: Written) -> Json:
         return value_from(state[1]) if state[1] else None
 
 
@@ -85,29 +85,29 @@ class _Extreme(ColumnType[bytes]):
 
     def delta(self, method: str, parameter: Json) -> bytes:
         if parameter is None:
-            raise UnfitParameter("null is neither more nor less than a value", "leave the event out by a condition")
+            raise UnfitParameter("null cannot be a minimum or maximum", "leave the event out by a condition")
         return value_bytes(parameter)
 
     def empty(self) -> bytes:
         return b""
 
-    def absorbed(self, state: bytes, updates: Sequence[Update]) -> bytes:
+    def apply(self, state: bytes, updates: Sequence[Update]) -> bytes:
         bodies = [body for _, _, body in updates]
         for body in bodies:
             value_from(body)
         best = self.best(bodies)
         return self.best([state, best]) if state else best
 
-    def joined(self, one: bytes, other: bytes) -> bytes:
+    def join(self, one: bytes, other: bytes) -> bytes:
         return self.best([one, other]) if one and other else one or other
 
-    def written(self, state: bytes) -> bytes:
+    def encode(self, state: bytes) -> bytes:
         return state
 
-    def restored(self, body: bytes) -> bytes:
+    def decode(self, body: bytes) -> bytes:
         return body
 
-    def shown(self, state: bytes) -> Json:
+    def plain_value(self, state: bytes) -> Json:
         return value_from(state) if state else None
 
     @abstractmethod

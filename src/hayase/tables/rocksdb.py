@@ -91,11 +91,11 @@ def write_sorted(
         durable.rename(draft, path)
 
 
-class _Moved(Exception):
+class _StateChanged(Exception):
     """The state changed during a read."""
 
 
-class _Moves:
+class _ChangeCount:
     """Counts the beginnings and ends of changes of a store, so the count is odd during a change."""
 
     __slots__ = ("count",)
@@ -105,12 +105,12 @@ class _Moves:
 
 
 class _View:
-    """A view of the present state; it raises `_Moved` once the state has changed."""
+    """A view of the present state; it raises `_StateChanged` once the state has changed."""
 
-    __slots__ = ("_at", "_database", "_moves", "_path", "_scans")
+    __slots__ = ("_at", "_changes", "_database", "_path", "_scans")
 
-    def __init__(self, database: rocksdict.Rdict, path: Path, moves: _Moves, at: int):
-        self._database, self._path, self._moves, self._at = database, path, moves, at
+    def __init__(self, database: rocksdict.Rdict, path: Path, changes: _ChangeCount, at: int):
+        self._database, self._path, self._changes, self._at = database, path, changes, at
         self._scans: list[Generator[tuple[bytes, bytes]]] = []
 
     def get(self, key: bytes) -> bytes | None:
@@ -118,8 +118,8 @@ class _View:
             value: bytes | None = self._database.get(key)
         except Exception as error:
             raise _error(error, self._path) from error
-        if self._moves.count != self._at:
-            raise _Moved
+        if self._changes.count != self._at:
+            raise _StateChanged
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -129,8 +129,8 @@ class _View:
             values: list[bytes | None] = self._database.get(list(keys))  # type: ignore[assignment]
         except Exception as error:
             raise _error(error, self._path) from error
-        if self._moves.count != self._at:
-            raise _Moved
+        if self._changes.count != self._at:
+            raise _StateChanged
         return values
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -142,8 +142,8 @@ class _View:
             iterator = self._database.iter(bounds)  # it sees the state of its creation
         except Exception as error:
             raise _error(error, self._path) from error
-        if self._moves.count != self._at:
-            raise _Moved
+        if self._changes.count != self._at:
+            raise _StateChanged
         items = _items(iterator, bounds, start, self._path)
         self._scans.append(items)
         return items
@@ -154,7 +154,7 @@ class _View:
             scan.close()
 
 
-class _Nothing:
+class _EmptyView:
     """A view of a store that does not exist yet."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -168,15 +168,15 @@ class _Nothing:
 
 
 def _items(
-    found: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes, path: Path
+    iterator: rocksdict.RdictIter, bounds: rocksdict.ReadOptions, start: bytes, path: Path
 ) -> Generator[tuple[bytes, bytes]]:
     """Yield the items of an iterator. It only refers to the bounds, so they must live as long."""
     try:
-        found.seek(start)
-        while found.valid():
-            yield found.key(), found.value()
-            found.next()
-        found.status()
+        iterator.seek(start)
+        while iterator.valid():
+            yield iterator.key(), iterator.value()
+            iterator.next()
+        iterator.status()
     except Exception as error:
         raise _error(error, path) from error
 
@@ -189,7 +189,7 @@ class RocksStore:
         self._unlogged = rocksdict.WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
         self._writing = threading.Lock()
-        self._moves = _Moves()
+        self._changes = _ChangeCount()
         self._readers, self._paused, self._closed = 0, False, False
         self._reading = threading.Condition(threading.Lock())
         self._open()
@@ -224,34 +224,34 @@ class RocksStore:
             self._readers += 1
         try:
             for _ in range(_ATTEMPTS):
-                at = self._moves.count
+                at = self._changes.count
                 if at % 2 == 0:
-                    with suppress(_Moved):
-                        return self._done(work, at)
+                    with suppress(_StateChanged):
+                        return self._call(work, at)
                 else:
                     with self._writing:
                         pass
             with self._writing:
-                return self._done(work, self._moves.count)
+                return self._call(work, self._changes.count)
         finally:
             with self._reading:
                 self._readers -= 1
                 self._reading.notify_all()
 
-    def _done(self, work: Callable[[_View], Result], at: int) -> Result:
-        view = _View(self._database, self._path, self._moves, at)
+    def _call(self, work: Callable[[_View], Result], at: int) -> Result:
+        view = _View(self._database, self._path, self._changes, at)
         try:
             return work(view)
         finally:
             view.end()
 
     @contextmanager
-    def _moving(self) -> Iterator[None]:
-        self._moves.count += 1
+    def _changing(self) -> Iterator[None]:
+        self._changes.count += 1
         try:
             yield
         finally:
-            self._moves.count += 1
+            self._changes.count += 1
 
     def write(
         self,
@@ -270,7 +270,7 @@ class RocksStore:
             batch.put(key, value)
             generation = value.decode() if key == GENERATION else generation
         with self._writing, _translated(self._path):
-            with self._moving():
+            with self._changing():
                 self._database.write(batch, self._unlogged)
             self._database.flush(True)
             self._sealed(generation)
@@ -279,7 +279,7 @@ class RocksStore:
         options = rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
         with self._writing, _translated(self._path):
-            with self._moving():
+            with self._changing():
                 self._database.ingest_external_file([str(file) for file in files], options)
             assert self._seal is not None
             self._sealed(self._seal.generation)
@@ -293,7 +293,7 @@ class RocksStore:
             while self._readers:
                 self._reading.wait()
         try:
-            with self._writing, self._moving():
+            with self._writing, self._changing():
                 _close(self._database)
                 try:
                     discard(self._path)
@@ -337,8 +337,8 @@ class RocksReader:
     def read(self, work: Callable[[View], Result]) -> Result:
         with self._lock:
             if self._database is None:
-                return work(_Nothing())
-            view = _View(self._database, self._path, _Moves(), 0)
+                return work(_EmptyView())
+            view = _View(self._database, self._path, _ChangeCount(), 0)
             try:
                 return work(view)
             finally:
@@ -350,20 +350,6 @@ class RocksReader:
             if self._place is None or seals.place_of(self._path) != self._place:
                 self._shut()
                 self._open()
-
-    def write(
-        self,
-        puts: Iterable[tuple[bytes, bytes]] = (),
-        deletes: Iterable[bytes] = (),
-        ranges: Iterable[tuple[bytes, bytes]] = (),
-    ) -> None:
-        raise HayaseError(f"{self._path} is open for reading only")
-
-    def ingest(self, files: Sequence[Path]) -> None:
-        raise HayaseError(f"{self._path} is open for reading only")
-
-    def clear(self) -> None:
-        raise HayaseError(f"{self._path} is open for reading only")
 
     def size(self) -> int:
         return _size(self._path)
@@ -452,10 +438,10 @@ def _error(error: Exception, path: Path) -> Exception:
     for message, remedy in _REFUSALS.items():
         if message in text:
             return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}; {remedy}')
-    return seals.damaged(path, _blamed(path, text))
+    return seals.damaged(path, _with_damaged_files(path, text))
 
 
-def _blamed(path: Path, text: str) -> str:
+def _with_damaged_files(path: Path, text: str) -> str:
     """Return RocksDB's text, with the names of damaged files. It names them itself unless a file's properties are damaged; then try
     each file."""
     message = text.split("  The file ")[0]

@@ -54,7 +54,7 @@ class Columns:
                 raise UnknownName("column", name, self._names, f' of table "{self._table}"')
         return [self._names.index(name) for name in names]
 
-    def opened(self, key: bytes, snapshot: bytes | None) -> RowSnapshot:
+    def decode_snapshot(self, key: bytes, snapshot: bytes | None) -> RowSnapshot:
         """Decode the snapshot of a key after checking it; an empty one for None."""
         if snapshot is None:
             return _NONE
@@ -85,7 +85,7 @@ class Columns:
                 raise self.damaged(key, str(error), place) from error
         return row
 
-    def folded(self, key: bytes, snapshot: RowSnapshot, entries: Sequence[Entry]) -> bytes:
+    def fold(self, key: bytes, snapshot: RowSnapshot, entries: Sequence[Entry]) -> bytes:
         """Fold entries into a snapshot and encode it. The entries must be new to it and in the order of their versions."""
         columns = [*snapshot.columns, *[b""] * (len(self.types) - len(snapshot.columns))]
         for place, payloads in enumerate(self._payloads(key, entries)):

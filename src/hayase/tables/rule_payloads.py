@@ -99,7 +99,7 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
     """
     outcome = Outcome(len(events))
     for position, branch in enumerate(rules.branches(source)):
-        concerned = _concerned(position, branch, events, jq, outcome)
+        concerned = _matching_events(position, branch, events, jq, outcome)
         if not concerned:
             continue
         taken = events if len(concerned) == len(events) else events.take(concerned)
@@ -113,11 +113,11 @@ def payloads(rules: RuleSet, source: str, events: Events, jq: Jq) -> Outcome:
                 if update.key not in keys:
                     keys[update.key] = _plain_keys([results[program] for program in update.key])
                 plain = keys[update.key]
-                outcome.updates.append(_updates(table.table, update, concerned, results, plain, outcome))
+                outcome.updates.append(_evaluated(table.table, update, concerned, results, plain, outcome))
     return outcome
 
 
-def _concerned(position: int, branch: Branch, events: Events, jq: Jq, outcome: Outcome) -> Sequence[int]:
+def _matching_events(position: int, branch: Branch, events: Events, jq: Jq, outcome: Outcome) -> Sequence[int]:
     """Return the positions of the events that satisfy the condition of a branch."""
     condition = branch.condition
     if condition is None:
@@ -158,7 +158,7 @@ def _plain_keys(columns: Sequence[Sequence[Any]]) -> Keys | None:
     return Keys(columns) if all(set(map(type, column)) <= _KEYS for column in columns) else None
 
 
-def _updates(
+def _evaluated(
     table: str,
     update: Update,
     concerned: Sequence[int],
@@ -174,7 +174,7 @@ def _updates(
     rule = f"update {number + 1} ({table}.{update.column})"
     rows: list[tuple[int, Key, Any, int]] = []
     for at, key, value in zip(concerned, zip(*columns, strict=True), values, strict=True):
-        broken = _broken(update, key, value)
+        broken = _failed_program(update, key, value)
         if broken:
             outcome.refusals.append(Refusal(at, rule, *broken))
         elif not any(type(part) is Several for part in key):
@@ -186,7 +186,7 @@ def _updates(
     return EvaluatedUpdate(table, update, events, own, parameters, numbers)
 
 
-def _broken(update: Update, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:
+def _failed_program(update: Update, key: tuple[Any, ...], value: Any) -> tuple[str, str] | None:
     """Return the program that failed for an event and the reason; None if none did."""
     for program, part in zip(update.key, key, strict=True):
         reason = _not_one(part, "the key")

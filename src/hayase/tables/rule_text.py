@@ -168,7 +168,7 @@ class _Reading(NodeReading):
         self.missing(node, parts, "the rules have", needed)
         name = self.attempt(parts.get("source"), lambda value: _stream(text_of(value)))
         self.source_node = parts.get("source", node)
-        branches = self.each(parts.get("branches"), '"branches"', self.branch)
+        branches = self.items(parts.get("branches"), '"branches"', self.branch)
         return SourceRules(name, branches) if name is not None else None
 
     def branch(self, node: yaml.Node) -> Branch | None:
@@ -182,7 +182,7 @@ class _Reading(NodeReading):
                 self.table(value, key) for key, value in self.pairs(nodes, '"tables"').values() if key is not None
             ]
             return Branch(condition, tuple(table for table in tables if table is not None))
-        return Branch(condition, self.each(nodes, '"tables"', self.table))
+        return Branch(condition, self.items(nodes, '"tables"', self.table))
 
     def table(self, node: yaml.Node, named: yaml.Node | None = None) -> TableRules | None:
         keys = _TABLE if named is None else {key: _TABLE[key] for key in ("key", "ops", "columns")}
@@ -195,7 +195,7 @@ class _Reading(NodeReading):
         name = self.attempt(parts.get("table"), lambda item: checked_name("table", text_of(item)))
         key = self.key(parts["key"]) if "key" in parts else None
         place = parts.get("table", node)
-        updates = self.each(parts.get("ops"), '"ops"', lambda item: self.update(item, key, place))
+        updates = self.items(parts.get("ops"), '"ops"', lambda item: self.update(item, key, place))
         updates += tuple(self.columns(parts["columns"], key, place) if "columns" in parts else ())
         return TableRules(name, updates) if name is not None else None
 
@@ -211,7 +211,7 @@ class _Reading(NodeReading):
         column = self.attempt(parts.get("column"), lambda name: checked_name("column", text_of(name)))
         method = self.attempt(parts.get("method"), _method)
         value = self.program(parts["value"], "the value") if "value" in parts else None
-        return self.made(node, {"table": table, **parts}, key, column, value, method)
+        return self.add_update(node, {"table": table, **parts}, key, column, value, method)
 
     def columns(self, node: yaml.Node, key: tuple[str, ...] | None, table: yaml.Node) -> Iterator[Update]:
         """Yield the updates of the shorter form: for each column a value, or a value for each method."""
@@ -224,11 +224,11 @@ class _Reading(NodeReading):
                 method = self.attempt(method_node, _method)
                 written = self.program(program, "the value")
                 nodes = {"table": table, "column": named, "method": method_node or named, "value": program}
-                update = self.made(named, nodes, key, column, written, method)
+                update = self.add_update(named, nodes, key, column, written, method)
                 if update is not None:
                     yield update
 
-    def made(
+    def add_update(
         self,
         node: yaml.Node,
         nodes: Mapping[str, yaml.Node],
@@ -281,7 +281,7 @@ class _Reading(NodeReading):
                 self.wrong(node, mistake.message, mistake.hint)
         return None
 
-    def each(self, node: yaml.Node | None, what: str, read: Callable[[yaml.Node], _T | None]) -> tuple[_T, ...]:
+    def items(self, node: yaml.Node | None, what: str, read: Callable[[yaml.Node], _T | None]) -> tuple[_T, ...]:
         """Return what `read` returns for the items of a list, without None."""
         if node is None:
             return ()

@@ -25,7 +25,7 @@ from hayase.tables.payloads import UnfitParameter
 from hayase.tables.rule_payloads import EvaluatedUpdate, Keys, payloads
 from hayase.tables.rules import RuleSet
 
-__all__ = ["Pass", "RulesMapSide", "Target"]
+__all__ = ["EntryBuilder", "RulesMapSide", "Target"]
 
 
 class Target(NamedTuple):
@@ -63,14 +63,16 @@ class RulesMapSide:
 
     def __call__(self, batch: pa.RecordBatch) -> Mapped:
         outcome = payloads(self.rules, self.stream.name, events_of(self._events(batch)), _jq(os.getpid()))
-        builder = Pass(self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number)
+        builder = EntryBuilder(
+            self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number
+        )
         for refusal in outcome.refusals:
             builder.refuse(refusal.event, f"{refusal.rule}, {refusal.program}: {refusal.reason}")
         return builder.mapped(outcome.updates)
 
 
 @dataclass(slots=True)
-class _Alike:
+class _UpdateGroup:
     """Updates with the same events and keys: their deltas are columns of the same entries."""
 
     events: Sequence[int]
@@ -78,7 +80,7 @@ class _Alike:
     columns: list[UpdateColumn]
 
 
-class Pass:
+class EntryBuilder:
     """Converts evaluated updates of one batch into entries of a table. `targets` says by number where each update writes;
     times and ids are those of the events, `number` is that of their stream."""
 
@@ -90,18 +92,18 @@ class Pass:
         self.reasons: dict[int, list[str]] = {}
         self.versions = _Versions(times, ids, number)
 
-    def mapped(self, given: Sequence[EvaluatedUpdate]) -> Mapped:
+    def mapped(self, evaluated_updates: Sequence[EvaluatedUpdate]) -> Mapped:
         """Return the entries and all refusals."""
-        updates = [evaluated for evaluated in given if len(evaluated.events)]
-        groups = self.alike(updates)
-        rows = self.singly(updates) if groups is None else self.together(groups)
+        updates = [evaluated for evaluated in evaluated_updates if len(evaluated.events)]
+        groups = self.groups(updates)
+        rows = self.pack_singly(updates) if groups is None else self.pack_groups(groups)
         broken = sorted(self.reasons)
         refused = Refusals(np.array(broken, np.int64), ["; ".join(self.reasons[at]) for at in broken])
         return Mapped(rows, np.empty(0, np.int64), refused)
 
-    def alike(self, updates: Sequence[EvaluatedUpdate]) -> list[_Alike] | None:
+    def groups(self, updates: Sequence[EvaluatedUpdate]) -> list[_UpdateGroup] | None:
         """Group the updates by events and keys. None if two groups share an event or anything is to be refused."""
-        groups: dict[tuple[int, tuple[str, ...]], _Alike] = {}
+        groups: dict[tuple[int, tuple[str, ...]], _UpdateGroup] = {}
         for evaluated in updates:
             update = evaluated.update
             place, within = self.targets[update.number]
@@ -121,21 +123,21 @@ class Pass:
                     keys = entries.many_key_bytes(list(evaluated.keys))
                     if UnfitParameter in set(map(type, keys)):
                         return None
-                group = groups[id(evaluated.events), update.key] = _Alike(evaluated.events, keys, [])
+                group = groups[id(evaluated.events), update.key] = _UpdateGroup(evaluated.events, keys, [])
             group.columns.append(UpdateColumn(place, within, deltas))
         count = sum(len(part.events) for part in groups.values())
         if len(groups) > 1 and len({event for part in groups.values() for event in part.events}) < count:
             return None
-        return list(groups.values()) if self.versions.are_sound() else None
+        return list(groups.values()) if self.versions.are_valid() else None
 
-    def together(self, groups: Sequence[_Alike]) -> pa.RecordBatch:
+    def pack_groups(self, groups: Sequence[_UpdateGroup]) -> pa.RecordBatch:
         packed = [
             entries.pack_columns(group.keys, self.versions.column().take(pa.array(group.events)), group.columns)
             for group in groups
         ]
         return pa.concat_batches(packed) if packed else _NONE
 
-    def singly(self, updates: Sequence[EvaluatedUpdate]) -> pa.RecordBatch:
+    def pack_singly(self, updates: Sequence[EvaluatedUpdate]) -> pa.RecordBatch:
         """Build the entries event by event, the slow way, and refuse events with a bad key, parameter or version."""
         updates_of_rows: dict[tuple[int, bytes], list[tuple[int, bytes, bytes]]] = {}
         for evaluated in updates:
@@ -145,7 +147,7 @@ class Pass:
             keys = entries.many_key_bytes(list(evaluated.keys))
             for event, key, number, delta in zip(evaluated.events, keys, evaluated.numbers, deltas, strict=True):
                 wrong = next((error for error in (key, delta) if isinstance(error, UnfitParameter)), None)
-                wrong = wrong or self.versions.mistake(event)
+                wrong = wrong or self.versions.error(event)
                 if wrong is not None:
                     self.refuse(event, f"{evaluated.rule}: {wrong}")
                     continue
@@ -167,7 +169,7 @@ class _Versions:
         self._times, self._ids, self._number = times, ids, number
         self._all: pa.Array | None = None
 
-    def are_sound(self) -> bool:
+    def are_valid(self) -> bool:
         """Whether all events have a valid time and id."""
         try:
             if self._all is None:
@@ -181,7 +183,7 @@ class _Versions:
         assert self._all is not None
         return self._all
 
-    def mistake(self, event: int) -> UnfitParameter | None:
+    def error(self, event: int) -> UnfitParameter | None:
         """Return why an event has no version; None if it has one."""
         try:
             self.of(event)

@@ -24,8 +24,8 @@ __all__ = [
     "TwoPhaseSet",
     "element_bytes",
     "elements",
-    "restored_elements",
-    "single",
+    "split_add_all",
+    "unpack_elements",
 ]
 
 ADD_ALL = "add_all"
@@ -42,11 +42,11 @@ def element_bytes(method: str, parameter: Json) -> bytes:
     return pack(sorted({value_bytes(element) for element in parameter}))
 
 
-def single(updates: Iterable[Update]) -> Iterator[Update]:
+def split_add_all(updates: Iterable[Update]) -> Iterator[Update]:
     """Split updates by `add_all` into updates of one element each."""
     for version, method, body in updates:
         if method == ADD_ALL:
-            yield from ((version, "add", element) for element in restored_elements(body))
+            yield from ((version, "add", element) for element in unpack_elements(body))
         else:
             yield version, method, body
 
@@ -56,7 +56,7 @@ def elements(bodies: Iterable[bytes]) -> list[Json]:
     return [value_from(body) for body in sorted(bodies)]
 
 
-def restored_elements(body: bytes) -> list[bytes]:
+def unpack_elements(body: bytes) -> list[bytes]:
     """Unpack byte strings; ValueError unless they are in order and distinct."""
     parts = unpack(body)
     if any(part >= following for part, following in pairwise(parts)):
@@ -83,22 +83,22 @@ class GSet(ColumnType[set[bytes]]):
     def empty(self) -> set[bytes]:
         return set()
 
-    def absorbed(self, state: set[bytes], updates: Sequence[Update]) -> set[bytes]:
-        for body in {body for _, _, body in single(updates)} - state:
+    def apply(self, state: set[bytes], updates: Sequence[Update]) -> set[bytes]:
+        for body in {body for _, _, body in split_add_all(updates)} - state:
             value_from(body)
             state.add(body)
         return state
 
-    def joined(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
+    def join(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
         return one | other
 
-    def written(self, state: set[bytes]) -> bytes:
+    def encode(self, state: set[bytes]) -> bytes:
         return pack(sorted(state))
 
-    def restored(self, body: bytes) -> set[bytes]:
-        return set(restored_elements(body))
+    def decode(self, body: bytes) -> set[bytes]:
+        return set(unpack_elements(body))
 
-    def shown(self, state: set[bytes]) -> Json:
+    def plain_value(self, state: set[bytes]) -> Json:
         return elements(state)
 
 
@@ -127,8 +127,8 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
     def empty(self) -> dict[bytes, bytes]:
         return {}
 
-    def absorbed(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
-        for _, method, body in single(updates):
+    def apply(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
+        for _, method, body in split_add_all(updates):
             if body not in state:
                 value_from(body)
                 state[body] = _ADDED
@@ -136,22 +136,22 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
                 state[body] = _REMOVED
         return state
 
-    def joined(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def join(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> dict[bytes, bytes]:
         for body, mark in other.items():
             if mark == _REMOVED or body not in one:
                 one[body] = mark
         return one
 
-    def written(self, state: dict[bytes, bytes]) -> bytes:
+    def encode(self, state: dict[bytes, bytes]) -> bytes:
         live = sorted(body for body, mark in state.items() if mark == _ADDED)
         gone = sorted(body for body, mark in state.items() if mark == _REMOVED)
         return pack((pack(live), pack(gone)))
 
-    def restored(self, body: bytes) -> dict[bytes, bytes]:
+    def decode(self, body: bytes) -> dict[bytes, bytes]:
         live, gone = unpack(body)
-        return dict.fromkeys(restored_elements(live), _ADDED) | dict.fromkeys(restored_elements(gone), _REMOVED)
+        return dict.fromkeys(unpack_elements(live), _ADDED) | dict.fromkeys(unpack_elements(gone), _REMOVED)
 
-    def shown(self, state: dict[bytes, bytes]) -> Json:
+    def plain_value(self, state: dict[bytes, bytes]) -> Json:
         return elements(body for body, mark in state.items() if mark == _ADDED)
 
 
@@ -180,32 +180,32 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
         """Return the empty state: element -> latest version, followed by a byte for addition or removal."""
         return {}
 
-    def absorbed(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
-        for version, method, body in single(updates):
+    def apply(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
+        for version, method, body in split_add_all(updates):
             latest = version + (_ADDED if method == "add" else _REMOVED)
-            known = state.get(body)
-            if known is None:
+            before = state.get(body)
+            if before is None:
                 value_from(body)
-            if known is None or _order(known) < _order(latest):
+            if before is None or _order(before) < _order(latest):
                 state[body] = latest
         return state
 
-    def joined(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def join(self, one: dict[bytes, bytes], other: dict[bytes, bytes]) -> dict[bytes, bytes]:
         for body, latest in other.items():
-            known = one.get(body)
-            if known is None or _order(known) < _order(latest):
+            before = one.get(body)
+            if before is None or _order(before) < _order(latest):
                 one[body] = latest
         return one
 
-    def written(self, state: dict[bytes, bytes]) -> bytes:
+    def encode(self, state: dict[bytes, bytes]) -> bytes:
         order = sorted(state)
         return pack((pack(order), pack([state[body] for body in order])))
 
-    def restored(self, body: bytes) -> dict[bytes, bytes]:
+    def decode(self, body: bytes) -> dict[bytes, bytes]:
         bodies, latest = unpack(body)
-        return dict(zip(restored_elements(bodies), unpack(latest), strict=True))
+        return dict(zip(unpack_elements(bodies), unpack(latest), strict=True))
 
-    def shown(self, state: dict[bytes, bytes]) -> Json:
+    def plain_value(self, state: dict[bytes, bytes]) -> Json:
         return elements(body for body, latest in state.items() if latest.endswith(_ADDED))
 
 
@@ -238,7 +238,7 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
             return element_bytes(method, parameter)
         if not isinstance(parameter, dict) or parameter.keys() != {"value", "seen"}:
             hint = 'it takes an object, {"value": element, "seen": [ids of the events that added it]}'
-            raise UnfitParameter("cannot tell what was seen of which element", hint)
+            raise UnfitParameter("the parameter has no element and list of ids", hint)
         seen = parameter["seen"]
         if not isinstance(seen, list):
             raise UnfitParameter(f"seen is {kind_of(seen)}", "list the ids of the events that added the element")
@@ -247,12 +247,12 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
     def empty(self) -> dict[bytes, _Tags]:
         return {}
 
-    def absorbed(self, state: dict[bytes, _Tags], updates: Sequence[Update]) -> dict[bytes, _Tags]:
-        for version, method, body in single(updates):
+    def apply(self, state: dict[bytes, _Tags], updates: Sequence[Update]) -> dict[bytes, _Tags]:
+        for version, method, body in split_add_all(updates):
             ids: list[bytes] = []
             if method == "remove_seen":
                 body, listed = unpack(body)
-                ids = restored_elements(listed)
+                ids = unpack_elements(listed)
             if body not in state:
                 value_from(body)
             tags = state.setdefault(body, _Tags())
@@ -265,7 +265,7 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
             tags.settle()
         return state
 
-    def joined(self, one: dict[bytes, _Tags], other: dict[bytes, _Tags]) -> dict[bytes, _Tags]:
+    def join(self, one: dict[bytes, _Tags], other: dict[bytes, _Tags]) -> dict[bytes, _Tags]:
         for body, others in other.items():
             tags = one.setdefault(body, _Tags())
             tags.before = max(tags.before, others.before)
@@ -274,15 +274,15 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
             tags.settle()
         return one
 
-    def written(self, state: dict[bytes, _Tags]) -> bytes:
+    def encode(self, state: dict[bytes, _Tags]) -> bytes:
         order = sorted(state)
         return pack((pack(order), pack([state[body].to_bytes() for body in order])))
 
-    def restored(self, body: bytes) -> dict[bytes, _Tags]:
+    def decode(self, body: bytes) -> dict[bytes, _Tags]:
         bodies, tags = unpack(body)
-        return dict(zip(restored_elements(bodies), map(_Tags.from_bytes, unpack(tags)), strict=True))
+        return dict(zip(unpack_elements(bodies), map(_Tags.from_bytes, unpack(tags)), strict=True))
 
-    def shown(self, state: dict[bytes, _Tags]) -> Json:
+    def plain_value(self, state: dict[bytes, _Tags]) -> Json:
         return elements(body for body, tags in state.items() if tags.additions)
 
     def _foreign(self, what: str, data: bytes) -> DamagedPayload:
@@ -316,7 +316,7 @@ class _Tags:
     @classmethod
     def from_bytes(cls, data: bytes) -> _Tags:
         before, seen, additions = unpack(data)
-        return cls(before, set(restored_elements(seen)), set(restored_elements(additions)))
+        return cls(before, set(unpack_elements(seen)), set(unpack_elements(additions)))
 
 
 def _order(latest: bytes) -> tuple[bytes, bytes]:

@@ -84,20 +84,20 @@ class DistinctCount(ColumnType[np.ndarray]):
     def empty(self) -> np.ndarray:
         return np.empty(0, np.uint32)
 
-    def absorbed(self, state: np.ndarray, updates: Sequence[Update]) -> np.ndarray:
+    def apply(self, state: np.ndarray, updates: Sequence[Update]) -> np.ndarray:
         bodies = [body for _, _, body in updates]
-        return self.joined(state, np.unique(_numbers(bodies, np.dtype("<u4"))))
+        return self.join(state, np.unique(_numbers(bodies, np.dtype("<u4"))))
 
-    def joined(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def join(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         if one.dtype == other.dtype == np.uint32:
             both = np.union1d(one, other)
             return both if len(both) <= _MOST_COUPONS else _registers(both)
         return np.maximum(_registers(one), _registers(other))
 
-    def written(self, state: np.ndarray) -> bytes:
+    def encode(self, state: np.ndarray) -> bytes:
         return _image(state)
 
-    def restored(self, body: bytes) -> np.ndarray:
+    def decode(self, body: bytes) -> np.ndarray:
         mode = body[7]
         start = {_LIST: 8, _SET: 12, _REGISTERS: 40}[mode]
         state = np.frombuffer(body, np.uint8 if mode == _REGISTERS else "<u4", offset=start)
@@ -105,12 +105,12 @@ class DistinctCount(ColumnType[np.ndarray]):
             raise ValueError("not the image of a sketch")
         return state
 
-    def shown(self, state: np.ndarray) -> Json:
+    def plain_value(self, state: np.ndarray) -> Json:
         return round(_library().hll_sketch.deserialize(_image(state)).get_estimate())
 
     def image(self, snapshot: bytes) -> bytes:
         """Return the sketch in the format of Apache DataSketches. Texts and 64-bit integers are hashed as they are."""
-        return self.written(self.opened(snapshot))
+        return self.encode(self.decode_snapshot(snapshot))
 
 
 def _hashable(value: Json) -> str | int:
@@ -237,14 +237,14 @@ class Quantiles(ColumnType[Spread]):
     def empty(self) -> Spread:
         return _NOTHING
 
-    def absorbed(self, state: Spread, updates: Sequence[Update]) -> Spread:
+    def apply(self, state: Spread, updates: Sequence[Update]) -> Spread:
         values = _numbers([body for _, _, body in updates], np.dtype(">f8")).astype(np.float64)
         if not np.isfinite(values).all():
             raise ValueError("a number is not finite")
         keys, counts = np.unique(values, return_counts=True)
-        return self.joined(state, Spread(-1, keys, counts, float(keys[0]), float(keys[-1])))
+        return self.join(state, Spread(-1, keys, counts, float(keys[0]), float(keys[-1])))
 
-    def joined(self, one: Spread, other: Spread) -> Spread:
+    def join(self, one: Spread, other: Spread) -> Spread:
         level = max(one.level, other.level)
         if one.count + other.count > _MOST_EXACT:
             level = max(level, 0)
@@ -256,7 +256,7 @@ class Quantiles(ColumnType[Spread]):
             level += 1
         return Spread(level, keys, counts, min(one.least, other.least), max(one.greatest, other.greatest))
 
-    def written(self, state: Spread) -> bytes:
+    def encode(self, state: Spread) -> bytes:
         head = bytes((state.level + 1,))
         if state.level < 0:
             return head + np.repeat(state.keys, state.counts).astype(">f8").tobytes()
@@ -264,7 +264,7 @@ class Quantiles(ColumnType[Spread]):
         lines = np.concatenate((steps, state.counts))
         return head + struct.pack(">ddq", state.least, state.greatest, first) + _varints(lines)
 
-    def restored(self, body: bytes) -> Spread:
+    def decode(self, body: bytes) -> Spread:
         level = body[0] - 1
         if level < 0:
             keys, counts = np.unique(np.frombuffer(body, ">f8", offset=1).astype(np.float64), return_counts=True)
@@ -274,14 +274,14 @@ class Quantiles(ColumnType[Spread]):
         steps, counts = lines[: len(lines) // 2], lines[len(lines) // 2 :]
         return Spread(level, np.concatenate(([0], np.cumsum(steps))) + first, counts, least, greatest)
 
-    def shown(self, state: Spread) -> Json:
+    def plain_value(self, state: Spread) -> Json:
         names = ["min", "max", *map(_percent, self.fractions)]
         values = state.at(0.0, 1.0, *self.fractions)
         return {"count": state.count} | {name: _plain(value) for name, value in zip(names, values)}
 
     def spread(self, snapshot: bytes) -> Spread:
         """Return the histogram of a snapshot, which answers any quantile."""
-        return self.opened(snapshot)
+        return self.decode_snapshot(snapshot)
 
 
 def _plain(value: float | None) -> int | float | None:

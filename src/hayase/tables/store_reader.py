@@ -6,13 +6,29 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from hayase.tables.entries import behind, split
+from hayase.tables.entries import prefix_end, split
 from hayase.tables.payloads import pack, unpack
 from hayase.tables.rows import Entry
 from hayase.tables.stores import FACT, GENERATION, MARK, MARKER, PAYLOAD, ROW, View, marker_in_key
 
-__all__ = ["COUNTS", "FOLDED_BEFORE", "GENERATION", "Counts", "about_keys", "behind_all", "counts", "folded_before", "generation",
-           "grouped", "keyed", "mark", "newest_marker", "payloads", "runs", "uncounted"]  # fmt: skip
+__all__ = [
+    "COUNTS",
+    "FOLDED_BEFORE",
+    "GENERATION",
+    "Counts",
+    "approximate_keys",
+    "counts",
+    "end_of_prefix",
+    "folded_before",
+    "generation",
+    "mark",
+    "newest_marker",
+    "not_in_snapshot",
+    "payloads",
+    "payloads_by_key",
+    "rows_in_range",
+    "runs",
+]  # fmt: skip
 
 FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
@@ -58,7 +74,7 @@ def counts(view: View) -> Counts:
 
 def runs(view: View) -> list[tuple[bytes, bytes, int]]:
     """Return the runs of the last batches, oldest first: key in the store, marker of the batch, number of entries."""
-    markers = view.scan(MARKER, behind_all(MARKER))
+    markers = view.scan(MARKER, end_of_prefix(MARKER))
     return [(key, marker_in_key(key), int.from_bytes(value, "big")) for key, value in markers]
 
 
@@ -73,10 +89,10 @@ def payloads(view: View) -> int:
     return counted.payloads + sum(number for _, marker, number in runs(view) if marker > counted.marker)
 
 
-def about_keys(view: View) -> int:
+def approximate_keys(view: View) -> int:
     """Return the approximate number of keys: those with a snapshot are counted, others estimated from the first payloads."""
     seen = keys = snapshots = 0
-    for key, entries in grouped(view, PAYLOAD, behind_all(PAYLOAD)):
+    for key, entries in payloads_by_key(view, PAYLOAD, end_of_prefix(PAYLOAD)):
         seen, keys = seen + len(entries), keys + 1
         snapshots += view.get(ROW + key) is not None
         if seen >= _SAMPLE:
@@ -88,9 +104,9 @@ def about_keys(view: View) -> int:
 # ---------------------------------------------------------------------------------------------------- keys
 
 
-def behind_all(prefix: bytes) -> bytes:
+def end_of_prefix(prefix: bytes) -> bytes:
     """Return the end of the range of keys with a prefix."""
-    end = behind(prefix)
+    end = prefix_end(prefix)
     assert end is not None, "the first byte of a key is a letter"
     return end
 
@@ -100,7 +116,7 @@ def mark(key: bytes, version: bytes) -> bytes:
     return MARK + version + key
 
 
-def uncounted(view: View, key: bytes, newest: bytes, entries: Sequence[Entry]) -> Sequence[Entry]:
+def not_in_snapshot(view: View, key: bytes, newest: bytes, entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return those entries of a key, given in order, that are not in its snapshot; `newest` is the snapshot's newest version."""
     if not entries or entries[0][0] > newest:
         return entries
@@ -109,8 +125,8 @@ def uncounted(view: View, key: bytes, newest: bytes, entries: Sequence[Entry]) -
     return [entry for entry, mark_value in zip(entries, marks) if mark_value is None] + list(entries[len(late) :])
 
 
-def grouped(view: View, start: bytes, stop: bytes) -> Iterator[tuple[bytes, list[Entry]]]:
-    """Yield the payloads in a range of the store, grouped by key."""
+def payloads_by_key(view: View, start: bytes, stop: bytes) -> Iterator[tuple[bytes, list[Entry]]]:
+    """Yield the payloads in a range of the store, payloads_by_key by key."""
     head, cut = b"", 0
     entries: list[Entry] = []
     for stored, value in view.scan(start, stop):
@@ -125,18 +141,20 @@ def grouped(view: View, start: bytes, stop: bytes) -> Iterator[tuple[bytes, list
         yield head[1:], entries
 
 
-def keyed(view: View, start: bytes, stop: bytes | None, most: int) -> Iterator[tuple[bytes, bytes | None, list[Entry]]]:
+def rows_in_range(
+    view: View, start: bytes, stop: bytes | None, most: int
+) -> Iterator[tuple[bytes, bytes | None, list[Entry]]]:
     """Yield the first keys in a range of key bytes, each with its snapshot and its payloads, in order: all keys, or at least
     until `most` of them had a snapshot.
 
     The scan of payloads stops there, because a fold may have left a great many deletions beyond, which would be slow to skip.
     """
-    last = behind_all(ROW) if stop is None else ROW + stop
+    last = end_of_prefix(ROW) if stop is None else ROW + stop
     rows = list(islice(view.scan(ROW + start, last), most))
     if len(rows) == most:
-        last = behind_all(rows[-1][0])
-    end = behind_all(PAYLOAD) if last == behind_all(ROW) else PAYLOAD + last[1:]
-    snapshots, payloads = iter(rows), grouped(view, PAYLOAD + start, end)
+        last = end_of_prefix(rows[-1][0])
+    end = end_of_prefix(PAYLOAD) if last == end_of_prefix(ROW) else PAYLOAD + last[1:]
+    snapshots, payloads = iter(rows), payloads_by_key(view, PAYLOAD + start, end)
     row, group = next(snapshots, None), next(payloads, None)
     while row is not None or group is not None:
         if group is None or (row is not None and row[0][1:] < group[0]):

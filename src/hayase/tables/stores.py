@@ -31,8 +31,9 @@ import pyarrow.compute as pc
 from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
-__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "Store", "View", "check_begun", "discard",
-           "generation_of", "marker_in_key", "open_secondary", "open_store", "run_of", "verify", "write_run"]  # fmt: skip
+__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "ReadableStore", "Store", "View", "check_begun",
+           "discard", "generation_of", "marker_in_key", "open_secondary", "open_store", "run_of", "verify",
+           "write_run"]  # fmt: skip
 
 Result = TypeVar("Result")
 
@@ -64,12 +65,25 @@ class View(Protocol):
         """Yield keys and values with start <= key < stop, in order. Deleted keys after `stop` cost nothing."""
 
 
-class Store(Protocol):
-    """A sorted key-value store. Any number of threads may read, write and ingest at the same time."""
+class ReadableStore(Protocol):
+    """A sorted key-value store for reading. Any number of threads may read at the same time."""
 
     def read(self, work: Callable[[View], Result]) -> Result:
         """Call `work` with a view of the present state and return its result. It is called again if the state changes meanwhile,
         so it must have no side effects and must not keep the view."""
+
+    def refresh(self) -> None:
+        """Make changes by another process visible; no effect in the writing process."""
+
+    def size(self) -> int:
+        """Return the approximate size on disk in bytes."""
+
+    def close(self) -> None:
+        """Close the files as soon as no read is in progress."""
+
+
+class Store(ReadableStore, Protocol):
+    """A store for the process that writes it. Any number of threads may read, write and ingest at the same time."""
 
     def write(
         self,
@@ -85,15 +99,6 @@ class Store(Protocol):
     def clear(self) -> None:
         """Delete everything."""
 
-    def refresh(self) -> None:
-        """Make changes by another process visible; no effect in the writing process."""
-
-    def size(self) -> int:
-        """Return the approximate size on disk in bytes."""
-
-    def close(self) -> None:
-        """Close the files as soon as no read is in progress."""
-
 
 def open_store(path: Path) -> Store:
     """Open the store in a directory for the one process that writes it; create it if it does not exist."""
@@ -102,7 +107,7 @@ def open_store(path: Path) -> Store:
     return RocksStore(path)
 
 
-def open_secondary(path: Path) -> Store:
+def open_secondary(path: Path) -> ReadableStore:
     """Open a store for reading while another process may write it; a store that does not exist is empty. DamagedState names a
     damaged file."""
     from hayase.tables.rocksdb import RocksReader

@@ -18,12 +18,12 @@ from hayase.core.errors import DamagedState, HayaseError
 from hayase.core.times import instant_text
 from hayase.streams import durable
 from hayase.tables import store_reader
-from hayase.tables.entries import Key, behind, key_bytes, key_from
+from hayase.tables.entries import Key, key_bytes, key_from, prefix_end
 from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
 from hayase.tables.rows import Columns, Entry
-from hayase.tables.store_reader import behind_all, uncounted
-from hayase.tables.stores import PAYLOAD, ROW, Result, Store, View, open_secondary, open_store
+from hayase.tables.store_reader import end_of_prefix, not_in_snapshot
+from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_secondary, open_store
 from hayase.tables.versions import since
 
 __all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader"]
@@ -66,7 +66,7 @@ class TableInfo:
 class Table:
     """A table for reading. Any number of threads may use it."""
 
-    def __init__(self, declaration: TableDeclaration, store: Store):
+    def __init__(self, declaration: TableDeclaration, store: ReadableStore):
         self.declaration = declaration
         self._store = store
         self._columns = Columns(declaration)
@@ -109,9 +109,9 @@ class Table:
         if limit < 1:
             raise UnfitParameter(f"a page of {limit} rows", "ask for at least one")
         start = self._prefix(prefix, text_prefix)
-        stop = behind(start)
+        stop = prefix_end(start)
         if after is not None:
-            following = behind(after)
+            following = prefix_end(after)
             if following is None or (stop is not None and following >= stop):
                 return Page([], None)
             start = max(start, following)
@@ -119,7 +119,7 @@ class Table:
 
         def read(view: View) -> list[tuple[bytes, Row]]:
             self._check(view, as_of)
-            keys = store_reader.keyed(view, start, stop, limit + 1)
+            keys = store_reader.rows_in_range(view, start, stop, limit + 1)
             return list(islice(self._rows(view, keys, _end(as_of), places), limit + 1))
 
         rows = self._store.read(read)
@@ -139,7 +139,7 @@ class Table:
         size = self._store.size()
 
         def read(view: View) -> TableInfo:
-            keys, payloads = store_reader.about_keys(view), store_reader.payloads(view)
+            keys, payloads = store_reader.approximate_keys(view), store_reader.payloads(view)
             return TableInfo(keys, payloads, size, store_reader.folded_before(view), store_reader.generation(view))
 
         return self._store.read(read)
@@ -154,17 +154,17 @@ class Table:
 
     def _key(self, key: Sequence[Json]) -> bytes:
         if len(key) != len(self.declaration.key):
-            raise self._unfit(len(key))
+            raise self._wrong_length(len(key))
         return key_bytes(key)
 
     def _prefix(self, parts: Sequence[Json], text: str | None) -> bytes:
         length = len(parts) + (text is not None)
         if length > len(self.declaration.key):
-            raise self._unfit(length)
+            raise self._wrong_length(length)
         begun = b"" if text is None else value_bytes(text)[:-1]
         return key_bytes(parts) + begun
 
-    def _unfit(self, length: int) -> UnfitParameter:
+    def _wrong_length(self, length: int) -> UnfitParameter:
         parts = ", ".join(self.declaration.key)
         return UnfitParameter(f'a key of {length} parts for table "{self.declaration.name}"', f"its key is ({parts})")
 
@@ -179,8 +179,8 @@ class Table:
     ) -> Row | None:
         head = PAYLOAD + key
         cut = len(head)
-        entries = view.scan(head, behind_all(head) if end is None else head + end)
-        return self._made(view, key, stored, [(entry[cut:], value) for entry, value in entries], places)
+        entries = view.scan(head, end_of_prefix(head) if end is None else head + end)
+        return self._build_row(view, key, stored, [(entry[cut:], value) for entry, value in entries], places)
 
     def _rows(
         self,
@@ -191,18 +191,18 @@ class Table:
     ) -> Iterator[tuple[bytes, Row]]:
         for key, stored, entries in keys:
             within = entries if end is None else [entry for entry in entries if entry[0] < end]
-            row = self._made(view, key, stored, within, places)
+            row = self._build_row(view, key, stored, within, places)
             if row is not None:
                 yield key, row
 
-    def _made(
+    def _build_row(
         self, view: View, key: bytes, stored: bytes | None, entries: Sequence[Entry], places: Sequence[int]
     ) -> Row | None:
         """Return the row of a snapshot and later entries; None if there are neither."""
         if stored is None and not entries:
             return None
-        snapshot = self._columns.opened(key, stored)
-        return self._columns.read(key, snapshot, uncounted(view, key, snapshot.newest, entries), places)
+        snapshot = self._columns.decode_snapshot(key, stored)
+        return self._columns.read(key, snapshot, not_in_snapshot(view, key, snapshot.newest, entries), places)
 
 
 class OwnTable(Table):
@@ -210,6 +210,7 @@ class OwnTable(Table):
 
     def __init__(self, declaration: TableDeclaration, store: Store):
         super().__init__(declaration, store)
+        self._store: Store = store
         self._folding = Folding(store, self._columns)
         self._writing, self._fold_lock = threading.Lock(), threading.Lock()
         self._closing = threading.Event()
@@ -252,7 +253,7 @@ class OwnTable(Table):
             for file in there:
                 durable.remove(file)
 
-    def look(self, work: Callable[[View], Result]) -> Result:
+    def read_store(self, work: Callable[[View], Result]) -> Result:
         """Call `work` with a view of the store and return its result; it must have no side effects and may be called again."""
         return self._store.read(work)
 

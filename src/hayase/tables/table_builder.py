@@ -43,16 +43,16 @@ def declared_table(
     return declared
 
 
-def _type_name(given: object) -> str:
+def _type_name(column_type: object) -> str:
     """Return the name of a column type; for an object that is none, an empty text."""
-    if isinstance(given, str):
-        return given
-    kind = given if isinstance(given, type) else type(given)
+    if isinstance(column_type, str):
+        return column_type
+    kind = column_type if isinstance(column_type, type) else type(column_type)
     return kind.__name__ if TYPES.get(kind.__name__) is kind else ""
 
 
-def _shown(given: object) -> str:
-    if isinstance(given, ColumnType):
-        return f"an object of another {type(given).__name__}"
-    text = given.__name__ if isinstance(given, type) else repr(given)
+def _shown(column_type: object) -> str:
+    if isinstance(column_type, ColumnType):
+        return f"an object of another {type(column_type).__name__}"
+    text = column_type.__name__ if isinstance(column_type, type) else repr(column_type)
     return text if len(text) <= 60 else text[:57] + "..."

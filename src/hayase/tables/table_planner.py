@@ -64,7 +64,7 @@ def plan_tables(
     for file in files:
         file_mistakes = [
             *_source_mistakes(file.rules, streams, expected),
-            *(wrong for wrong in _table_mistakes(file.rules, typed) if not _speaks_of(wrong, file.rules, untyped)),
+            *(wrong for wrong in _table_mistakes(file.rules, typed) if not _concerns(wrong, file.rules, untyped)),
         ]
         mistakes += [(None, file.at(mistake)) for mistake in sorted(file_mistakes, key=lambda wrong: wrong.update)]
         if not file_mistakes and not mistakes:
@@ -90,7 +90,7 @@ def read_declared(name: str, text: str) -> RuleFile:
         raise DeclarationError(replace(mistake, file=name) for mistake in error.mistakes) from error
 
 
-def _speaks_of(mistake: RuleMistake, rules: RuleSet, tables: Collection[str]) -> bool:
+def _concerns(mistake: RuleMistake, rules: RuleSet, tables: Collection[str]) -> bool:
     """Whether a mistake is in an update of one of these tables."""
     return any(update.number == mistake.update and table in tables for table, update in rules.updates())
 
@@ -107,13 +107,13 @@ def _source_mistakes(
                 continue
             hint = nearest(source.source, [*streams, *expected]).removeprefix("; ")
             yield RuleMistake(f'unknown stream "{source.source}"', hint, update=numbers[0], part="source")
-        elif _id_of(streams[source.source]) is None:
+        elif _id_column(streams[source.source]) is None:
             message = f'stream "{source.source}" has no id, and without one a repeated event would count twice'
             hint = "declare the column that identifies an event, like id: uuid; a query must select it"
             yield RuleMistake(message, hint, update=numbers[0], part="source")
 
 
-def _id_of(stream: StreamDeclaration) -> str | None:
+def _id_column(stream: StreamDeclaration) -> str | None:
     """Return the column that identifies a record; for changes of a relation, the id of the row. A stage writes its records exactly
     once, so for its output the offset suffices."""
     return "row_id" if stream.lifetimes else stream.id or (OFFSET if stream.ordered else None)
@@ -148,13 +148,13 @@ def _stage(
         return None
     inputs = []
     for number, name in enumerate(names):
-        own = _id_of(streams[name])
+        own = _id_column(streams[name])
         assert own is not None
         side = RulesMapSide(table, streams[name], own, number, rules, targets)
         inputs.append(Input(name, side, ENTRIES, horizon=table.horizon, numbered=own == OFFSET))
     for number, name in enumerate(emitted, len(names)):
         inputs.append(Input(name, EmittedMapSide(table, streams[name], number), ENTRIES, numbered=True))
-    ids = [(name, streams[name].time, streams[name].time_unit, _id_of(streams[name])) for name in names]
+    ids = [(name, streams[name].time, streams[name].time_unit, _id_column(streams[name])) for name in names]
     columns = [(column, _KINDS.get(kind, kind)) for column, kind in table.columns]
     identity = [_MEANING, table.name, table.key, columns, table.horizon, ids, rules.as_json(), list(emitted)]
     fingerprint = hashlib.blake2b(orjson.dumps(identity), digest_size=16).hexdigest()

@@ -105,22 +105,22 @@ class ColumnType(ABC, Generic[State]):
 
     def fold(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> bytes:
         """Return a snapshot of the older snapshot's payloads and these. None of these may be in the older one."""
-        return self._sealed(self._folded(snapshot, payloads))
+        return self._encode_snapshot(self._fold_state(snapshot, payloads))
 
     def merge(self, one: bytes, other: bytes) -> bytes:
         """Return a snapshot of the payloads of two snapshots that have no payload in common."""
-        return self._sealed(self.joined(self.opened(one), self.opened(other)))
+        return self._encode_snapshot(self.join(self.decode_snapshot(one), self.decode_snapshot(other)))
 
     def value(self, snapshot: bytes) -> Json:
         """Return the value of a snapshot, as plain JSON."""
-        return self.shown(self.opened(snapshot))
+        return self.plain_value(self.decode_snapshot(snapshot))
 
     def read(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> Json:
         """Return the value of a snapshot and later payloads: `value(fold(...))` without encoding the snapshot between."""
-        return self.shown(self._folded(snapshot, payloads))
+        return self.plain_value(self._fold_state(snapshot, payloads))
 
-    def _folded(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
-        state = self.empty() if snapshot is None else self.opened(snapshot)
+    def _fold_state(self, snapshot: bytes | None, payloads: Iterable[Payload]) -> State:
+        state = self.empty() if snapshot is None else self.decode_snapshot(snapshot)
         heads = _heads(type(self))
         updates: list[Update] = []
         for version, delta in payloads:
@@ -129,7 +129,7 @@ class ColumnType(ABC, Generic[State]):
                 raise self._foreign("payload", delta)
             updates.append((version, method, delta[2:]))
         try:
-            return self.absorbed(state, updates) if updates else state
+            return self.apply(state, updates) if updates else state
         except (IndexError, KeyError, ValueError, struct.error) as error:
             raise DamagedPayload(f"a payload of a {self.name} is damaged: {error}") from error
 
@@ -137,11 +137,11 @@ class ColumnType(ABC, Generic[State]):
     def _head(cls, kind: int) -> bytes:
         return bytes((cls.tag, _FORMAT << 4 | kind))
 
-    def _sealed(self, state: State) -> bytes:
-        head, body = self._head(0), self.written(state)
+    def _encode_snapshot(self, state: State) -> bytes:
+        head, body = self._head(0), self.encode(state)
         return head + zlib.crc32(body, self.tag).to_bytes(4, "big") + body
 
-    def opened(self, snapshot: bytes) -> State:
+    def decode_snapshot(self, snapshot: bytes) -> State:
         """Decode a snapshot after checking its head and checksum; DamagedPayload if they are wrong."""
         if snapshot[:2] != self._head(0):
             raise self._foreign("snapshot", snapshot)
@@ -149,7 +149,7 @@ class ColumnType(ABC, Generic[State]):
         if zlib.crc32(body, self.tag).to_bytes(4, "big") != snapshot[2:6]:
             raise DamagedPayload(f"a snapshot of a {self.name} does not match its checksum")
         try:
-            return self.restored(body)
+            return self.decode(body)
         except (IndexError, KeyError, ValueError, struct.error) as error:
             raise DamagedPayload(f"a snapshot of a {self.name} is damaged: {error}") from error
 
@@ -175,23 +175,23 @@ class ColumnType(ABC, Generic[State]):
         """Return the state without payloads."""
 
     @abstractmethod
-    def absorbed(self, state: State, updates: Sequence[Update]) -> State:
+    def apply(self, state: State, updates: Sequence[Update]) -> State:
         """Return the state after some updates; may modify the given state. Raises ValueError for a malformed body."""
 
     @abstractmethod
-    def joined(self, one: State, other: State) -> State:
+    def join(self, one: State, other: State) -> State:
         """Return the state of the payloads of both; may modify the given states."""
 
     @abstractmethod
-    def written(self, state: State) -> bytes:
+    def encode(self, state: State) -> bytes:
         """Encode a state. States of the same payloads have the same bytes."""
 
     @abstractmethod
-    def restored(self, body: bytes) -> State:
-        """Decode a state that `written` encoded."""
+    def decode(self, body: bytes) -> State:
+        """Decode a state that `encode` encoded."""
 
     @abstractmethod
-    def shown(self, state: State) -> Json:
+    def plain_value(self, state: State) -> Json:
         """Return the value of a state, as plain JSON."""
 
 
