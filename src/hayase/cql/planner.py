@@ -86,9 +86,8 @@ def plan(
         for part in unknown:
             hint = suggestion(part.text, names.values())
             mistakes_by_query[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
-        unread = [source in tables and source not in lookups for source in sources[name]]
-        for part, is_unread in zip(statement.sources, unread):
-            if is_unread:
+        for part, source in zip(statement.sources, sources[name]):
+            if source in tables and source not in lookups:
                 hint = "give `plan` a lookup for it"
                 mistakes_by_query[name].append(part.mistake(f'the table "{part.text}" cannot be looked up here', hint))
         if not unknown and all(source in pipeline.known for source in sources[name]):
@@ -138,9 +137,7 @@ class _QueryPlanner:
         if not chosen:
             self._triggers.add(name, root, is_view=stateless)
         built = (
-            [stateless_stage(name, root, statement.canon)]
-            if stateless
-            else self._build_stages(name, root, statement.canon)
+            [stateless_stage(name, root, statement.canon)] if stateless else self._stages(name, root, statement.canon)
         )
         drafts = tuple(read_through_views(self._views, draft) for draft in built)
         self._bases[name] = tuple(behind.values())
@@ -151,7 +148,7 @@ class _QueryPlanner:
             self._views[name] = drafts[-1]
         self.queries.append(PlannedQuery(name, text, root, drafts))
 
-    def _build_stages(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
+    def _stages(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
         facts = QueryFacts.of(root, canon, bases, self._triggers.of(name))
         drafts: list[Draft] = []

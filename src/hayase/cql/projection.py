@@ -67,10 +67,8 @@ def stateless_stage(name: str, root: Node, canon: str) -> Draft:
     has_new_time = time_column is not None and not _is_time(leaf, source, time_column)
     hidden = stream.time if stream.time.lower() not in {name.lower() for name in leaf.schema.names} else EVENT_TIME
     if time_column is None:
-        below = (
-            time if all(isinstance(node, Source | Filter | TableJoin) for node in leaf_nodes(leaf)) else _HIDDEN_TIME
-        )
-        columns.append(Column(hidden, column(below, kind)))
+        is_projected = any(isinstance(node, Project) for node in leaf_nodes(leaf))
+        columns.append(Column(hidden, column(_HIDDEN_TIME if is_projected else time, kind)))
     elif has_new_time:
         columns = [_never_null(selected) if selected.name == time_column else selected for selected in columns]
     whole = Project(_with_time(leaf, time, kind), tuple(columns))
@@ -84,8 +82,8 @@ def stateless_stage(name: str, root: Node, canon: str) -> Draft:
     )  # fmt: skip
     facts = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
     fingerprint = digest("projection", canon, facts, output.schema)
-    reading = DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values()))
-    return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (reading,))
+    draft_input = DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values()))
+    return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (draft_input,))
 
 
 def chooses_time(root: Node) -> bool:

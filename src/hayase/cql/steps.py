@@ -19,18 +19,8 @@ from hayase.cql.outputs import nullable
 from hayase.cql.stage_drafts import LookupStep, Step
 
 __all__ = [
-    "build_map_side",
-    "columns_read",
-    "identity_columns",
-    "leaf_nodes",
-    "leaf_steps",
-    "only_drops_columns",
-    "scalar_steps",
-    "selection",
-    "shown_steps",
-    "source_column",
-    "split_selection",
-    "stream_columns",
+    "build_map_side", "columns_read", "identity_columns", "leaf_nodes", "leaf_steps", "only_drops_columns",
+    "scalar_steps", "selection", "shown_steps", "source_column", "split_selection", "stream_columns",
 ]  # fmt: skip
 
 _AnyStep = TypeVar("_AnyStep", Step, Step | LookupStep)

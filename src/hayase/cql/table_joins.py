@@ -169,29 +169,23 @@ class _TableFrom:
         where = list(self._where)
         waiting = list(self._tables)
         while waiting:
-            ready = [
-                (candidate, keys)
-                for candidate in waiting
-                if (keys := self._keys(candidate, set(node.schema.names))) is not None
-            ]
-            if not ready:
+            known = set(node.schema.names)
+            ready = next(((table, keys) for table in waiting if (keys := self._keys(table, known)) is not None), None)
+            if ready is None:
                 self._explain_unmatched(waiting)
                 return None
-            table, keys = ready[0]
-            waiting.remove(table)
-            joined = self._look_up(node, table, keys)
+            waiting.remove(ready[0])
+            joined = self._look_up(node, *ready)
             if joined is None:
                 return None
             node = joined
         for inner in self._inner:
             predicate = self._bound(inner, node.schema)
-            node = (
-                logical.Filter(node, predicate) if predicate is not None and predicate.sql.lower() != "true" else node
-            )
+            if predicate is not None and predicate.sql.lower() != "true":
+                node = logical.Filter(node, predicate)
         used = [key.written for key in where if key not in self._where]
-        return FromClause(node, whole.scope), [
-            rest for rest in self._written if not any(rest is key_text for key_text in used)
-        ]
+        rest = [condition for condition in self._written if not any(condition is key for key in used)]
+        return FromClause(node, whole.scope), rest
 
     def _check_stream(self, written: syntax.Relation, node: Node) -> None:
         """Refuse anything but a stream [Now] beside a table."""
