@@ -490,6 +490,7 @@ def you(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("HAYASE_TOKEN", raising=False)
+    monkeypatch.delitem(sys.modules, "functions", raising=False)  # other tests load templates that have this module
     yield Beginner(place, capsys, monkeypatch)
     sys.modules.pop("functions", None)
 

@@ -70,7 +70,7 @@ class TestCommands:
         assert rows["twice"]["operation"] == {
             "reads": "orders", "function": "fix:score", "window": 2, "schema": "`user` string, score double", "time_limit": "5 s",
         }  # fmt: skip
-        assert hayase_("ops", "rollback", "scores").out.startswith("scores is what it was: version 5")
+        assert hayase_("ops", "rollback", "scores").out.startswith("scores is rolled back: version 5")
         history = hayase_("ops", "history", "scores").rows
         assert [(each["version"], each["by"], each["changed"]) for each in history] == [
             (1, "file", ["added"]), (3, "command", ["function", "code"]), (5, "file", ["function", "code"]),

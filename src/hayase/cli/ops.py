@@ -1,5 +1,7 @@
-"""The commands `hayase ops`: add, update, remove, rollback, list, show, history. They work whether or not the pipeline runs,
-and change its definition in the home; the pipeline's file stays as it is."""
+"""The commands `hayase ops`: add, update, remove, rollback, list, show, history.
+
+They change the definition in the home, whether or not the pipeline runs; the pipeline file stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,20 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-New = Annotated[str, typer.Argument(metavar="NAME", help="The name, which its output stream will have too.")]
+New = Annotated[str, typer.Argument(metavar="NAME", help="The name of the operation and of its output stream.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The operation.", autocompletion=completion.operations)]
 FromFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.py",
-        help="The file of the function, which is called as before, or like a new operation, if --function does not say it.",
+        help="The file of the function. Its name is that of --function, else the present one, else that of the new operation.",
         show_default=False,
     ),
 ]
 Reset = Annotated[
     Begin | None,
     typer.Option(
-        help="Let it begin anew, so that it may write something else: what it has written goes.", show_default=False
+        help="Reset it, so that its results may have other columns; what it has written is removed.", show_default=False
     ),
 ]
 
@@ -54,12 +56,12 @@ Reset = Annotated[
 def _with_field_options(command: _Command) -> _Command:
     """Give a command that takes `**options` one option for each field of an operation, before its other options."""
     signature = inspect.signature(command, eval_str=True)
-    name, *others = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    name, *others = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
     fields = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(field))
         for field in OPERATION
     ]
-    others = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
+    others = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in others]
     command.__signature__ = signature.replace(parameters=[name, *fields, *others])  # type: ignore[attr-defined]
     return command
 
@@ -86,7 +88,7 @@ def add(
     home: HomeOption = None,
     **options: Any,
 ) -> None:
-    """Add an operation. It is tried on the newest records first, and not taken if it fails.
+    """Add an operation. It is tried on the newest records first, and refused if it fails.
 
     Example: [cyan]hayase ops add scores --reads orders --function scoring:score[/]
 
@@ -94,12 +96,12 @@ def add(
     """
     from hayase.engine.definition.operation_changes import add_operation
 
-    found = locate(pipeline, home).home
+    place = locate(pipeline, home).home
     data = _operation_data(options)
     if from_file is not None:
         data["function"] = _in_file(from_file, data.get("function") or name)
-    made = add_operation(found, name, data, _directory(pipeline), start.value)
-    _tell(found, made, name, "is added")
+    definition = add_operation(place, name, data, _directory(pipeline), start.value)
+    _report(place, definition, name, "is added")
 
 
 @app.command()
@@ -112,9 +114,9 @@ def update(
     home: HomeOption = None,
     **options: Any,
 ) -> None:
-    """Change an operation; what is not given stays. It is tried on the newest records first, and not taken if it fails.
+    """Change the given options of an operation. It is tried on the newest records first, and refused if it fails.
 
-    Windows that are being worked on finish under the version before.
+    Windows that are being processed finish with the version before.
 
     Example: [cyan]hayase ops update scores --from-file fix.py[/]
 
@@ -122,27 +124,27 @@ def update(
     """
     from hayase.engine.definition.operation_changes import history, update_operation
 
-    found = locate(pipeline, home).home
+    place = locate(pipeline, home).home
     data = _operation_data(options)
     if from_file is not None:
-        before = None if "function" in data else history(found, name)[-1].declaration
+        before = None if "function" in data else history(place, name)[-1].declaration
         data["function"] = _in_file(from_file, data.get("function") or (name if before is None else before.function))
     if not data and reset is None:
-        raise typer.BadParameter("nothing to change is given", param_hint="OPTIONS")
-    made = update_operation(found, name, data, _directory(pipeline), None if reset is None else reset.value)
-    _tell(found, made, name, "is changed")
+        raise typer.BadParameter("give at least one option to change", param_hint="OPTIONS")
+    definition = update_operation(place, name, data, _directory(pipeline), None if reset is None else reset.value)
+    _report(place, definition, name, "is changed")
 
 
 @app.command()
 def remove(name: Name, pipeline: PipelineOption = None, home: HomeOption = None) -> None:
-    """Remove an operation. What it has written stays in the home; refused while others read it.
+    """Remove an operation; its output stays in the home. It is refused while other stages read the output.
 
     Example: [cyan]hayase ops remove scores[/]
     """
     from hayase.engine.definition.operation_changes import remove_operation
 
-    found = locate(pipeline, home).home
-    _tell(found, remove_operation(found, name), name, "is removed")
+    place = locate(pipeline, home).home
+    _report(place, remove_operation(place, name), name, "is removed")
 
 
 @app.command()
@@ -152,7 +154,7 @@ def rollback(
         int | None,
         typer.Option(
             metavar="VERSION",
-            help="What it was in this version of the pipeline; else before its last change.",
+            help="The version of the pipeline to go back to; by default the one before the last change of the operation.",
             show_default=False,
         ),
     ] = None,
@@ -160,63 +162,64 @@ def rollback(
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Make an operation what it was, with the code that it had; also one that was removed.
+    """Restore an earlier version of an operation, with its code; also of one that was removed.
 
     Example: [cyan]hayase ops rollback scores[/]
 
-    To a version that history tells: [cyan]hayase ops rollback scores --to 3[/]
+    To a version in its history: [cyan]hayase ops rollback scores --to 3[/]
     """  # fmt: skip
     from hayase.engine.definition.operation_changes import rollback_operation
 
-    found = locate(pipeline, home).home
-    made = rollback_operation(found, name, to, None if reset is None else reset.value)
-    _tell(found, made, name, "is what it was")
+    place = locate(pipeline, home).home
+    definition = rollback_operation(place, name, to, None if reset is None else reset.value)
+    _report(place, definition, name, "is rolled back")
 
 
 @app.command("list")
 def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """List operations: since which version each is as it is, what it reads and writes, and who said so.
+    """List operations: version of the last change, inputs, columns of the results, and whether the file or a command set them.
 
     Example: [cyan]hayase ops list[/]
     """
     from hayase.engine.definition.definitions import latest
     from hayase.engine.definition.operation_changes import operations_of
 
-    found = locate(pipeline, home).home
-    known = operations_of(found)
+    place = locate(pipeline, home).home
+    operations = operations_of(place)
     if as_json(json):
-        _write({"name": name, **versions[-1].as_json()} for name, versions in known.items())
+        _write({"name": name, **versions[-1].as_json()} for name, versions in operations.items())
         return
     from hayase.console.listings import plain_table
 
     table = plain_table("operation", "version", "reads", "gives", "window", "since", "as")
-    for name, versions in known.items():
-        now = versions[-1]
-        data = now.as_json()["operation"]
-        said = "changed by command" if now.by_command else "the file says"
+    for name, versions in operations.items():
+        newest = versions[-1]
+        data = newest.as_json()["operation"]
+        origin = "changed by command" if newest.by_command else "the file says"
         table.add_row(
-            name, f"{now.version} ({now.short})", _listed(data["reads"]), data.get("schema", "—"), _window(data),
-            f"{now.time.astimezone():%Y-%m-%d %H:%M:%S}", said,
+            name, f"{newest.version} ({newest.short})", _listed(data["reads"]), data.get("schema", "—"), _window(data),
+            f"{newest.time.astimezone():%Y-%m-%d %H:%M:%S}", origin,
         )  # fmt: skip
     output().print(table)
-    current = latest(found)
-    removed = [each.name for each in current.changes if each.now is None] if current else []
+    current = latest(place)
+    removed = [change.name for change in current.changes if change.now is None] if current else []
     if removed:
         output().print(f"\nremoved by command: {', '.join(removed)}", style="dim")
 
 
 @app.command()
 def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """Show all that is said of an operation, and where its code is.
+    """Show all fields of an operation, and where its code is.
 
     Example: [cyan]hayase ops show scores[/]
     """
     from hayase.engine.definition.operation_changes import history
 
-    found = locate(pipeline, home).home
-    now = history(found, name)[-1]
-    code = None if now.declaration is None or now.declaration.code is None else found.code(now.declaration.code)
-    about = {"name": name, **now.as_json(), "files": _files(code)}
+    place = locate(pipeline, home).home
+    newest = history(place, name)[-1]
+    digest = None if newest.declaration is None else newest.declaration.code
+    code = None if digest is None else place.code(digest)
+    about = {"name": name, **newest.as_json(), "files": _files(code)}
     if as_json(json):
         _write([about])
         return
@@ -232,7 +235,7 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 
 @app.command()
 def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """List all that an operation has been, the newest last.
+    """List all versions of an operation, the newest last.
 
     Example: [cyan]hayase ops history scores[/]
     """
@@ -240,20 +243,20 @@ def history(name: Name, pipeline: PipelineOption = None, home: HomeOption = None
 
     versions = history(locate(pipeline, home).home, name)
     if as_json(json):
-        _write({"name": name, **each.as_json()} for each in versions)
+        _write({"name": name, **version.as_json()} for version in versions)
         return
     from hayase.console.listings import plain_table
 
     table = plain_table("version", "since", "fingerprint", "function", "by", "what changed")
-    for each in versions:
+    for version in versions:
         table.add_row(
-            f"{each.version}", f"{each.time.astimezone():%Y-%m-%d %H:%M:%S}", each.short or "—", _function(each),
-            "command" if each.by_command else "file", ", ".join(each.changed) or "—",
+            f"{version.version}", f"{version.time.astimezone():%Y-%m-%d %H:%M:%S}", version.short or "—", _function(version),
+            "command" if version.by_command else "file", ", ".join(version.changed) or "—",
         )  # fmt: skip
     output().print(table)
 
 
-# ---------------------------------------------------------------------------------------------------- what is given
+# ---------------------------------------------------------------------------------------------------- input
 
 
 def _operation_data(options: dict[str, Any]) -> dict[str, Any]:
@@ -266,29 +269,29 @@ def _operation_data(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_file(file: Path, function: str) -> str:
-    """A function of a file; only its own name counts."""
+    """Return the name of a function in a file; a module in `function` is ignored."""
     if file.suffix != ".py":
-        raise HayaseError(f'"{file}" is no file of Python; name one that ends in .py')
+        raise HayaseError(f'"{file}" is not a Python file; name one that ends in .py')
     return f"{file.absolute()}:{function.rpartition(':')[2]}"
 
 
 def _directory(pipeline: Path | None) -> str:
-    """Where modules are looked for: beside the pipeline's file, or here."""
+    """Return the directory in which modules are looked for: that of the pipeline file, or the working directory."""
     return str((pipeline.parent if pipeline is not None else Path()).absolute())
 
 
-# ---------------------------------------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------------------------------------- output
 
 
-def _tell(home: Home, made: Definition, name: str, what: str) -> None:
+def _report(home: Home, definition: Definition, name: str, what: str) -> None:
     when = "takes effect at the next batch" if home.is_locked() else "takes effect when the pipeline runs next"
-    typer.echo(f"{name} {what}: version {made.version} of {made.declaration.name}, which {when}")
+    typer.echo(f"{name} {what}: version {definition.version} of {definition.declaration.name}, which {when}")
 
 
 def _write(rows: Any) -> None:
     import orjson
 
-    sys.stdout.write("".join(orjson.dumps(each).decode() + "\n" for each in rows))
+    sys.stdout.write("".join(orjson.dumps(row).decode() + "\n" for row in rows))
     sys.stdout.flush()
 
 
@@ -298,10 +301,10 @@ def _listed(value: Any) -> str:
 
 def _window(data: dict[str, Any]) -> str:
     window = data.get("window", 1)
-    told = window if isinstance(window, str) else "1 record" if window == 1 else f"{window} records"
-    told += f", slides by {data['slide']}" if "slide" in data else ""
-    told += f", per {_listed(data['key'])}" if "key" in data else ""
-    return told + (", together" if data.get("together") else "")
+    text = window if isinstance(window, str) else "1 record" if window == 1 else f"{window} records"
+    text += f", slides by {data['slide']}" if "slide" in data else ""
+    text += f", per {_listed(data['key'])}" if "key" in data else ""
+    return text + (", together" if data.get("together") else "")
 
 
 def _function(version: OperationVersion) -> str:
@@ -311,4 +314,4 @@ def _function(version: OperationVersion) -> str:
 def _files(code: Path | None) -> list[str]:
     if code is None:
         return []
-    return sorted(each.relative_to(code).as_posix() for each in code.rglob("*.py"))
+    return sorted(file.relative_to(code).as_posix() for file in code.rglob("*.py"))

@@ -316,29 +316,29 @@ class SettledLetters(_Model):
 
 
 class OperationVersion(_Model):
-    """An operation from a version of the pipeline on."""
+    """A version of an operation."""
 
-    version: int = Field(description="The version of the pipeline's definition.")
-    since: str = Field(description="When that was made.")
-    fingerprint: str | None = Field(description="What dead letters call the version; null if it was removed.")
-    by: Literal["file", "command"] = Field(description="Whether it is as the pipeline's file says.")
-    changed: list[str] = Field(description="What is different from the version before.", examples=[["code"]])
+    version: int = Field(description="The version of the pipeline's definition that changed it.")
+    since: str = Field(description="When that definition was written.")
+    fingerprint: str | None = Field(description="The version in dead letters; null if the operation was removed.")
+    by: Literal["file", "command"] = Field(description="Whether the pipeline file or a command declared it.")
+    changed: list[str] = Field(description="The fields that differ from the version before.", examples=[["code"]])
     operation: dict[str, Any] | None = Field(
-        description="The operation as a pipeline file says it; null if it was removed.",
+        description="The fields of the operation, as in a pipeline file; null if it was removed.",
         examples=[{"reads": "orders", "function": "scoring:score", "schema": "user string, score double"}],
     )
-    code: str | None = Field(description="The name of its code.")
+    code: str | None = Field(description="The digest of its shipped code.")
 
 
 class Operation(OperationVersion):
     """An operation as it is now."""
 
     name: str = Field(examples=["scores"])
-    in_effect: bool = Field(description="Whether the pipeline runs it so already.")
+    in_effect: bool = Field(description="Whether the running pipeline uses this version already.")
 
 
 class OperationAnswer(Operation):
-    """An operation, with all that it has been, oldest first."""
+    """An operation with all its versions, oldest first."""
 
     history: list[OperationVersion]
 
@@ -352,11 +352,11 @@ class Operations(_Model):
 class _OperationOptions(_Model):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    source: str | None = Field(None, description="The text of a module, in which the function is.", min_length=1)
+    source: str | None = Field(None, description="The text of the module with the function.", min_length=1)
 
 
 _Options = TypeVar("_Options", bound=_OperationOptions)
-_FUNCTION = "Its name in the source, or module:function of what is installed."
+_FUNCTION = "The name of the function in the source, or module:function if it is installed."
 _LIMITS: dict[str, dict[str, int]] = {"reads": {"min_length": 1}, "concurrency": {"le": 10_000}}
 """Limits of fields that hold only for requests over HTTP."""
 
@@ -393,15 +393,15 @@ class OperationAsked(_OperationOptions):
         }
     )
 
-    name: str = Field(description="The name, which its output stream has too.", max_length=63)
+    name: str = Field(description="The name of the operation and of its output stream.", max_length=63)
     function: str = Field(description=_FUNCTION, max_length=500)
     reads: str | list[str] = Field(description=OPERATION["reads"].help, min_length=1)
-    start: Literal["earliest", "now"] = Field("earliest", description="The record with which it begins.")
+    start: Literal["earliest", "now"] = Field("earliest", description="The record with which it starts.")
 
 
 @_with_operation_fields
 class OperationChanged(_OperationOptions):
-    """What is to be different in an operation."""
+    """Fields of an operation to change."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -416,21 +416,23 @@ class OperationChanged(_OperationOptions):
 
     function: str | None = Field(None, description=_FUNCTION, max_length=500)
     reset: Literal["earliest", "now"] | None = Field(
-        None, description="Let it begin anew, so that it may write something else: what it has written goes."
+        None, description="Reset it, so that its results may have other columns; what it has written is removed."
     )
 
 
 class RollbackAsked(_Model):
-    """What an operation is to be again."""
+    """The version of an operation to restore."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"to": 3}]})
 
-    to: int | None = Field(None, ge=1, lt=2**62, description="A version of the pipeline; else before its last change.")
-    reset: Literal["earliest", "now"] | None = Field(None, description="Let it begin anew.")
+    to: int | None = Field(
+        None, ge=1, lt=2**62, description="A version of the pipeline; by default the one before the last change."
+    )
+    reset: Literal["earliest", "now"] | None = Field(None, description="Reset it.")
 
 
 class OperationMade(_Model):
-    """A change that was taken."""
+    """A change that was accepted."""
 
     name: str = Field(examples=["scores"])
     version: int = Field(description="The version of the pipeline's definition that has it.")

@@ -1,6 +1,6 @@
-"""Routes to operations: what they are and were, and how they are changed while the pipeline runs.
+"""HTTP routes of operations: list them with their history, add, change, remove and roll them back while the pipeline runs.
 
-To change an operation is to run code here. So these routes work only where there is a token, also for this machine itself.
+To change an operation is to run code on this machine, so the routes that do so need a token, even for local requests.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ from hayase.serving.service import Moment, Service
 __all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
 
 MOST_BYTES = 1 << 20
-"""Of a body."""
+"""The largest body of a request, in bytes."""
 FORBIDDEN = "The server has no token, or a page from elsewhere sent this."
 
 _Asked = TypeVar("_Asked", OperationAsked, OperationChanged, RollbackAsked)
 
 
 class OperationRoutes:
-    """Handlers of requests for operations; they are `writable` where there is a token."""
+    """Handlers of requests for operations; changes are allowed if `writable`, that is if the server has a token."""
 
     def __init__(self, service: Service, desk: Desk, writable: bool):
         self.service, self.desk, self._writable = service, desk, writable
 
     async def operations(self, request: Request) -> Response:
-        """All operations, as they are now."""
+        """List all operations."""
         now = self.service.moment()
         return answer(request, await self.desk.run(self._operations, now), now)
 
     def _operations(self, now: Moment) -> bytes:
-        known = operation_changes.operations_of(self.service.home)
-        return json_text({"operations": [_about(name, versions, now) for name, versions in known.items()]})
+        operations = operation_changes.operations_of(self.service.home)
+        return json_text({"operations": [_about(name, versions, now) for name, versions in operations.items()]})
 
     async def operation(self, request: Request, operation: Name) -> Response:
-        """An operation, with all that it has been."""
+        """Return an operation with its history."""
         now = self.service.moment()
         return answer(request, await self.desk.run(self._operation, operation, now), now)
 
     def _operation(self, name: str, now: Moment) -> bytes:
         versions = operation_changes.history(self.service.home, name)
-        return json_text({**_about(name, versions, now), "history": [each.as_json() for each in versions]})
+        return json_text({**_about(name, versions, now), "history": [version.as_json() for version in versions]})
 
     async def add_operation(self, request: Request) -> Response:
-        """Add an operation: the text of a module and what else a pipeline file says.
+        """Add an operation: the text of a module, and the fields of an operation in a pipeline file.
 
-        It is tried on the newest records first, and not taken if it fails. It begins at the next batch.
+        It is tried on the newest records first, and refused if it fails. It starts at the next batch.
         """
         asked = await self._body(request, OperationAsked)
 
         def add(data: dict[str, Any], directory: str | None) -> Definition:
-            given = {key: value for key, value in data.items() if value is not None}
-            return operation_changes.add_operation(self.service.home, asked.name, given, directory, asked.start)
+            fields = {key: value for key, value in data.items() if value is not None}
+            return operation_changes.add_operation(self.service.home, asked.name, fields, directory, asked.start)
 
         return await self._changed(lambda: _with_source(asked.name, asked.function, asked, add), asked.name)
 
     async def change_operation(self, request: Request, operation: Name) -> Response:
-        """Change what is given of an operation; the rest stays.
+        """Change the given fields of an operation.
 
-        It is tried on the newest records first, and not taken if it fails. Windows that are being worked on finish under the
+        It is tried on the newest records first, and refused if it fails. Windows that are being processed finish with the
         version before.
         """
         asked = await self._body(request, OperationChanged)
@@ -82,20 +82,20 @@ class OperationRoutes:
         def change(data: dict[str, Any], directory: str | None) -> Definition:
             return operation_changes.update_operation(self.service.home, operation, data, directory, asked.reset)
 
-        def whole() -> Definition:
+        def change_with_source() -> Definition:
             before = operation_changes.history(self.service.home, operation)[-1].declaration
-            named = asked.function or ("" if before is None else before.function.rpartition(":")[2])
-            return _with_source(operation, named, asked, change)
+            function = asked.function or ("" if before is None else before.function.rpartition(":")[2])
+            return _with_source(operation, function, asked, change)
 
-        return await self._changed(whole, operation)
+        return await self._changed(change_with_source, operation)
 
     async def remove_operation(self, request: Request, operation: Name) -> Response:
-        """Remove an operation; what it has written stays. Refused while others read it."""
+        """Remove an operation; its output stays. It is refused while other stages read the output."""
         self._check()
         return await self._changed(lambda: operation_changes.remove_operation(self.service.home, operation), operation)
 
     async def rollback_operation(self, request: Request, operation: Name) -> Response:
-        """Make an operation what it was in a version of the pipeline; without one, what it was before its last change."""
+        """Restore an operation as of a version of the pipeline; without one, as it was before its last change."""
         asked = await self._body(request, RollbackAsked)
         return await self._changed(
             lambda: operation_changes.rollback_operation(self.service.home, operation, asked.to, asked.reset), operation
@@ -110,7 +110,7 @@ class OperationRoutes:
             )  # fmt: skip
 
     async def _body(self, request: Request, model: type[_Asked]) -> _Asked:
-        """What a body asks for; a problem if it is too much, or not clear."""
+        """Read and validate the body of a request; raise a Problem if it is too long or invalid."""
         self._check()
         content_type(request.headers, (JSON,))
         length = request.headers.get("content-length", "")
@@ -122,13 +122,13 @@ class OperationRoutes:
         return read_as(body, model)
 
     async def _changed(self, change: Callable[[], Definition], name: str) -> Response:
-        made = await self.desk.run_change(_taken, change, self.desk.limits.trial)
-        told = {"name": name, "version": made.version, "takes_effect": "at the next batch"}
-        return Response(json_text(told), media_type=JSON, headers={"Cache-Control": "no-store"})
+        definition = await self.desk.run_change(_make_change, change, self.desk.limits.trial)
+        body = {"name": name, "version": definition.version, "takes_effect": "at the next batch"}
+        return Response(json_text(body), media_type=JSON, headers={"Cache-Control": "no-store"})
 
 
-def _taken(change: Callable[[], Definition], seconds: float) -> Definition:
-    """What comes of a change, whose code may be tried for so many seconds: it holds a thread that others wait for."""
+def _make_change(change: Callable[[], Definition], seconds: float) -> Definition:
+    """Make a change. The trial of its code is limited to `seconds`, because it occupies a thread that other changes need."""
     try:
         with trials_within(seconds):
             return change()
@@ -148,7 +148,7 @@ def _with_source(
     asked: OperationAsked | OperationChanged,
     change: Callable[[dict[str, Any], str | None], Definition],
 ) -> Definition:
-    """Make a change whose module may have come as text."""
+    """Make a change; the text of a module, if the request has one, is written to a file for it."""
     data = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"name", "source", "start", "reset"})
     module, _, attribute = function.rpartition(":")
     if asked.source is None:
