@@ -487,10 +487,10 @@ def you(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     place = tmp_path / "shop"
     place.mkdir()
     monkeypatch.chdir(place)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    # other tests leave directories of templates on the path, which have this module
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not Path(each, "functions.py").exists()])
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("HAYASE_TOKEN", raising=False)
-    monkeypatch.delitem(sys.modules, "functions", raising=False)  # other tests load templates that have this module
     yield Beginner(place, capsys, monkeypatch)
     sys.modules.pop("functions", None)
 
