@@ -20,6 +20,7 @@ LARGEST = 4096
 """Bytes of an input."""
 INSTRUMENTED = [
     "hayase.core.numbers", "hayase.core.schemas", "hayase.core.pipeline_file", "hayase.core.yaml_nodes", "hayase.core.declarations",
+    "hayase.core.declaration_fields", "hayase.core.field_kinds", "hayase.core.job_data", "hayase.core.operation_data",
     "hayase.streams", "hayase.serving", "hayase.cql", "hayase.tables.jq", "hayase.tables.jq_syntax", "hayase.tables.jq_columns",
 ]  # fmt: skip
 

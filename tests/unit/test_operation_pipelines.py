@@ -461,7 +461,7 @@ def test_operations_are_declared_by_functions_and_by_names(place: Path) -> None:
         (given, {"window": 3, "slide": timedelta(seconds=1)}, "last so many records, and do not slide by that"),
         (given, {"window": 3, "slide": 4}, 'windows of operation "given" leave records out'),
         (given, {"key": 3}, 'key of operation "given": 3 is no name'),
-        (given, {"together": "maybe"}, '"maybe" is no answer; say true or false'),
+        (given, {"together": "maybe"}, '"maybe" is neither true nor false; write one of them'),
         (given, {"schema": "n bigunt"}, 'schema of operation "given": column "n": unknown type'),
         (given, {"writes": "not-a-name"}, "'not-a-name' cannot be the name of"),
         (given, {"writes": "orders"}, '"orders" is declared twice'),

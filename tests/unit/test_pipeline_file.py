@@ -859,7 +859,7 @@ governor:
         ("pause: 100 ms", "pause: short", '17:12: pause of operation "scores": "short" is not a duration'),
         ("512 MiB", "512", '19:19: memory_limit of operation "scores": "512" is not a size'),
         ("concurrency: 4", "concurrency: 0", '20:18: concurrency of operation "scores" is not positive'),
-        ("together: true", "together: perhaps", '21:91: together of operation "minutes": "perhaps" is no answer'),
+        ("together: true", "together: perhaps", '21:91: together of operation "minutes": "perhaps" is neither true nor false'),
         ("u: 0.5", "u: half", '22:28: u of the governor: "half" is no number; write one, like 0.5'),
         ("seconds: 1", "seconds: 0", "22:54: seconds of the governor is not positive"),
         ("window: 30 s", "window: long", '22:65: window of the governor: "long" is not a duration'),

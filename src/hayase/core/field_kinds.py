@@ -95,7 +95,7 @@ def _read_flag(value: object) -> bool:
         return value == "true"
     if isinstance(value, bool):
         return value
-    raise DeclarationError(f"{_quoted(value)} is no answer", "say true or false")
+    raise DeclarationError(f"{_quoted(value)} is neither true nor false", "write one of them")
 
 
 def _read_duration(value: object) -> int:
