@@ -7,7 +7,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import jsonschema_rs
 import pyarrow as pa
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from effort import examples
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, Retention, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.pipeline_file import pipeline_text, read_pipeline
+from hayase.core.pipeline_schema import pipeline_schema
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.sizes import size, size_text
 from hayase.core.times import END, UNITS, duration, duration_text, instant, instant_text
@@ -58,6 +61,7 @@ types = st.recursive(
     ),
     max_leaves=4,
 )
+SCHEMA = jsonschema_rs.Draft202012Validator(pipeline_schema())
 schemas = st.builds(pa.schema, fields(types, 1))
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,12}", fullmatch=True) | st.sampled_from(("on", "No", "null", "yes", "y"))
 
@@ -145,7 +149,9 @@ def test_any_text_is_a_schema_or_a_declaration_error(text):
 @settings(max_examples=examples(15), deadline=None)
 def test_a_pipeline_is_read_back_from_json_and_from_its_file(pipeline):
     assert PipelineDeclaration.from_json(json.loads(json.dumps(pipeline.as_json()))) == pipeline
-    assert read_back(pipeline_text(pipeline)).declaration == pipeline
+    text = pipeline_text(pipeline)
+    assert read_back(text).declaration == pipeline
+    assert SCHEMA.is_valid(yaml.load(text, Loader=yaml.BaseLoader)), "the JSON schema accepts it too"
 
 
 @given(query_texts)

@@ -91,6 +91,27 @@ def test_every_field_of_the_base_file_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        ("schema: \"status int, size bigint\", key: status, batches: true", "batches: false"),
+        ("batches: true", "side: left"),
+        ("attempts: 3", "attempts: '3'"),
+        ("u: 0.5", "u: .5"),
+        ("window: 30 s", "window: 1e1"),
+        ("files: models/*.json", "files: []"),
+        ("queries:", "aggregates:\nqueries:"),
+    ],
+)  # fmt: skip
+def test_what_check_accepts(tmp_path: Path, old: str, new: str) -> None:
+    assert BASE.count(old) == 1
+    (tmp_path / "pipeline.yaml").write_text(BASE.replace(old, new))
+    read_pipeline(tmp_path / "pipeline.yaml")
+    assert is_valid(BASE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("batches: true", "side: right"),
+        ("schema: \"status int, size bigint\", key: status, batches", "batches"),
         ("pipeline: shop", "pipelines: shop"),
         ("pipeline: shop", "pipeline: [shop]"),
         ("pipeline: shop", "pipeline: 3shop"),

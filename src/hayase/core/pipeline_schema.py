@@ -1,7 +1,7 @@
 """The JSON schema (draft 2020-12) of pipeline files, derived from the field tables of declarations.
 
-It describes the shape of a file: sections, fields, required fields, and what a value of each field looks like. It accepts every
-file that `read_pipeline` accepts. What depends on other parts of a file, such as names of streams, columns and functions, is
+It describes the shape of a file: sections, fields, required fields, and what a value of each field looks like. It refuses no
+file that `pipeline_text` writes. What depends on other parts of a file, such as names of streams, columns and functions, is
 left to `hayase check`. The rules of tables are not described.
 """
 
@@ -51,9 +51,18 @@ def pipeline_schema(column_types: Iterable[str] = (), policies: Iterable[str] = 
     step = _object(STEP, **functions)
     step["oneOf"] = [{"required": [kind]} for kind in STEP_KINDS]
     step["dependentSchemas"] = {
-        field.name: {"anyOf": [{"required": [kind]} for kind in field.only]} for field in STEP if field.only
+        field.name: {
+            "anyOf": [
+                *({"required": [kind]} for kind in field.only),
+                {"properties": {field.name: {"const": field.default}}},
+            ]
+        }
+        for field in STEP
+        if field.only
     }
-    step["dependentRequired"] = {"window": ["every"], "every": ["window"], "batches": ["schema"], "merge": ["table"]}
+    step["dependentRequired"] = {"window": ["every"], "every": ["window"], "merge": ["table"]}
+    step["if"] = {"required": ["batches"], "properties": {"batches": {"enum": [True, "true"]}}}
+    step["then"] = {"required": ["schema"]}
     steps = {"type": "array", "minItems": 1, "items": step}
     sections = {
         "streams": _named("Streams by name.", _object(STREAM, retention=_object(RETENTION))),
