@@ -19,7 +19,7 @@ from hayase.engine.batch.messages import Data, Inbox
 from hayase.engine.batch.offsets import Batch, stage_clock
 from hayase.engine.batch.outcomes import Task, TaskOutput
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
-from hayase.engine.batch.scan_groups import ScanGroup, scan_groups
+from hayase.engine.batch.scan_groups import scan_groups
 from hayase.engine.batch.stage_runtime import StageRuntime, build_runtimes
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.batch.steps import process_in_steps
@@ -33,29 +33,25 @@ def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
     alive = {(record.identity, record.fingerprint) for record in definition.records}
     kernels.retain(str(task.home.path), task.lane, task.epoch, alive)
     output = TaskOutput(task, inbox, [record.name for record in definition.records])
-    for group in scan_groups(definition, inbox.batch):
-        for part in group.split(inbox.replayed):
-            _reduce_group(task, definition, part, inbox, output)
+    identities = {record.name: record.identity for record in definition.records}
+    replayed = inbox.replayed
+    for whole in scan_groups(definition, inbox.batch):
+        for group in whole.split(replayed):
+            began = time.perf_counter()
+            data = inbox.data.get(group.names[0], ())  # the same for all stages of the group
+            if group.stages[0].kernel is None:
+                for stage in group.stages:
+                    output.write_mapped(stage, data)
+            else:
+                stages = [
+                    _KernelStage(task, stage, identities[stage.name], inbox.bucket, inbox.batch)
+                    for stage in group.stages
+                ]
+                _run_kernels(stages, definition.buckets, data, output)
+            seconds = (time.perf_counter() - began) / len(group.stages)
+            for stage in group.stages:
+                output.add_seconds(stage, seconds, data)
     return output.report()
-
-
-def _reduce_group(task: Task, definition: Definition, group: ScanGroup, inbox: Inbox, output: TaskOutput) -> None:
-    """Run the stages of a group, which get the same data, and account the time in equal shares."""
-    began = time.perf_counter()
-    data = inbox.data.get(group.names[0], ())
-    if group.stages[0].kernel is None:
-        for stage in group.stages:
-            output.write_mapped(stage, data)
-    else:
-        identities = [definition.record(name).identity for name in group.names]
-        stages = [
-            _KernelStage(task, stage, identity, inbox.bucket, inbox.batch)
-            for stage, identity in zip(group.stages, identities)
-        ]
-        _run_kernels(stages, definition.buckets, data, output)
-    seconds = (time.perf_counter() - began) / len(group.stages)
-    for stage in group.stages:
-        output.add_seconds(stage, seconds, data)
 
 
 @dataclass(frozen=True, slots=True)
