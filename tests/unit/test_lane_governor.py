@@ -1,4 +1,4 @@
-"""The governor of a lane: queues, grants, rests, what it learns from its feedback, and what it shows."""
+"""The governor of a lane: queues, grants, rests, feedback and the measurements that it writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECOND = 1_000_000
 
 @dataclass
 class FakeLog:
-    """As much of a log as is looked at: its end, and when its records were written."""
+    """A log as the governor sees it: its end, and when its records were written."""
 
     end: int = 0
     written: int = 0
@@ -72,7 +72,7 @@ def defined(
 
 @dataclass
 class Lane:
-    """A lane without anything behind it: takes what it is granted, and tells what that took."""
+    """A simulated lane: takes what it is granted, and sends back how long that took."""
 
     definition: Definition
     service: Mapping[str, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Lane:
         self.grants, self.look_again = Grants(), 0.0
 
     def look(self, seconds: float = 0.0) -> dict[str, int]:
-        """Let time pass and look; what a batch takes then, by stage and stream."""
+        """Let time pass and look at the logs: what a batch takes then, by stage and stream."""
         self.now += seconds
         now = round(self.now * SECOND)
         look = self.governor.decide(self.definition, self.offset, self.logs, self.order, self.feedback, now, self.now)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ class TestQueues:
         }  # fmt: skip
         assert queues_of(defined(stages), MAIN) == {Queue("", "s"): ("a", "b"), Queue("", "t"): ("a",)}
 
-    def test_what_is_usual_in_a_lane_and_what_is_declared(self) -> None:
+    def test_defaults_of_a_lane_and_declared_options(self) -> None:
         usual = GovernorDeclaration()
         assert policy_of(usual, OPERATIONS) == Informed(seconds=1.0, longest=0.25)
         assert policy_of(usual, MAIN) == Informed(seconds=5.0, longest=0.05)
@@ -172,7 +172,7 @@ class TestOperations:
         lane.logs["s"].end = 500
         assert lane.step(300.0) == {"op<s": 1}
 
-    def test_what_was_done_before_the_start_says_what_a_record_takes(self) -> None:
+    def test_work_before_the_start_counts_for_the_service_time(self) -> None:
         lane = Lane(defined({"op": ["s"]}))
         lane.logs["s"].end = 1_000
         lane.feedback = Feedback(1, {"op": {"s": (100, 25.0)}})
@@ -186,14 +186,14 @@ class TestOperations:
         lane.look(1.0)
         assert lane.queue("s").service == pytest.approx(0.1)
 
-    def test_a_log_that_another_lane_has_yet_to_lay_out_is_empty(self) -> None:
+    def test_a_log_that_another_lane_has_not_created_yet_is_empty(self) -> None:
         lane = Lane(defined({"op": ["s"]}))
         lane.logs["s"].laid_out = False
         assert lane.look() == {}
         lane.logs["s"] = FakeLog(1)
         assert lane.look() == {"op<s": 1}
 
-    def test_a_new_definition_keeps_what_is_known(self) -> None:
+    def test_a_new_definition_keeps_the_measurements(self) -> None:
         lane = Lane(defined({"op": ["s"]}), {"op": 0.25})
         lane.logs["s"].end = 1_000
         lane.step()
@@ -214,7 +214,7 @@ class TestOperations:
         assert lane.look(1.0) == {"op<s": 12}
         assert lane.seen().policy == "round-robin"
 
-    def test_orders_stand_above(self) -> None:
+    def test_nothing_beyond_the_grants_of_the_gate_is_granted(self) -> None:
         lane = Lane(defined({"op": ["s"]}), order=Grants(limit=7))
         lane.logs["s"].end = 100
         assert lane.look() == {"op<s": 7}
@@ -224,7 +224,7 @@ class TestOperations:
 
 
 class TestTheMainLane:
-    def test_stages_at_one_place_stay_there(self) -> None:
+    def test_stages_at_equal_positions_stay_so(self) -> None:
         lane = Lane(defined({"a": ["s"], "b": ["s", "t"]}, MAIN), {"a": 1e-5, "b": 3e-5}, slots=2)
         lane.logs["s"].end = 100_000_000
         assert lane.step() == {"a<s": BATCH_ROWS, "b<s": BATCH_ROWS}
@@ -255,7 +255,7 @@ class TestTheMainLane:
         assert lane.look_again == pytest.approx(0.01)
         assert lane.look(0.02) == {"job<s": 5}
 
-    def test_an_idle_lane_is_looked_at_every_now_and_then(self) -> None:
+    def test_the_looks_at_an_idle_lane_are_spaced(self) -> None:
         lane = Lane(defined({"a": ["s"]}, MAIN))
         lane.look()
         assert lane.look_again == 0.05
@@ -277,7 +277,7 @@ class TestBlindPolicies:
         assert [(each.polls, each.empty) for each in seen.queues] == [(2, 2), (1, 0), (2, 2)]
         assert (seen.polls, seen.empty) == (5, 4)
 
-    def test_what_was_not_carried_out_is_no_visit(self) -> None:
+    def test_a_decision_that_is_not_carried_out_is_no_visit(self) -> None:
         lane = self.lane("round-robin")
         lane.logs["q1"].end = 100
         lane.look()
@@ -314,7 +314,7 @@ class TestBlindPolicies:
     st.sampled_from([MAIN, OPERATIONS]),
 )
 def test_no_queue_starves(data: st.DataObject, name: str, count: int, slots: int, lane_name: str) -> None:
-    """Whatever comes to the others, and however long their records take."""
+    """Whatever arrives in the other queues, and however long their records take."""
     names = [f"q{each}" for each in range(count)]
     governor = GovernorDeclaration(name, seconds=1e-3)
     stages = {f"on_{each}": [each] for each in names}
@@ -370,7 +370,7 @@ class TestWhatIsShown:
         assert seen_of(home) == (found,)
 
     @pytest.mark.parametrize("text", ["", "[]", '{"lane": "main"}', '{"queues": [1]}'])
-    def test_what_cannot_be_read_is_nothing(self, tmp_path: Path, text: str) -> None:
+    def test_measurements_that_cannot_be_read_are_none(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "gates").mkdir()
         (tmp_path / "gates" / "main.seen.json").write_text(text)
         assert seen(Home(tmp_path), MAIN) is None

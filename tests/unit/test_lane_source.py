@@ -58,7 +58,7 @@ def test_finished_streams_are_not_waited_for() -> None:
 
 
 class FakeTime:
-    """A clock that goes on when somebody sleeps; `at` says what happens then."""
+    """A clock that advances by sleeping; `at` holds actions for later moments."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -99,7 +99,7 @@ class Planned:
         return Offset.from_json(self.offset)
 
 
-def test_an_idle_lane_is_looked_at_seldom_and_told_of_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_lane_is_looked_at_seldom_and_reported_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Planned(tmp_path, monkeypatch)
     before, begun = lane.offset, lane.time.now
     for _ in range(10):
@@ -111,7 +111,7 @@ def test_an_idle_lane_is_looked_at_seldom_and_told_of_in_time(tmp_path: Path, mo
     assert 9 <= found.empty <= 20, "a look every 50 ms"
 
 
-def test_what_comes_is_found_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_records_are_found_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Planned(tmp_path, monkeypatch)
     lane.plan()
     lane.time.at[lane.time.now + 0.02] = lane.append
