@@ -1,8 +1,8 @@
-"""Housekeeping beside a running lane: small segments are joined, results kept as snapshots, old updates of tables folded,
-and what retention lets go is removed.
+"""Housekeeping beside a running lane: joins small segments, writes snapshots of results, folds old updates of tables, and
+removes records by retention.
 
-Nothing that a declared stage has not committed is removed, whatever the retention says, and of results nothing that is
-not in a snapshot.
+Whatever the retention says, records that a declared stage has not committed yet are kept, and so are records of results that
+no snapshot covers.
 """
 
 from __future__ import annotations
@@ -31,79 +31,81 @@ __all__ = ["Housekeeping", "fold_tables", "keep_house", "needed_from"]
 PAUSE = 2.0
 """Seconds between two rounds."""
 FOLDS = 2
-"""How often updates are looked at for folding while they grow old enough: each time costs what is not folded yet."""
+"""Folds per `fold_after` interval: each fold reads all updates that are not folded yet."""
 
 
 def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int | None:
-    """The first offset of a stream that some stage has yet to commit; None if no stage reads it."""
+    """Return the first offset of a stream that some stage has not committed yet; None if no stage reads the stream."""
     positions = [
         inputs[stream].at
         for stage, inputs in manifest.offset.positions.items()
-        if stream in inputs and any(each.name == stage for each in definition.records)
+        if stream in inputs and any(record.name == stage for record in definition.records)
     ]
     return min(positions, default=None)
 
 
 def keep_house(home: Home, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False) -> None:
-    """One round over all streams of the newest definition, and over the tables of the one who commits to the main lane."""
+    """Do one round over all streams of the newest definition and, given the commits of the main lane, over its tables."""
     definition = latest(home)
     if definition is None:
         return
     manifests = {lane: Commits(home, lane).latest() for lane in definition.lanes}
-    if any(each.offset.definition != definition.version for each in manifests.values()):
-        return  # a stage that is about to begin may want everything there is
+    if any(lane_manifest.offset.definition != definition.version for lane_manifest in manifests.values()):
+        return  # a stage that is about to begin may read all records
     manifest = home_manifest(home, manifests)
     for name, declaration in {**declared_streams(definition), DEAD.name: DEAD, SETTLED.name: SETTLED}.items():
         if not (home.path / "streams" / name).is_dir():
             continue
         log = StreamLog(home.path, declaration)
-        held = [] if (needed := needed_from(manifest, definition, name)) is None else [needed]
-        if declaration.lifetimes:  # before its segments are joined, whose ends are where snapshots stand
-            held.append(keep_snapshots(log, now))
+        needed_offsets = [] if (needed := needed_from(manifest, definition, name)) is None else [needed]
+        if declaration.lifetimes:  # before segments are joined: snapshots stand at the ends of segments
+            needed_offsets.append(keep_snapshots(log, now))
         while log.compact():
             pass
         if declaration.retention.age is not None or declaration.retention.size is not None:
-            log.trim(min(held, default=log.index().next), now)
+            log.trim(min(needed_offsets, default=log.index().next), now)
     _trim_settled(home, manifests.values(), now)
     if commits is not None and commits.done.offset.definition == definition.version:
         fold_tables(commits.tables, commits.done, definition, stop)
 
 
 def _trim_settled(home: Home, manifests: Iterable[Manifest], now: int) -> None:
-    """Remove what became of dead letters that are gone themselves, once every lane has read it."""
+    """Remove settlements of dead letters that retention has removed, once every lane has read them."""
     if (home.path / "streams" / SETTLED.name).is_dir():
-        read = min((each.offset.settled for each in manifests), default=0)
+        read_by_all = min((manifest.offset.settled for manifest in manifests), default=0)
         log = StreamLog(home.path, replace(SETTLED, retention=Retention(age=0)))
-        log.trim(min(read, spent(home)), now)
+        log.trim(min(read_by_all, spent(home)), now)
 
 
 def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop: Callable[[], bool]) -> int:
-    """Fold what has become old enough in all tables; how many updates were folded.
+    """Fold updates that are older than `fold_after` in all tables; return how many were folded.
 
-    How old updates are is told by the newest event of all streams that feed the table, and what may still be repeated by the
-    stream that is furthest behind, as far as records are in the table: of what follows in the logs, nothing that is older
-    than the horizon is let in. A batch that is committed and not in the table yet may bring a repetition that was young
-    enough when it came, so its manifest does not count yet.
+    The age of an update counts from the newest event of all streams that feed the table. Event ids are kept down to the
+    horizon of the stream that is furthest behind: repeated events older than that are refused. Both are taken from `manifest`,
+    which must be applied: a committed batch that is not in the table yet may hold a repetition that was within the horizon
+    when it arrived.
     """
     count = 0
     for record in definition.records:
         table = record.output
         if not isinstance(table, TableDeclaration) or record.name not in manifest.offset.positions or stop():
             continue
-        peaks = {stream: each.peak for stream, each in manifest.offset.positions[record.name].items()}
+        peaks = {stream: position.peak for stream, position in manifest.offset.positions[record.name].items()}
         due = max(peaks.values()) - table.fold_after
-        # what jobs emit (to streams of their own) never comes again; of a stream without records anything may come first
-        repeated = [peak for stream, peak in peaks.items() if not stream.startswith("_")]
-        keep_from = min(repeated) - table.horizon if repeated else END
-        own = tables.own(table)
-        folded = own.folded_before()
-        if max(peaks.values()) > BEGINNING and (folded is None or due >= folded + max(table.fold_after // FOLDS, 1)):
-            count += own.fold(due, keep_from, stop)
+        # the streams into which jobs emit never repeat a record; in a stream without records, the first may have any time
+        repeatable = [peak for stream, peak in peaks.items() if not stream.startswith("_")]
+        keep_from = min(repeatable) - table.horizon if repeatable else END
+        own_table = tables.own(table)
+        folded_before = own_table.folded_before()
+        if max(peaks.values()) > BEGINNING and (
+            folded_before is None or due >= folded_before + max(table.fold_after // FOLDS, 1)
+        ):
+            count += own_table.fold(due, keep_from, stop)
     return count
 
 
 class Housekeeping:
-    """Keeps house in a thread of its own while a lane runs; an error there is raised when it is left."""
+    """Runs housekeeping in a thread while a lane runs. On exit, raises the error of the last round, if it failed."""
 
     def __init__(self, home: Home, commits: Commits):
         self._home, self._commits = home, commits
@@ -128,5 +130,5 @@ class Housekeeping:
             try:
                 keep_house(self._home, now_us(), self._commits, self._done.is_set)
                 self._error = None
-            except Exception as error:  # a full disk may have room again in the next round; the last one is raised
+            except Exception as error:  # a full disk may have space in the next round
                 self._error = error

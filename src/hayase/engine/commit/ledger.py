@@ -1,4 +1,4 @@
-"""The ledger of a home: the manifests of all its lanes, told as one, and the tables that they fill."""
+"""The ledger of a home: the manifests of all lanes, merged into one view, and the tables that the lanes write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Ledger:
-    """The commits of every lane. One process writes them, the one that holds the home's lock; the tables are open until
+    """The commits of every lane. Only the process that holds the home's lock writes them; the tables stay open until
     `close`."""
 
     def __init__(self, home: Home):
@@ -27,61 +27,61 @@ class Ledger:
         self._commits: dict[str, Commits] = {}
 
     def of(self, lane: str) -> Commits:
-        """The commits of a lane."""
+        """Return the commits of a lane."""
         if lane not in self._commits:
             self._commits[lane] = Commits(self.home, lane, self.tables)
         return self._commits[lane]
 
     def recover(self) -> Manifest:
-        """Finish what the newest manifests promised."""
+        """Finish applying the newest manifest of every lane; return them merged."""
         definition = latest(self.home)
         lanes = definition.lanes if definition is not None else (MAIN,)
         return home_manifest(self.home, {lane: self.of(lane).recover() for lane in lanes})
 
     def latest(self) -> Manifest:
-        """What was committed last, in all lanes."""
+        """Return the newest manifests of all lanes, merged."""
         return progress(self.home)
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Close the tables."""
         self.tables.close()
 
 
 def progress(home: Home, definition: Definition | None = None) -> Manifest:
-    """What was committed last in the lanes of a definition, by default of the newest one."""
+    """Return the newest manifests of the lanes of a definition (by default the newest one), merged."""
     definition = definition or latest(home)
     lanes = definition.lanes if definition is not None else (MAIN,)
     return home_manifest(home, {lane: Commits(home, lane).latest() for lane in lanes})
 
 
 def home_manifest(home: Home, manifests: Mapping[str, Manifest]) -> Manifest:
-    """The manifests of lanes as one: all positions, clocks and figures, of stages that the newest of their definitions has.
+    """Merge the manifests of lanes: positions, clocks and figures of all stages in the newest of their definitions.
 
-    Its version is the number of batches of all of them. It is for those who look: nobody can go on from it.
+    The version is the total number of batches. The result is for reading only: it holds no state to resume from.
     """
-    known = [each for each in manifests.values() if each.version]
-    if len(known) <= 1:
-        return known[0] if known else Manifest()
-    version = max(each.offset.definition for each in known)
-    named = {each.name for each in definition_of(home, version).records}
-    newest = max(known, key=lambda each: each.committed_at)
+    committed = [manifest for manifest in manifests.values() if manifest.version]
+    if len(committed) <= 1:
+        return committed[0] if committed else Manifest()
+    version = max(manifest.offset.definition for manifest in committed)
+    stages = {record.name for record in definition_of(home, version).records}
+    newest = max(committed, key=lambda manifest: manifest.committed_at)
     return replace(
         newest,
-        version=sum(each.version for each in known),
+        version=sum(manifest.version for manifest in committed),
         offset=Offset(
             version,
-            _merged([each.offset.positions for each in known], named),
-            max(each.offset.tick for each in known),
-            _merged([each.offset.firings for each in known], named),
+            _merged([manifest.offset.positions for manifest in committed], stages),
+            max(manifest.offset.tick for manifest in committed),
+            _merged([manifest.offset.firings for manifest in committed], stages),
         ),
-        clocks=_merged([each.clocks for each in known], named),
+        clocks=_merged([manifest.clocks for manifest in committed], stages),
         states={},
-        parts=tuple(part for each in known for part in each.parts),
-        runs=tuple(run for each in known for run in each.runs),
-        totals=_merged([each.totals for each in known], named),
-        seconds=max(each.seconds for each in known),
+        parts=tuple(part for manifest in committed for part in manifest.parts),
+        runs=tuple(run for manifest in committed for run in manifest.runs),
+        totals=_merged([manifest.totals for manifest in committed], stages),
+        seconds=max(manifest.seconds for manifest in committed),
     )
 
 
 def _merged(several: Sequence[Mapping[str, _T]], named: set[str]) -> dict[str, _T]:
-    return {name: value for each in several for name, value in each.items() if name in named}
+    return {name: value for mapping in several for name, value in mapping.items() if name in named}

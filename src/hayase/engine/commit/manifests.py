@@ -1,9 +1,9 @@
-"""The commit: one manifest per batch, renamed into place, is the commit point of everything the batch made.
+"""Manifests and their commit: one manifest per batch, renamed into place, is the commit point of all that the batch wrote.
 
-    tasks: files written and fsynced ─▶ manifest renamed ─▶ outputs published, old state dropped (can be repeated)
+    tasks: files written and fsynced ─▶ manifest renamed ─▶ outputs published, old state dropped (idempotent)
 
-A manifest names all live state, so the newest one is enough to go on from. Output files lie in `staged` until they are
-renamed into their streams; a part that is no longer there has been published, which makes publishing repeatable.
+A manifest names all live state, so the newest one is enough to resume from. Output files stay in `staged` until they are
+renamed into their streams; a part that is no longer there has been published, which makes publishing idempotent.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = ["Commits", "Manifest", "check_table_read"]
 _KIND = "manifest"
 _REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_ANEW}"
 KEPT = 8
-"""Manifests that are kept, for people who want to look; only the newest is needed."""
+"""Number of manifests to keep for inspection; only the newest one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything true after a batch. `epoch` and `batch` say which batch of which checkpoint made it."""
+    """The committed state of a lane after a batch. `epoch` and `batch` identify the Spark batch that produced it."""
 
     version: int = 0
     epoch: str = ""
@@ -64,8 +64,8 @@ class Manifest:
     seconds: float = 0.0
     runs: tuple[Run, ...] = ()
     ends: Mapping[str, int] = field(default_factory=dict)
-    """Where outputs end when all of this is carried out: of a stream the offset behind its last record, of a table the version
-    of the last batch that had updates for it. What this lane has not written since its stages began is not mentioned."""
+    """Where each output ends once this manifest is applied: for a stream, the offset after its last record; for a table, the
+    version of the last batch with updates for it. Outputs that this lane has not written since their stages began are absent."""
 
     def as_json(self) -> bytes:
         return orjson.dumps(
@@ -74,17 +74,17 @@ class Manifest:
                 "epoch": self.epoch,
                 "batch": self.batch,
                 "offset": self.offset.as_json(),
-                "parts": [asdict(each) for each in self.parts],
+                "parts": [asdict(part) for part in self.parts],
                 "begun": self.begun,
                 "clocks": self.clocks,
                 "states": {
                     stage: {str(bucket): refs_as_json(refs) for bucket, refs in buckets.items()}
                     for stage, buckets in self.states.items()
                 },
-                "totals": {stage: asdict(each) for stage, each in self.totals.items()},
+                "totals": {stage: asdict(figures) for stage, figures in self.totals.items()},
                 "committed_at": self.committed_at,
                 "seconds": self.seconds,
-                "runs": [asdict(each) for each in self.runs],
+                "runs": [asdict(run) for run in self.runs],
                 "ends": self.ends,
             }
         )
@@ -97,40 +97,43 @@ class Manifest:
             epoch=data["epoch"],
             batch=data["batch"],
             offset=Offset.from_json(data["offset"]),
-            parts=tuple(Part(**each) for each in data["parts"]),
+            parts=tuple(Part(**part) for part in data["parts"]),
             begun=tuple(data["begun"]),
             clocks=data["clocks"],
             states={
                 stage: {int(bucket): refs_from_json(refs) for bucket, refs in buckets.items()}
                 for stage, buckets in data["states"].items()
             },
-            totals={stage: Figures(**each) for stage, each in data["totals"].items()},
+            totals={stage: Figures(**figures) for stage, figures in data["totals"].items()},
             committed_at=data["committed_at"],
             seconds=data["seconds"],
-            runs=tuple(Run(**each) for each in data.get("runs", ())),
+            runs=tuple(Run(**run) for run in data.get("runs", ())),
             ends=data.get("ends", {}),
         )
 
     def files(self) -> set[str]:
-        """The state files that this manifest needs."""
+        """Return the names of the state files that this manifest refers to."""
         return {ref.file for buckets in self.states.values() for refs in buckets.values() for ref in segments(refs)}
 
 
 class Commits:
-    """The manifests of a lane: one process writes them, as part of a `Ledger`, anybody may look."""
+    """The manifests of a lane. Only the process that owns the `Ledger` writes them; any process may read them."""
 
     def __init__(self, home: Home, lane: str, tables: Tables | None = None):
         self.home, self.lane = home, lane
         self.directory = home.commits(lane)
         self.tables = tables or Tables(home)
         self.done = Manifest()
-        """The manifest whose promises are all kept: what follows in the logs is not in the tables yet."""
+        """The last manifest that is fully applied; records after it are not in the tables yet."""
         self._logs: dict[str, StreamLog] = {}
 
     def latest(self) -> Manifest:
-        """The newest manifest; an empty one before the first batch, and one without any stage if it is lost and all stages begin
-        anew; DamagedState if it is lost otherwise."""
-        head = head_of(self.home, self.lane)  # before the look: it is never ahead
+        """Return the newest manifest, or an empty one before the first batch.
+
+        If the newest manifest is lost, return one without stages when all stages have been reset since; otherwise raise
+        DamagedState.
+        """
+        head = head_of(self.home, self.lane)  # read before listing the files: a head is never ahead of them
         version = max([head.version, *self.versions()])
         try:
             return self.load(version) if version else Manifest()
@@ -140,25 +143,29 @@ class Commits:
             return self._blank(version, head.definition)
 
     def _is_past(self, definition: int) -> bool:
-        """Whether no stage of the lane needs anything that was committed up to a definition: all have begun anew since."""
+        """Whether all stages of the lane were reset after a definition, so that nothing committed up to it is needed."""
         newest = latest(self.home)
-        return newest is not None and all(each.generation > definition for each in newest.of_lane(self.lane).records)
+        return newest is not None and all(
+            record.generation > definition for record in newest.of_lane(self.lane).records
+        )
 
     def _anew_since(self, definition: int) -> frozenset[str]:
-        """The stages that begin anew with the next batch: what they had to publish is not needed, and may be damaged."""
+        """Return the stages that the next batch resets: their unpublished output is not needed, and may be damaged."""
         newest = latest(self.home)
         return (
-            frozenset(each.name for each in newest.records if each.generation > definition) if newest else frozenset()
+            frozenset(record.name for record in newest.records if record.generation > definition)
+            if newest
+            else frozenset()
         )
 
     def _blank(self, version: int, definition: int) -> Manifest:
         return Manifest(version, offset=Offset(definition, settled=settled_end(self.home)))
 
     def recover(self) -> Manifest:
-        """After a start: finish what the newest manifest promised, and clear away what no manifest names."""
+        """Finish applying the newest manifest after a start, and delete files that no manifest names."""
         with writing(f"the home {self.home.path}"):
             directories = (self.home.state, self.home.staged, self.home.exchange)
-            for path in (self.directory, *(each(self.lane) for each in directories)):
+            for path in (self.directory, *(directory(self.lane) for directory in directories)):
                 make_directory(path)
             remove_leftovers(self.directory)
         manifest = self.latest()
@@ -180,7 +187,7 @@ class Commits:
         return manifest
 
     def take_up(self, base: Manifest, now: int) -> Manifest:
-        """Take up a new definition before the first batch, so that a start does not spend one on it."""
+        """Switch to the newest definition before the first batch, so that a start needs no extra batch for it."""
         definition = load(self.home, latest_version(self.home)).of_lane(self.lane)
         grants = FileGate(self.home.gate(self.lane)).grants()
         end = advance(base.offset, definition, Logs(self.home, definition), grants, now)
@@ -192,7 +199,7 @@ class Commits:
     def commit(
         self, base: Manifest, epoch: str, batch: int, reports: Sequence[Report], now: int, seconds: float = 0.0
     ) -> Manifest:
-        """Make the reports of all buckets the new truth; `seconds` is how long the batch took, for those who watch."""
+        """Commit the reports of all buckets as the next manifest and apply it. `seconds` is the duration of the batch."""
         planned = reports[0].batch
         definition = load(self.home, planned.end.definition).of_lane(self.lane)
         manifest = replace(_successor(definition, base, epoch, batch, reports, now), seconds=seconds)
@@ -204,9 +211,7 @@ class Commits:
             write_atomic(path, seal(_KIND, manifest.as_json()))
         self._tell_head(manifest)
         self._carry_out(manifest)
-        if (
-            base.offset.definition == planned.end.definition
-        ):  # a batch that takes up a definition reads nothing of the logs
+        if base.offset.definition == planned.end.definition:  # a batch that switches the definition reads no records
             self._tell_ends(manifest)
         self.done = manifest
         for file in base.files() - manifest.files():
@@ -215,22 +220,23 @@ class Commits:
         return manifest
 
     def _replaced(self, manifest: Manifest) -> frozenset[str]:
-        """The tables of a manifest that the newest definition begins anew, or has not. Nothing is done to them any more, so
-        that a damaged one does not stand in the way of its own reset."""
+        """Return the stages of a manifest that the newest definition resets or no longer has. Their tables are left alone, so
+        that a damaged table does not prevent its own reset."""
         version = manifest.offset.definition
         if not version or latest_version(self.home) == version:
             return frozenset()
         newest = load(self.home, latest_version(self.home))
-        kept = {each.name for each in newest.records if each.generation <= version}
-        return frozenset(each.name for each in load(self.home, version).records if each.name not in kept)
+        kept = {record.name for record in newest.records if record.generation <= version}
+        return frozenset(record.name for record in load(self.home, version).records if record.name not in kept)
 
     def _check_tables(self, manifest: Manifest, others: frozenset[str]) -> None:
-        """A table that was begun, but for some others, must be there: what it has taken in would be forgotten in silence."""
+        """Raise DamagedState if a table that has begun, and is not in `others`, is missing or damaged: its rows
+        would be lost silently."""
         version = manifest.offset.definition
-        for each in load(self.home, version).of_lane(self.lane).records if version else ():
-            begun = each.name in manifest.offset.positions and each.name not in others
-            if begun and isinstance(each.output, TableDeclaration):
-                self.tables.check(each.output)
+        for record in load(self.home, version).of_lane(self.lane).records if version else ():
+            begun = record.name in manifest.offset.positions and record.name not in others
+            if begun and isinstance(record.output, TableDeclaration):
+                self.tables.check(record.output)
 
     def _tell_head(self, manifest: Manifest) -> None:
         head = Head(manifest.version, manifest.offset.definition)
@@ -238,7 +244,7 @@ class Commits:
             tell_head(self.home, self.lane, head)
 
     def _ends(self, base: Manifest, manifest: Manifest) -> dict[str, int]:
-        """Where the outputs of stages will end when all is carried out. Others write dead letters too: nobody knows."""
+        """Return where each output ends once the manifest is applied. `_dead` is left out: others append to it too."""
         ends = {
             stage: end
             for stage, end in base.ends.items()
@@ -252,52 +258,52 @@ class Commits:
         return ends | {run.table: manifest.version for run in manifest.runs}
 
     def _tell_ends(self, manifest: Manifest) -> None:
-        """Tell how far the streams reach that this lane reads or writes, now that all is carried out."""
+        """Note where the streams that this lane reads or writes end, after the manifest has been applied."""
         ends = {SETTLED.name: manifest.offset.settled} if manifest.offset.settled else {}
         for inputs in manifest.offset.positions.values():
             for stream, position in inputs.items():
                 ends[stream] = max(ends.get(stream, 0), position.at)
         tables = self._table_names(manifest)
         outputs = {stream: end for stream, end in manifest.ends.items() if stream not in tables}
-        told = ends_of(self.home.path, self.lane)
+        noted = ends_of(self.home.path, self.lane)
         if any(part.stream == DEAD.name for part in manifest.parts):
             ends[DEAD.name] = self._log(DEAD.name).index().next
-        elif DEAD.name in told.ends:
-            ends[DEAD.name] = told.ends[DEAD.name]
-        if (now := Ends({**ends, **outputs}, tuple(sorted(outputs)))) != told:
-            tell_ends(self.home.path, self.lane, now)
+        elif DEAD.name in noted.ends:
+            ends[DEAD.name] = noted.ends[DEAD.name]
+        if (current := Ends({**ends, **outputs}, tuple(sorted(outputs)))) != noted:
+            tell_ends(self.home.path, self.lane, current)
 
     def _table_names(self, manifest: Manifest) -> frozenset[str]:
-        """The tables among the outputs that a manifest mentions the ends of."""
+        """Return the names of the tables among the outputs in `manifest.ends`."""
         if not manifest.ends:
             return frozenset()
         records = load(self.home, manifest.offset.definition).of_lane(self.lane).records
-        return frozenset(each.name for each in records if isinstance(each.output, TableDeclaration))
+        return frozenset(record.name for record in records if isinstance(record.output, TableDeclaration))
 
     def check_not_begun(self) -> None:
-        """Raise DamagedState if stages of this lane have written outputs: then there was a manifest, and it is lost."""
+        """Raise DamagedState if stages of this lane have written output although there is no manifest: the manifest is lost."""
         from hayase.tables.stores import generation_of
 
         newest = latest(self.home)
-        for each in newest.of_lane(self.lane).records if newest is not None else ():
-            if isinstance(each.output, TableDeclaration):
-                begun = generation_of(self.home.table(each.name))
+        for record in newest.of_lane(self.lane).records if newest is not None else ():
+            if isinstance(record.output, TableDeclaration):
+                begun = generation_of(self.home.table(record.name))
             else:
-                begun = _mark_of(self.home.path / "streams" / each.name)
-            if begun is not None and begun.isdigit() and int(begun) >= each.generation:
+                begun = _mark_of(self.home.path / "streams" / record.name)
+            if begun is not None and begun.isdigit() and int(begun) >= record.generation:
                 raise DamagedState(
-                    f'the manifests in {self.directory} are missing, although "{query_of(each.name)}" has written its output; '
+                    f'the manifests in {self.directory} are missing, although "{query_of(record.name)}" has written its output; '
                     f"{_REMEDY}"
                 )
 
     def check_not_longer(self, manifest: Manifest) -> None:
-        """Raise DamagedState if a stream has more records than a manifest, the newest, knows of."""
+        """Raise DamagedState if a stream has more records than the newest manifest, given here, has committed."""
         tables, anew = self._table_names(manifest), self._anew_since(manifest.offset.definition)
         for stream, end in manifest.ends.items():
             if stream not in tables and stream not in anew:
-                found = self._log(stream).index().next
-                if found > end:
-                    raise self._newer_lost(manifest, stream, f"records up to {found}")
+                actual_end = self._log(stream).index().next
+                if actual_end > end:
+                    raise self._newer_lost(manifest, stream, f"records up to {actual_end}")
 
     def _newer_lost(self, manifest: Manifest, output: str, has: str) -> DamagedState:
         return DamagedState(
@@ -306,21 +312,21 @@ class Commits:
         )
 
     def _check_published(self, manifest: Manifest, anew: frozenset[str], replaced: frozenset[str]) -> None:
-        """See that outputs are neither shorter nor longer than what was committed."""
+        """Raise DamagedState if an output is shorter or longer than what was committed."""
         tables = self._table_names(manifest)
         for stream, end in manifest.ends.items():
             if stream in anew or stream in replaced:
                 continue
-            found = self._taken_in(stream, manifest) if stream in tables else self._log(stream).index().next
-            if found > end:
+            actual_end = self._taken_in(stream, manifest) if stream in tables else self._log(stream).index().next
+            if actual_end > end:
                 raise self._newer_lost(
-                    manifest, stream, f"batch {found}" if stream in tables else f"records up to {found}"
+                    manifest, stream, f"batch {actual_end}" if stream in tables else f"records up to {actual_end}"
                 )
-            if found < end and stream in tables:
+            if actual_end < end and stream in tables:
                 raise _older_copy(self.home, stream, self.lane, end)
-            if found < end:
+            if actual_end < end:
                 raise DamagedState(
-                    f'stream "{stream}" ends before record {found}, and batch {manifest.version} of lane {self.lane} wrote up '
+                    f'stream "{stream}" ends before record {actual_end}, and batch {manifest.version} of lane {self.lane} wrote up '
                     f"to {end}: a file in {self.home.staged(self.lane)} or {self._log(stream).path} is missing; put it back from a "
                     f"backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`"
                 )
@@ -337,8 +343,8 @@ class Commits:
         replaced: frozenset[str] = frozenset(),
         again: bool = False,
     ) -> None:
-        """Publish, but for streams of stages that begin `anew` and tables that are `replaced`. Every step can be repeated: a part
-        that is gone is published, an emptied stream is empty."""
+        """Apply a manifest: publish outputs, move clocks, ingest sorted runs. Streams of stages in `anew` and tables in `replaced`
+        are skipped. Every step is idempotent: a missing part has been published, and emptying an empty stream does nothing."""
         if manifest.begun:
             definition = load(self.home, manifest.offset.definition)
             for name in manifest.begun:
@@ -350,46 +356,46 @@ class Commits:
                         self.tables.begin(output, f"{definition.version}", again)
                 else:
                     self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
-        parts = [each for each in manifest.parts if each.stream not in anew]
-        parts.sort(key=lambda each: (each.stream, each.order))
-        last = {each.stream: each for each in parts}
-        for part in parts:  # the last one says with it how far the stream is complete
+        parts = [staged for staged in manifest.parts if staged.stream not in anew]
+        parts.sort(key=lambda staged: (staged.stream, staged.order))
+        last = {staged.stream: staged for staged in parts}
+        for part in parts:  # the last part of a stream carries the clock of the stream
             clock = manifest.clocks.get(part.stream) if part is last[part.stream] else None
-            clock = None if clock is not None and clock >= END else clock  # finished in a step of its own
+            clock = None if clock is not None and clock >= END else clock  # `finish` below does that
             self._log(part.stream).publish(self.home.staged(self.lane) / part.file, clock, again=True)
         for stream, clock in manifest.clocks.items():
             if stream in anew:
                 continue
             if clock >= END:
-                self._log(stream).finish(max(each.peak for each in manifest.offset.positions[stream].values()))
+                self._log(stream).finish(max(position.peak for position in manifest.offset.positions[stream].values()))
             else:
-                if self._log(stream).index().finished:  # somebody reads it who goes on, and so does it
+                if self._log(stream).index().finished:  # an input of the stage is not finished any more
                     self._log(stream).reopen(clock)
                 self._log(stream).advance(clock)
         if manifest.runs:
             self._take_in(manifest, replaced)
 
     def _take_in(self, manifest: Manifest, replaced: frozenset[str]) -> None:
-        """Bring the runs into their tables, those of a table all at once, and once however often this is called."""
+        """Ingest the sorted runs into their tables: atomically per table, and only once however often this is called."""
         definition = load(self.home, manifest.offset.definition)
         staged = self.home.staged(self.lane)
-        for name in sorted({each.table for each in manifest.runs} - replaced):
+        for name in sorted({run.table for run in manifest.runs} - replaced):
             output = definition.record(name).output
             assert isinstance(output, TableDeclaration)
-            files = [staged / each.file for each in manifest.runs if each.table == name]
+            files = [staged / run.file for run in manifest.runs if run.table == name]
             with writing(f'table "{name}"'):
                 self.tables.own(output).ingest(files, batch_marker(self.lane, manifest.version))
 
     def _taken_in(self, table: str, manifest: Manifest) -> int:
-        """The version of the newest batch of this lane that a table has taken in; 0 if there is none."""
+        """Return the version of the newest batch of this lane that a table has ingested; 0 if there is none."""
         output = load(self.home, manifest.offset.definition).record(table).output
         assert isinstance(output, TableDeclaration)
         return version_in(self.tables.own(output).newest_marker(), self.lane)
 
     def sweep(self, manifest: Manifest, everything: bool = False) -> int:
-        """Delete state and staged files that this manifest does not name: left by attempts that failed.
+        """Delete state and staged files that this manifest does not name, as failed attempts leave them; return how many.
 
-        While a lane runs, those of later versions are left alone: they belong to the batch at hand.
+        Unless `everything` is set, files of later versions are kept: while a lane runs, they belong to the current batch.
         """
         named = manifest.files()
         count = 0
@@ -418,7 +424,7 @@ class Commits:
             ) from error
 
     def versions(self) -> list[int]:
-        """The versions of the manifests that are there, oldest first."""
+        """Return the versions of the existing manifests, oldest first."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
@@ -426,11 +432,11 @@ class Commits:
         return sorted(int(name[:12]) for name in names if name.endswith(".json") and name[:12].isdigit())
 
     def path_of(self, version: int) -> Path:
-        """The file of a manifest."""
+        """Return the path of a manifest."""
         return self.directory / f"{version:012d}.json"
 
     def load(self, version: int) -> Manifest:
-        """The manifest of a version; DamagedState if it cannot be had."""
+        """Return the manifest of a version; raise DamagedState if it is missing or damaged."""
         path = self.path_of(version)
         try:
             manifest = Manifest.from_json(read_sealed(path, _KIND, _REMEDY))
@@ -444,23 +450,25 @@ class Commits:
 
 
 def check_table_read(home: Home, table: Table) -> None:
-    """Raise DamagedState if a table that was opened for reading lacks updates of a batch that was carried out.
+    """Raise DamagedState if a table that was opened for reading lacks updates of an applied batch.
 
-    A batch whose runs are still in `staged` is not: nobody has taken them in yet. A table that begins anew is left alone.
+    A batch whose sorted runs are still in `staged` is not applied yet. A table that is about to be reset is not checked.
     """
     name = table.declaration.name
     for lane in (MAIN, OPERATIONS):
         commits = Commits(home, lane)
         try:
             manifest, newest = commits.latest(), latest(home)
-        except DamagedState:  # reading a table needs neither
+        except DamagedState:  # reading a table needs neither manifest nor definition
             continue
         end = manifest.ends.get(name, 0)
-        runs = [each.file for each in manifest.runs if each.table == name] if end == manifest.version else []
-        if not end or any((home.staged(lane) / each).exists() for each in runs):
+        runs = [run.file for run in manifest.runs if run.table == name] if end == manifest.version else []
+        if not end or any((home.staged(lane) / file).exists() for file in runs):
             continue
-        since = [each.generation for each in newest.records if each.name == name] if newest is not None else []
-        if not since or since[0] > manifest.offset.definition:
+        generations = (
+            [record.generation for record in newest.records if record.name == name] if newest is not None else []
+        )
+        if not generations or generations[0] > manifest.offset.definition:
             continue
         table.refresh()
         if version_in(table.newest_marker(), lane) < end and commits.latest().version == manifest.version:
@@ -478,7 +486,7 @@ def _older_copy(home: Home, table: str, lane: str, version: int) -> DamagedState
 
 
 def _mark_of(path: Path) -> str | None:
-    """The mark of the stream in a directory; None if it has none or cannot be read."""
+    """Return the mark of the stream in a directory; None if it has no mark or cannot be read."""
     try:
         kept = kept_in(path)
     except DamagedState:
@@ -499,15 +507,15 @@ def _successor(
         raise DamagedState(
             f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets; this is a fault in Hayase"
         )
-    begins = tuple(each.name for each in begun(planned.start, definition))
-    lives = {each.identity for each in definition.records}
+    begun_stages = tuple(record.name for record in begun(planned.start, definition))
+    identities = {record.identity for record in definition.records}
     states: dict[str, dict[int, tuple[SegmentRef, ...]]] = {
-        identity: dict(buckets) for identity, buckets in base.states.items() if identity in lives
+        identity: dict(buckets) for identity, buckets in base.states.items() if identity in identities
     }
-    totals = {each.name: Figures() for each in definition.records}
-    for each in definition.records:
-        if each.name in base.totals and each.name not in begins:
-            totals[each.name].add(base.totals[each.name])
+    totals = {record.name: Figures() for record in definition.records}
+    for record in definition.records:
+        if record.name in base.totals and record.name not in begun_stages:
+            totals[record.name].add(base.totals[record.name])
     for report in reports:
         for identity, refs in report.states.items():
             states.setdefault(identity, {})[report.bucket] = refs
@@ -519,7 +527,7 @@ def _successor(
         batch=batch,
         offset=planned.end,
         parts=tuple(part for report in reports for part in report.parts),
-        begun=begins,
+        begun=begun_stages,
         clocks={
             stage: _clock(definition, stage, inputs)
             for stage, inputs in planned.end.positions.items()
@@ -527,17 +535,19 @@ def _successor(
         },
         states=states,
         totals=totals,
-        committed_at=max(now, base.committed_at),  # a wall clock that was set back makes nothing older
+        committed_at=max(now, base.committed_at),  # never earlier than before, even if the wall clock was set back
         runs=tuple(run for report in reports for run in report.runs),
     )
 
 
 def _clock(definition: Definition, stage: str, inputs: Mapping[str, Position]) -> int:
-    """How far the output of a stage is complete: as far as its inputs are. What it reads of its own making, in a loop, does
-    not count, but as long as it may go round again there is no end."""
-    behind = definition.readers(stage) - {stage}
-    loops = {stream for stream in inputs if stream in behind or stream == stage}
-    clock = min((each.clock for stream, each in inputs.items() if stream not in loops), default=BEGINNING)
-    if loops and clock >= END:
-        return max(each.peak for each in inputs.values()) + 1
+    """Return the clock of a stage's output: the least clock of its inputs. Inputs that depend on the stage's own output (loops)
+    do not count, but while there is one, the clock never reaches the end of time."""
+    readers = definition.readers(stage) - {stage}
+    loop_streams = {stream for stream in inputs if stream in readers or stream == stage}
+    clock = min(
+        (position.clock for stream, position in inputs.items() if stream not in loop_streams), default=BEGINNING
+    )
+    if loop_streams and clock >= END:
+        return max(position.peak for position in inputs.values()) + 1
     return clock

@@ -1,4 +1,4 @@
-"""A table for somebody who writes it beside its pipeline: one who loads rows, while nobody runs."""
+"""Exclusive access to a table for loading rows into it while the pipeline does not run."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ __all__ = ["owning"]
 
 @contextlib.contextmanager
 def owning(path: Path, declaration: TableDeclaration) -> Iterator[OwnTable]:
-    """The table, with all that was committed in it. A definition that nobody has run yet is taken up first: a table that is
-    to begin anew does so before it is written, not afterwards."""
+    """Lock the home and yield the table with all committed updates applied. A definition that has not run yet is taken up
+    first, so that a pending reset of the table happens before rows are loaded, not afterwards."""
     home = Home(path)
     name = declaration.name
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
-            held.enter_context(home.lock())
+            stack.enter_context(home.lock())
         except HomeInUse as error:
             hint = "rows are loaded while it does not run; a pipeline that runs takes records, by `hayase append`"
             raise HomeInUse(f'table "{name}" cannot be loaded: {error}; {hint}') from error
-        ledger = held.enter_context(contextlib.closing(Ledger(home)))
+        ledger = stack.enter_context(contextlib.closing(Ledger(home)))
         commits = ledger.of(MAIN)
         manifest = commits.recover()
         if latest_version(home):
             manifest = commits.take_up(manifest, now_us())
         _check(home, manifest.offset.definition, declaration)
-        held.enter_context(writing(f'table "{name}"'))
+        stack.enter_context(writing(f'table "{name}"'))
         yield ledger.tables.own(declaration)
 
 
 def _check(home: Home, version: int, declaration: TableDeclaration) -> None:
-    """Rows of another shape must not get among those that are there."""
+    """Raise StageChanged if the declaration does not fit the rows that the table of the home holds."""
     tables = load(home, version).declaration.tables if version else ()
-    for each in tables:
-        same = each.key == declaration.key and declaration.columns[: len(each.columns)] == each.columns
-        if each.name == declaration.name and not same:
+    for table in tables:
+        same = table.key == declaration.key and declaration.columns[: len(table.columns)] == table.columns
+        if table.name == declaration.name and not same:
             raise StageChanged(
-                f'table "{each.name}" is declared otherwise than the one in {home.path}, with the key '
-                f"({', '.join(each.key)}) and the columns {', '.join(each.column_names)}; put that back, or apply the "
+                f'table "{table.name}" is declared otherwise than the one in {home.path}, with the key '
+                f"({', '.join(table.key)}) and the columns {', '.join(table.column_names)}; put that back, or apply the "
                 "change first, with `hayase apply`"
             )

@@ -1,4 +1,4 @@
-"""The tables of a home, as the process that holds its lock has them open."""
+"""The tables of a home, opened for writing in the process that holds the home's lock."""
 
 from __future__ import annotations
 
@@ -18,46 +18,49 @@ __all__ = ["Tables"]
 
 
 _open: dict[Path, OwnTable] = {}
-"""All that this process has open: who takes over a home within the process takes over its tables."""
+"""All tables that this process has open; a later owner of the same home in this process reuses them."""
 _lock = threading.Lock()
 
 
 class Tables:
-    """Opened when first asked for, all closed together. Any thread may ask."""
+    """Opens tables on first use and closes them together. Safe to use from any thread."""
 
     def __init__(self, home: Home):
         self._home = home
 
     def names(self) -> list[str]:
-        """The tables of the newest definition."""
-        return [each.name for each in self._declared()]
+        """Return the names of the tables in the newest definition."""
+        return [table.name for table in self._declared()]
 
     def declaration(self, name: str) -> TableDeclaration:
-        """What the newest definition says of a table."""
-        for each in self._declared():
-            if each.name == name:
-                return each
+        """Return the declaration of a table in the newest definition; UnknownName if it has none."""
+        for table in self._declared():
+            if table.name == name:
+                return table
         raise UnknownName("table", name, self.names())
 
     def table(self, name: str) -> Table:
-        """A table, to be read."""
+        """Return a table for reading."""
         return self.own(self.declaration(name))
 
     def own(self, declaration: TableDeclaration) -> OwnTable:
-        """A table, to be written too."""
+        """Return a table for reading and writing."""
         from hayase.tables.table import open_own
 
         path = self._home.table(declaration.name)
         with _lock:
-            found = _open.get(path)
-            if found is None:
-                found = _open[path] = open_own(path, declaration)
-            found.declare(declaration)
-            return found
+            table = _open.get(path)
+            if table is None:
+                table = _open[path] = open_own(path, declaration)
+            table.declare(declaration)
+            return table
 
     def begin(self, declaration: TableDeclaration, generation: str, again: bool = False) -> None:
-        """Let a table begin as a generation, unless it has; what it held before goes. A store that is damaged is thrown away:
-        but one of this very generation, or one of which that cannot be said when this is done `again`, is an error."""
+        """Begin a generation of a table, unless it has begun; rows of earlier generations are deleted.
+
+        A damaged store is discarded. It is an error if it is of this very generation, or if its generation is unknown and
+        this is a repeated attempt (`again`).
+        """
         from hayase.tables.stores import discard, generation_of
 
         path = self._home.table(declaration.name)
@@ -74,7 +77,7 @@ class Tables:
             self.own(declaration).begin(generation)
 
     def check(self, declaration: TableDeclaration) -> None:
-        """See that the store of a table that was begun is there and can be used; DamagedState says what to do."""
+        """Raise DamagedState if the store of a table that has begun is missing or unusable."""
         from hayase.tables.stores import check_begun
 
         if self._home.table(declaration.name) not in _open:
@@ -82,9 +85,9 @@ class Tables:
         self.own(declaration)
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all tables of this home."""
         with _lock:
-            for path in [each for each in _open if each.parent == self._home.tables]:
+            for path in [open_path for open_path in _open if open_path.parent == self._home.tables]:
                 _open.pop(path).close()
 
     def _declared(self) -> tuple[TableDeclaration, ...]:
