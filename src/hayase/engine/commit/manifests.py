@@ -369,7 +369,7 @@ class Commits:
             if clock >= END:
                 self._log(stream).finish(max(position.peak for position in manifest.offset.positions[stream].values()))
             else:
-                if self._log(stream).index().finished:  # an input of the stage is not finished any more
+                if self._log(stream).index().finished:  # a new stage that reads it continues, so the stream is reopened
                     self._log(stream).reopen(clock)
                 self._log(stream).advance(clock)
         if manifest.runs:

@@ -1,7 +1,7 @@
-"""What the records of a stream of lifetimes say: which row was valid from when to when, as arrays of microseconds.
+"""The lifetimes in the records of a query's output, as arrays of microseconds: which row is valid from when until when.
 
-A row appears with a record whose `changed_at` is its `valid_from`. If its end is not known then, a second record with
-the same `row_id` tells it later. `fold` puts the two together; everything that is asked of results is a filter behind it.
+A row appears with a record whose `changed_at` equals its `valid_from`. If its end is not known yet, a second record with
+the same `row_id` supplies it later. `fold` merges the two; every question about results is a filter over its output.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["OPEN", "Integers", "Lifespans", "fold", "from_micros", "lifespans", 
 Integers = npt.NDArray[np.int64]
 
 OPEN = END
-"""The end of a row that is valid and whose end is not known."""
+"""The end of a row whose end is not known yet."""
 
 ROW_ID, VALID_FROM, VALID_TO, CHANGED_AT = LIFETIME_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class Lifespans:
-    """The columns of lifetimes, each as one array."""
+    """The lifetime columns of records, as one array each."""
 
     row_id: Integers
     start: Integers
@@ -37,12 +37,12 @@ class Lifespans:
 
     @property
     def appears(self) -> npt.NDArray[np.bool_]:
-        """Where a record tells of a row that appears; the others tell of an end."""
+        """Which records announce a new row; the others supply the end of an earlier one."""
         return self.changed_at == self.start
 
 
 def lifespans(rows: Any, declaration: StreamDeclaration) -> Lifespans:
-    """The lifetimes in a record batch or a table; no copy of what is one batch of microseconds."""
+    """Return the lifetimes in a record batch or a table, without a copy if it is one batch of microseconds."""
     scale = declaration.time_scale
     return Lifespans(
         _whole(rows.column(ROW_ID)).to_numpy(zero_copy_only=False).astype(np.int64, copy=False),
@@ -51,13 +51,13 @@ def lifespans(rows: Any, declaration: StreamDeclaration) -> Lifespans:
 
 
 def fold(told: Lifespans) -> tuple[Integers, Integers]:
-    """One position for each row that is told of, in the order of the records, and the row's end.
+    """Return one position for each row, in the order of the records, and the ends of these rows.
 
-    A row whose first record was removed by retention is taken from its second one, which tells all there is to know.
+    A row whose first record was removed by retention is represented by its second record, which is complete.
 
-    >>> told = Lifespans(np.array([1, 2, 1]), np.array([10, 11, 10]), np.array([OPEN, 15, 12]), np.array([10, 11, 12]))
-    >>> at, end = fold(told)
-    >>> at.tolist(), end.tolist()
+    >>> records = Lifespans(np.array([1, 2, 1]), np.array([10, 11, 10]), np.array([OPEN, 15, 12]), np.array([10, 11, 12]))
+    >>> positions, end = fold(records)
+    >>> positions.tolist(), end.tolist()
     ([0, 1], [12, 15])
     """
     appears = told.appears
@@ -69,25 +69,25 @@ def fold(told: Lifespans) -> tuple[Integers, Integers]:
     kept = appears.copy()
     ids = told.row_id[opened]
     order = np.argsort(ids, kind="stable")
-    place = np.searchsorted(ids, told.row_id[closings], sorter=order)
-    place = order[np.minimum(place, len(order) - 1)] if len(order) else place
-    known = ids[place] == told.row_id[closings] if len(order) else np.zeros(len(closings), np.bool_)
-    end[opened[place[known]]] = told.end[closings[known]]
-    kept[closings[~known]] = True
-    at = np.flatnonzero(kept)
-    return at, end[at]
+    matches = np.searchsorted(ids, told.row_id[closings], sorter=order)
+    matches = order[np.minimum(matches, len(order) - 1)] if len(order) else matches
+    is_known = ids[matches] == told.row_id[closings] if len(order) else np.zeros(len(closings), np.bool_)
+    end[opened[matches[is_known]]] = told.end[closings[is_known]]
+    kept[closings[~is_known]] = True
+    positions = np.flatnonzero(kept)
+    return positions, end[positions]
 
 
 def own_columns(declaration: StreamDeclaration) -> list[str]:
-    """The columns of the rows themselves: those of the query, without what tells of lifetimes and of event time."""
+    """Return the columns of the query itself, without the lifetime columns and a hidden event time."""
     names: list[str] = declaration.arrow_schema.names
     if declaration.lifetimes:
         return names[: -len(LIFETIME_COLUMNS)]
-    return [each for each in names if each != declaration.time] if declaration.hides_time else names
+    return [name for name in names if name != declaration.time] if declaration.hides_time else names
 
 
 def to_micros(column: Any, scale: int) -> Integers:
-    """A column of times as microseconds; a null is OPEN."""
+    """Convert a column of times to microseconds; null becomes OPEN."""
     whole = _whole(column)
     if pa.types.is_timestamp(whole.type):
         whole = whole.view(pa.int64())
@@ -99,7 +99,7 @@ def to_micros(column: Any, scale: int) -> Integers:
 
 
 def from_micros(times: Integers, kind: pa.DataType, scale: int) -> pa.Array:
-    """Microseconds as a column of times; OPEN is null."""
+    """Convert microseconds to a column of times of type `kind`; OPEN becomes null."""
     column = pa.array(times // scale if scale != 1 else times, pa.int64(), mask=times == OPEN)
     return column.view(kind) if pa.types.is_timestamp(kind) else column.cast(kind)
 

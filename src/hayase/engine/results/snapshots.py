@@ -1,14 +1,14 @@
-"""Snapshots of results: the rows that are valid, kept beside their stream, so that to look back need not read it all.
+"""Snapshots of results: files with the rows valid at an instant, beside their stream, so that a read need not scan all of it.
 
     <home>/streams/<name>/snapshots/{offset}-{rows}-{running maximum}-{clock}-{mark}.rows
 
-A snapshot stands for the records before its offset: it holds the rows they tell of that are valid at the instant before
-its clock or later, ends included as far as they were known. So it answers for that instant and every later one, together
-with the records from its offset on; and those are all at its clock or later. Each file is a segment of the stream.
+A snapshot replaces the records before its offset: it holds those of their rows that are valid at the instant before its
+clock or later, with their ends as far as they were known. Together with the records from its offset on, which are all at its
+clock or later, it answers for that instant and every later one. Each file has the format of a segment of the stream.
 
-One is written after as many new records as the one before has rows, but not too few: all of them together are no larger
-than the stream, and between two there is no more to read than is valid, or `LEAST`. Where the stream was begun anew (the
-mark tells one beginning from another), or retention has removed records behind its offset, it stands for nothing.
+The next snapshot is due after as many records as the last one has rows, and at least `LEAST`: so all snapshots together are
+no larger than the stream, and a read scans at most as many records as there are valid rows, or `LEAST`. A snapshot is void
+once the stream is reset (the mark identifies each beginning) or retention has removed records after its offset.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 LEAST = 100_000
-"""Records between two snapshots, at least."""
+"""Least number of records between two snapshots."""
 LEAST_UNDER_RETENTION = 1_000
-"""The same for a stream with a retention, of which nothing is removed that is not in a snapshot."""
+"""The same for a stream with a retention, which removes only records that a snapshot covers."""
 
 DIRECTORY = "snapshots"
 _BIAS = 2**63
@@ -57,7 +57,7 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Snapshot:
-    """One snapshot, as its name tells of it."""
+    """A snapshot, as its file name describes it."""
 
     offset: int
     rows: int
@@ -67,37 +67,37 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """The name of the file."""
         times = f"{self.running_max + _BIAS:016x}-{self.clock + _BIAS:016x}"
         return f"{self.offset:020d}-{self.rows:020d}-{times}-{self.mark}.rows"
 
 
 def snapshots(log: StreamLog, index: Index) -> list[Snapshot]:
-    """The snapshots that stand for the log as the index shows it, oldest first."""
+    """Return the snapshots that are valid for the log as the index shows it, oldest first."""
     mark = _mark(log)
-    return sorted(each for each in _all(log) if _holds(each, index, mark))
+    return sorted(snapshot for snapshot in _all(log) if _holds(snapshot, index, mark))
 
 
 def before(log: StreamLog, index: Index, time: int) -> tuple[Snapshot | None, int]:
-    """The newest snapshot that answers for an instant, and up to which offset there are records that matter to it."""
-    found, end = None, index.next
-    for each in snapshots(log, index):
-        if each.clock - 1 > time:
-            end = each.offset
+    """Return the newest snapshot that answers for an instant, and the offset up to which records matter to the answer."""
+    newest, end = None, index.next
+    for snapshot in snapshots(log, index):
+        if snapshot.clock - 1 > time:
+            end = snapshot.offset
             break
-        found = each
-    clock = BEGINNING if found is None else found.clock
-    first = index.start if found is None else found.offset
+        newest = snapshot
+    clock = BEGINNING if newest is None else newest.clock
+    first = index.start if newest is None else newest.offset
     for entry in index.entries[index.position(first) if first < index.next else len(index.entries) :]:
-        if clock > time:  # what was written later is later
+        if clock > time:  # all later records are after the instant
             end = min(end, entry.first)
             break
         clock = max(clock, entry.clock)
-    return found, max(end, first)
+    return newest, max(end, first)
 
 
 def check(log: StreamLog, index: Index) -> None:
-    """See that a log from which retention has removed records has a snapshot of what they left: nothing is removed without one."""
+    """Raise DamagedState if retention has removed records and no snapshot covers them; nothing is removed without one."""
     if is_trimmed(index) and not snapshots(log, index):
         name = log.declaration.name
         raise DamagedState(
@@ -107,9 +107,9 @@ def check(log: StreamLog, index: Index) -> None:
 
 
 def is_trimmed(index: Index) -> bool:
-    """Whether retention has removed records; a log that was begun anew has none before its first.
+    """Whether retention has removed records. A log that was reset has no records before its first.
 
-    A log that ended without any knows how far it is known all the same.
+    An empty log that is finished has a running maximum too, without ever having had records.
     """
     if index.entries:
         return index.entries[0].before > BEGINNING
@@ -117,12 +117,12 @@ def is_trimmed(index: Index) -> bool:
 
 
 def marks(log: StreamLog) -> frozenset[str]:
-    """On which occasions the stream began, by the snapshots that are there, as they write it."""
-    return frozenset(each.mark for each in _all(log))
+    """Return the (hashed) marks in the names of the existing snapshots: each stands for one beginning of the stream."""
+    return frozenset(snapshot.mark for snapshot in _all(log))
 
 
 def rows_in(log: StreamLog, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    """The rows of a snapshot, in the order of the log."""
+    """Yield the rows of a snapshot, in the order of the log."""
     path = log.path / DIRECTORY / snapshot.name
     try:
         segment = open_segment(path, log.declaration.name)
@@ -135,13 +135,13 @@ def rows_in(log: StreamLog, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
 
 
 def keep(log: StreamLog, now: int) -> int:
-    """Write the snapshots that are due and remove those that stand for nothing; returns up to where there is one.
+    """Write the snapshots that are due and remove void ones; return the offset up to which snapshots cover the log.
 
-    Only the process that holds the home may do this.
+    Only the process that holds the home's lock may call this.
     """
     retention = log.declaration.retention
     least = LEAST if retention.age is None and retention.size is None else LEAST_UNDER_RETENTION
-    mark = _mark(log)  # before the look at the log: if it is begun anew meanwhile, what is written here is void
+    mark = _mark(log)  # read before the index: if the stream is reset meanwhile, these snapshots are void
     index = log.index()
     try:
         last = _tidied(log, index)
@@ -157,7 +157,7 @@ def _all(log: StreamLog) -> list[Snapshot]:
         names = os.listdir(log.path / DIRECTORY)
     except FileNotFoundError:
         return []
-    parts = [part.groups() for part in map(_NAME.fullmatch, names) if part]
+    parts = [match.groups() for match in map(_NAME.fullmatch, names) if match]
     return [
         Snapshot(int(offset), int(rows), int(running_max, 16) - _BIAS, int(clock, 16) - _BIAS, mark)
         for offset, rows, running_max, clock, mark in parts
@@ -165,16 +165,16 @@ def _all(log: StreamLog) -> list[Snapshot]:
 
 
 def _mark(log: StreamLog) -> str:
-    """The occasion on which the stream began, as 16 digits."""
+    """Return the mark of the stream's current beginning, hashed to 16 hexadecimal digits."""
     kept = kept_in(log.path)
     return xxhash.xxh3_64_hexdigest(((kept.mark if kept else None) or "").encode())
 
 
 def _holds(snapshot: Snapshot, index: Index, mark: str) -> bool:
-    """Whether the records before the snapshot are those before its offset in this log.
+    """Whether the snapshot covers the records before its offset in this log.
 
-    Offsets are not used twice, so a log that was emptied starts at or behind every snapshot there was; where it starts
-    just there, its running maximum tells that nothing came before.
+    Offsets are never reused, so a log that was emptied starts at or after every earlier snapshot; if it starts exactly at
+    one, its running maximum shows that it has no records before.
     """
     if snapshot.mark != mark:
         return False
@@ -186,50 +186,50 @@ def _holds(snapshot: Snapshot, index: Index, mark: str) -> bool:
 
 
 def _tidied(log: StreamLog, index: Index) -> Snapshot | None:
-    """The newest snapshot that stands; the others that do not are removed."""
-    found = _all(log)
-    standing = snapshots(log, index)
-    for each in set(found) - set(standing):
-        if each.offset <= index.start:
-            remove(log.path / DIRECTORY / each.name)
-    if found:
+    """Remove void snapshots; return the newest valid one, if any."""
+    existing = _all(log)
+    valid = snapshots(log, index)
+    for snapshot in set(existing) - set(valid):
+        if snapshot.offset <= index.start:
+            remove(log.path / DIRECTORY / snapshot.name)
+    if existing:
         remove_leftovers(log.path / DIRECTORY)
-    return standing[-1] if standing else None
+    return valid[-1] if valid else None
 
 
 def _next(index: Index, last: Snapshot | None, least: int, mark: str) -> Snapshot | None:
-    """The next snapshot that is due, how many rows it has left open; None if none is yet."""
+    """Return the next snapshot that is due, with `rows` still 0; None if none is due."""
     first = index.start if last is None else last.offset
     due = first + max(least, 0 if last is None else last.rows)
-    clock = passed = BEGINNING if last is None else last.clock
+    clock = last_clock = BEGINNING if last is None else last.clock
     if due > index.next or (last is None and index.entries and index.entries[0].before > BEGINNING):
-        return None  # too little, or what is valid since before the first record is not known
+        return None  # too few records, or rows from before the first record are not known
     for entry in index.entries:
         clock = max(clock, entry.clock)
         if entry.next == index.next:
             clock = max(clock, index.clock)
-        if entry.next >= due and clock > passed:
+        if entry.next >= due and clock > last_clock:
             clock = clock if clock < END else entry.running_max + 1
             return Snapshot(entry.next, 0, entry.running_max, clock, mark)
     return None
 
 
 def _write(log: StreamLog, index: Index, last: Snapshot | None, due: Snapshot, now: int) -> Snapshot:
-    """Write the snapshot that is due, from the last one and the records since."""
+    """Write the snapshot that is due, from the last one and the records since, and return it."""
     batches = [] if last is None else list(rows_in(log, last))
     batches += [piece.rows for piece in log.read(index.start if last is None else last.offset, due.offset)]
     schema = log.declaration.arrow_schema
     rows = pa.Table.from_batches(batches, schema=schema)
-    at, end = fold(lifespans(rows, log.declaration))
+    positions, end = fold(lifespans(rows, log.declaration))
     valid = end >= due.clock
-    rows, end = rows.take(pa.array(at[valid])), end[valid]
+    rows, end = rows.take(pa.array(positions[valid])), end[valid]
     columns = {
         VALID_TO: from_micros(np.asarray(end), schema.field(VALID_TO).type, log.declaration.time_scale),
         CHANGED_AT: rows.column(VALID_FROM),
     }
     for name, column in columns.items():
         rows = rows.set_column(schema.get_field_index(name), schema.field(name), column)
-    made = replace(due, rows=rows.num_rows)
+    snapshot = replace(due, rows=rows.num_rows)
     make_directory(log.path / DIRECTORY)
-    stage(log.path / DIRECTORY, rows, log.declaration, made.name, written_at=now)
-    return made
+    stage(log.path / DIRECTORY, rows, log.declaration, snapshot.name, written_at=now)
+    return snapshot

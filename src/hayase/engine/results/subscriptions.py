@@ -1,8 +1,8 @@
-"""Views: functions in the pipeline's own process that are given results as they are committed.
+"""Subscriptions (`p.view`): functions in the pipeline's own process that receive results as they are committed.
 
-A view gets the records of a stream in the order of its log, each at least once: how far it is stands in
-`<home>/views/<stream>.<function>.json`, and is written after the call. Records for which it raises go to the dead letters,
-and it goes on behind them. One thread calls all views of a pipeline, so that none of them needs a lock.
+A view receives the records of a stream in the order of the log, at least once: its position is in
+`<home>/views/<stream>.<function>.json` and is written after each call. Records for which the function raises become dead
+letters, and the view continues after them. One thread calls all views of a pipeline, so they need no locks.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ __all__ = ["MOST_RECORDS", "View", "Views", "added"]
 _KIND = "place of a view"
 
 MOST_RECORDS = 1000
-"""Records that a view is given at once."""
+"""Greatest number of records per call of a view."""
 LOOK = 1.0
-"""Seconds after which the thread looks for records that nobody told it of, such as those of declared streams."""
+"""Seconds between polls for records that no commit announces, such as those of declared streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A function that is given the records of a stream, as a list of dicts."""
+    """A function that receives the records of a stream, as a list of dicts."""
 
     stream: str
     function: Callable[[list[dict[str, Any]]], object]
 
     @property
     def name(self) -> str:
-        """What tells it from other views of the stream: the name of its function."""
+        """The name of the function, which identifies the view among those of its stream."""
         name = getattr(self.function, "__name__", None) or type(self.function).__name__
         return re.sub(r"\W", "_", name)
 
 
 def added(views: Sequence[View], view: View) -> tuple[View, ...]:
-    """The views with one more, whose place must not be another's."""
-    if any((each.stream, each.name) == (view.stream, view.name) for each in views):
+    """Return the views with one more; DeclarationError if one with its stream and name exists."""
+    if any((other.stream, other.name) == (view.stream, view.name) for other in views):
         raise DeclarationError(
             f'there is a view "{view.name}" of "{view.stream}" already', "give the function another name"
         )
@@ -61,18 +61,18 @@ def added(views: Sequence[View], view: View) -> tuple[View, ...]:
 
 
 class Views:
-    """Calls views, in a thread of its own, as long as this is entered. On leaving, all that is committed has been given,
-    unless there was an error; one of the thread itself is raised then."""
+    """A context manager that calls views in a thread. On exit, unless there was an error, it first delivers all committed
+    records, and raises the error of the thread, if there is one."""
 
     def __init__(self, home: Home, views: Sequence[View], now: Callable[[], int]) -> None:
         self._home, self._now = home, now
-        self._views = [_Reader(home, each) for each in views]
+        self._views = [_Reader(home, view) for view in views]
         self._wake, self._done, self._stop = threading.Event(), threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def committed(self, *_: object) -> None:
-        """Say that there may be new results."""
+        """Wake the thread: there may be new results."""
         self._wake.set()
 
     def __enter__(self) -> Views:
@@ -97,10 +97,10 @@ class Views:
     def _rounds(self) -> None:
         try:
             while not self._stop.is_set():
-                last = self._done.is_set()  # asked first: what was committed before it was said is given
+                last = self._done.is_set()  # read first, so that all records committed before the exit are delivered
                 self._wake.clear()
-                for each in self._views:
-                    each.catch_up(self._now, self._stop.is_set)
+                for reader in self._views:
+                    reader.catch_up(self._now, self._stop.is_set)
                 if last:
                     return
                 self._wake.wait(LOOK)
@@ -109,7 +109,7 @@ class Views:
 
 
 class _Reader:
-    """A view, and how far it is."""
+    """A view and its position in its stream."""
 
     def __init__(self, home: Home, view: View) -> None:
         self._home, self._view = home, view
@@ -117,10 +117,10 @@ class _Reader:
         self._next: int | None = None
 
     def catch_up(self, now: Callable[[], int], stopped: Callable[[], bool]) -> None:
-        """Give the view what is there behind its place."""
+        """Call the view with all records after its position."""
         try:
             log = StreamLog.open(self._home.path, self._view.stream)
-        except UnknownName:  # its stage has not begun
+        except UnknownName:  # the stage that writes the stream has not begun
             return
         for first, rows in self._pieces(log):
             if stopped():
@@ -129,7 +129,7 @@ class _Reader:
             self._keep(first + rows.num_rows)
 
     def _pieces(self, log: StreamLog) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Records in portions, each with the offset of its first."""
+        """Yield records in portions of at most MOST_RECORDS, each with the offset of its first record."""
         index = log.index()
         at = max(self._place(), index.start)
         while at < index.next:
@@ -138,13 +138,13 @@ class _Reader:
                     for first in range(0, piece.rows.num_rows, MOST_RECORDS):
                         yield piece.first + first, log.declaration.shown(piece.rows.slice(first, MOST_RECORDS))
                     at = piece.first + piece.rows.num_rows
-            except OffsetGone:  # removed by retention, or begun anew
+            except OffsetGone:  # removed by retention or a reset
                 at = max(self._place(), log.index().start)
 
     def _give(self, rows: pa.RecordBatch, first: int, now: Callable[[], int]) -> None:
         try:
             self._view.function(rows.to_pylist())
-        except BaseException as error:  # also SystemExit: a view does not end the pipeline
+        except BaseException as error:  # also SystemExit: a view must not end the pipeline
             name, count = self._view.stream, rows.num_rows
             letters = dead_table(
                 stage=f"{VIEW}{name}",
@@ -174,7 +174,7 @@ class _Reader:
 
 
 def _told(error: BaseException) -> str:
-    """An error: what it says, then the traceback from the view on."""
+    """Format an error: its message, then the traceback from the view on."""
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
     lines = traceback.format_exception(type(error), error, trace)
     return f"{type(error).__name__}: {error}\n{''.join(lines).rstrip()}"
