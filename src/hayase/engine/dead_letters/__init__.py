@@ -1,1 +1,1 @@
-"""Dead letters of a home: which are open, where they can go, how they are edited, replayed and dropped."""
+"""Dead letters of a home: finding open ones, checking where they can be replayed, editing, replaying and dropping them."""

@@ -1,4 +1,4 @@
-"""Where dead letters can go: back into the stage that refused them, if it is still there, or into their stream."""
+"""Where dead letters can be replayed to: the stage that refused them, if it still exists, or their stream; or why not."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from hayase.tables.bulk_load import LOAD
 __all__ = ["Ways", "is_append"]
 
 _PURE = ("hayase.cql.", "hayase.core.", "hayase.tables.")
-"""Packages whose map sides give the same for the same record, whoever calls them."""
+"""Packages whose map sides are pure functions of the record, so that they can be called here."""
 
 
 def is_append(stage: str, placed: bool) -> bool:
-    """Whether a letter's record never got into its stream; one that did has a place there."""
+    """Whether the record was refused by an append and so is not in its stream; `placed` says whether it has an offset there."""
     return stage == APPEND and not placed
 
 
 class Ways:
-    """The stages and streams of the newest definition, as far as letters go there."""
+    """The stages and streams of the newest definition, as destinations of letters."""
 
     def __init__(self, letters: Letters):
         self._home = letters.home
         self._definition: Definition | None = latest(letters.home)
         declared = {} if self._definition is None else declared_streams(self._definition)
         own = () if letters.declaration is None else letters.declaration.streams
-        self._streams = declared | {each.name: each for each in own}
+        self._streams = declared | {stream.name: stream for stream in own}
         self._known: dict[tuple[str, str, bool], str | None] = {}
 
     def stream(self, name: str) -> StreamDeclaration:
-        """A stream that letters can go to, as it is declared now."""
-        found = self._declared(name)
-        assert found is not None  # there is no obstacle
-        return found
+        """Return the current declaration of a stream for which there is no `obstacle`."""
+        declaration = self._declared(name)
+        assert declaration is not None  # the caller has checked `obstacle`
+        return declaration
 
     def _declared(self, name: str) -> StreamDeclaration | None:
-        """A stream, as it is declared now; in a home in which nothing was declared yet, as it lies on disk."""
+        """Return the current declaration of a stream; in a home without a definition, the one on disk; None if there is none."""
         if name in self._streams or self._definition is not None:
             return self._streams.get(name)
         kept = kept_in(self._home.path / "streams" / name)
         return None if kept is None else kept.declaration
 
     def version(self, stage: str) -> str | None:
-        """The version of a stage that letters go to now."""
+        """Return the current version (fingerprint) of a stage; None if it is not in the newest definition."""
         records = self._definition.records if self._definition is not None else ()
-        return next((each.fingerprint for each in records if each.name == stage), None)
+        return next((record.fingerprint for record in records if record.name == stage), None)
 
     def obstacle(self, stage: str, stream: str, placed: bool) -> str | None:
-        """Why letters of a stage and a stream cannot be replayed, and what to do instead; None if they can."""
+        """Return why letters of a stage and a stream cannot be replayed, and what to do instead; None if they can."""
         place = (stage, stream, placed)
         if place not in self._known:
             self._known[place] = self._of_append(stream) if is_append(stage, placed) else self._of_stage(*place)
@@ -82,7 +82,7 @@ class Ways:
         if stage.startswith(VIEW):
             return f"it was refused by {stage}, a function of yours; call that with the record, then drop the letter"
         records = self._definition.records if self._definition is not None else ()
-        inputs = next((each.inputs for each in records if each.name == stage), None)
+        inputs = next((record.inputs for record in records if record.name == stage), None)
         if inputs is None:
             return f'stage "{stage}" is not in the newest definition; add it with `hayase apply`, or drop the letter'
         if not placed and self._slides(stage):
@@ -101,7 +101,7 @@ class Ways:
             return f'stage "{stage}" does not read "{stream}" any more; let it, with `hayase apply`, or drop the letter'
         begin_anew = f"let the stage begin anew with `hayase reset {stage} --from earliest`, or drop the letter"
         assert self._definition is not None
-        if [each.stream for each in stages_of(self._definition)[stage].inputs].count(stream) > 1:
+        if [side.stream for side in stages_of(self._definition)[stage].inputs].count(stream) > 1:
             return f'stage "{stage}" reads "{stream}" more than once, and only one of the readings refused it; {begin_anew}'
         output = self._streams.get(stage)
         if output is not None and is_finished(StreamLog(self._home.path, output)):
@@ -109,16 +109,16 @@ class Ways:
         return None
 
     def _slides(self, stage: str) -> bool:
-        """Whether a stage is an operation whose windows have records in common."""
+        """Whether a stage is an operation with overlapping windows."""
         operations = self._definition.declaration.operations if self._definition is not None else ()
-        found = next((each for each in operations if each.name == stage), None)
-        return found is not None and found.slide is not None and found.slide < found.window
+        operation = next((candidate for candidate in operations if candidate.name == stage), None)
+        return operation is not None and operation.slide is not None and operation.slide < operation.window
 
     def refused_again(self, stage: str, stream: str, rows: pa.Table) -> dict[int, str]:
-        """Of records that are replayed to a stage, those that it will refuse at once, by position, with the reasons. Only what
-        needs no state and calls no function of a user is tried; what a stage keeps may refuse more."""
+        """Return the records that the stage's map side refuses again, by position, with the reasons. Only map sides without state
+        and without user code are tried; the kernel may refuse more."""
         assert self._definition is not None
-        side = next(each for each in stages_of(self._definition)[stage].inputs if each.stream == stream)
+        side = next(candidate for candidate in stages_of(self._definition)[stage].inputs if candidate.stream == stream)
         batches = rows.combine_chunks().to_batches()
         if side.numbered or not type(side.map_side).__module__.startswith(_PURE) or not batches:
             return {}
@@ -130,5 +130,5 @@ class Ways:
 
 
 def is_finished(log: StreamLog) -> bool:
-    """Whether a stream takes no more records."""
+    """Whether a stream is finished and accepts no more records."""
     return log.path.is_dir() and log.index().finished

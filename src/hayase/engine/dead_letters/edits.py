@@ -1,7 +1,7 @@
-"""Edits of dead letters before they are replayed: a Python function, a jq program, values for columns.
+"""Edits of dead letters before a replay: by a Python function, a jq program, or new values for columns.
 
-Each gets the records as dicts of JSON values. A record that never was a JSON object, such as a broken line of a file, comes as
-its text. An edit that fails costs the one record.
+An edit takes records as dicts of JSON values. A record that is no JSON object, such as a broken line of a file, is passed as
+text. If an edit fails, only that record stays open.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from hayase.tables.jq_numbers import read
 __all__ = ["Edit", "Editing", "Unedited", "by_jq", "in_turn", "one_by_one", "setting", "setting_texts"]
 
 Edit: TypeAlias = Callable[[Any], Mapping[str, Any]]
-"""Gives the record that is replayed instead of the one it gets."""
+"""Takes a record and returns the record to replay instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unedited:
-    """A record that an edit could not deal with, and why."""
+    """A record for which an edit failed, and why."""
 
     reason: str
 
 
 Editing: TypeAlias = "Callable[[Sequence[Any], StreamDeclaration], list[Any]]"
-"""Gives for each record of a stream another one, or `Unedited`."""
+"""Takes records of a stream and returns, for each, the edited record or `Unedited`."""
 
 
 def one_by_one(edit: Edit) -> Editing:
-    """A function of one record, for many.
+    """Turn a function of one record into an edit of many.
 
     >>> orders = StreamDeclaration("orders", "time timestamp, amount double", "time")
     >>> one_by_one(lambda record: {"amount": 1 / record["amount"]})([{"amount": 4}, {"amount": 0}], orders)
@@ -47,37 +47,37 @@ def one_by_one(edit: Edit) -> Editing:
     def edited(record: Any) -> Any:
         try:
             return edit(record)
-        except Exception as error:  # somebody's function
+        except Exception as error:  # the function is user code
             return Unedited(f"the edit raised {type(error).__name__}: {error}")
 
-    return lambda records, declaration: [edited(each) for each in records]
+    return lambda records, declaration: [edited(item) for item in records]
 
 
 def in_turn(*edits: Editing) -> Editing:
-    """Several edits, one after the other."""
+    """Chain edits: each takes the output of the one before, without records that failed."""
 
     def editing(records: Sequence[Any], declaration: StreamDeclaration) -> list[Any]:
-        found = list(records)
+        results = list(records)
         for edit in edits:
-            good = [at for at, each in enumerate(found) if not isinstance(each, Unedited)]
-            for at, each in zip(good, edit([found[at] for at in good], declaration), strict=True):
-                found[at] = each
-        return found
+            good = [at for at, result in enumerate(results) if not isinstance(result, Unedited)]
+            for at, result in zip(good, edit([results[at] for at in good], declaration), strict=True):
+                results[at] = result
+        return results
 
     return editing
 
 
 def setting(values: Mapping[str, Any]) -> Editing:
-    """Columns that get these values."""
-    return lambda records, declaration: [_with(each, values) for each in records]
+    """Return an edit that sets columns to these values."""
+    return lambda records, declaration: [_with(record, values) for record in records]
 
 
 def setting_texts(texts: Mapping[str, str]) -> Editing:
-    """Columns that get what these texts mean, as somebody types them."""
+    """Return an edit that sets columns to typed texts, read as `value_of` does."""
 
     def editing(records: Sequence[Any], declaration: StreamDeclaration) -> list[Any]:
         values = {column: value_of(text, column, declaration) for column, text in texts.items()}
-        return [_with(each, values) for each in records]
+        return [_with(record, values) for record in records]
 
     return editing
 
@@ -91,7 +91,7 @@ def _with(record: Any, values: Mapping[str, Any]) -> Any:
 
 
 def value_of(text: str, column: str, declaration: StreamDeclaration) -> Any:
-    """What somebody who types a value for a column means: in a column of texts the text, else JSON, if it is any.
+    """Return the value of a text typed for a column: in a string column the text, else parsed as JSON where possible.
 
     >>> orders = StreamDeclaration("orders", "time timestamp, user string, amount double", "time")
     >>> value_of("5", "user", orders), value_of("5", "amount", orders), value_of("null", "user", orders)
@@ -111,9 +111,8 @@ _LOT = 50
 
 @contextlib.contextmanager
 def by_jq(program: str, limits: Limits | None = None, expired: Callable[[], bool] = lambda: False) -> Iterator[Editing]:
-    """A jq program that makes one record of each, in a process of its own; DeclarationError for one with mistakes.
-
-    When it has `expired`, the records that are left stay as they are.
+    """Yield an edit by a jq program that returns one record for each, run in a process of its own. Raise DeclarationError if
+    the program is invalid. Once `expired` returns true, the remaining records are not edited and stay open.
 
     >>> orders = StreamDeclaration("orders", "time timestamp, amount double", "time")
     >>> with by_jq(".amount |= abs") as edit:
@@ -126,14 +125,14 @@ def by_jq(program: str, limits: Limits | None = None, expired: Callable[[], bool
             raise DeclarationError(mistakes)
 
         def editing(records: Sequence[Any], declaration: StreamDeclaration) -> list[Any]:
-            found: list[Any] = []
+            results: list[Any] = []
             for at in range(0, len(records), _LOT):
                 lot = records[at : at + _LOT]
                 if expired():
-                    found += [Unedited("there was no time left for it; replay fewer at once")] * len(lot)
+                    results += [Unedited("there was no time left for it; replay fewer at once")] * len(lot)
                 else:
-                    found += map(_one_record, jq.evaluate(program, Events(lot)))
-            return found
+                    results += map(_one_record, jq.evaluate(program, Events(lot)))
+            return results
 
         yield editing
 

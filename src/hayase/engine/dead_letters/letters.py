@@ -1,7 +1,7 @@
-"""Dead letters that wait: which of them are open, what they have in common, what became of the others.
+"""Dead letters: search, groups of similar ones, and their states (open, replayed, dropped).
 
-A letter is open until a record in `_settled` says that it was replayed or dropped. Letters are looked at where they lie, column
-by column: a home may have millions of them, and of the settled ones only the numbers are kept, and where in `_settled` they are.
+A letter is open until a record in `_settled` says that it was replayed or dropped. Letters are filtered in the log, column by
+column, since a home may have millions of them; of settled ones only numbers and offsets in `_settled` are held in memory.
 
 >>> import tempfile
 >>> letters = Letters(Path(tempfile.mkdtemp()))
@@ -39,22 +39,22 @@ __all__ = ["Filter", "Group", "Letter", "LetterState", "Letters", "Lot", "Page",
 State = Literal["open", "replayed", "dropped"]
 
 _AT_ONCE = 16_384
-"""Letters that are looked at at once, from the newest backwards."""
+"""Letters that are read at once when going from the newest backwards."""
 _GROUPED = 65_536
-"""Letters that are sorted into groups at once."""
+"""Letters that are grouped at once."""
 _GROUPS = 1_000
 _NEAR = 1_000
-"""Numbers of letters that are no further apart are read in one go."""
+"""Letters whose numbers are at most this far apart are read in one range."""
 _OTHERS = "other reasons"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which letters are meant: all of those that are what is said here, and nothing said means any.
+    """A filter of letters: a letter matches if it meets all conditions that are set.
 
-    Times are microseconds, from `since` to before `until`. `reason` is a part of the reason, in whatever case, and `version` the
-    beginning of the version. `offsets` are those of the record in its stream, the last one included; `numbers` are the letters'
-    own, and `first` is the least of these.
+    Times are microseconds, `since` inclusive, `until` exclusive. `reason` is a substring of the reason, ignoring case; `version`
+    is a prefix of the version. `offsets` is an inclusive range of offsets of the record in its stream. `numbers` are the numbers
+    of letters, and `first` is the least number.
     """
 
     stage: str | None = None
@@ -76,17 +76,17 @@ class Filter:
 
     @classmethod
     def of(cls, *numbers: int, since: Time | None = None, until: Time | None = None, **others: Any) -> Filter:
-        """A filter as people give it: numbers of letters, and times in any form.
+        """Return a filter from numbers of letters and times in any form.
 
         >>> Filter.of(3, 5, since="1970-01-01T00:00:01Z", stage="scores").since
         1000000
         """
-        times = [None if each is None else instant(each) for each in (since, until)]
+        times = [None if time is None else instant(time) for time in (since, until)]
         return cls(numbers=tuple(numbers) or None, since=times[0], until=times[1], **others)
 
     def chosen(self, rows: pa.RecordBatch, first: int, among: np.ndarray) -> np.ndarray:
-        """Of the positions `among` those of letters that are meant; the batch begins with letter `first`. The reason, which
-        may be long, is looked at last."""
+        """Return those of the positions `among` whose letters match; the batch begins with letter `first`. The reason, which
+        may be long, is compared last."""
         if self.numbers is not None:
             among = among[np.isin(among + first, self.numbers)]
         if self.since is not None or self.until is not None:
@@ -112,20 +112,20 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Letters, in the order of their numbers."""
+    """A batch of letters, in the order of their numbers."""
 
     numbers: np.ndarray
     rows: pa.RecordBatch
 
     def take(self, positions: np.ndarray) -> Lot:
-        """Some of them."""
+        """Return the letters at these positions."""
         return Lot(self.numbers[positions], self.rows.take(pa.array(positions)))
 
 
 @dataclass(frozen=True, slots=True)
 class LetterState:
-    """What became of a letter, and when (microseconds); a replayed one has the `record` that its stage got, or where in its
-    stream it was `appended`."""
+    """The state of a letter, and since when (microseconds). A replayed letter has the `record` that its stage received, or the
+    offset at which it was `appended` to its stream."""
 
     state: State
     at: int | None = None
@@ -138,7 +138,7 @@ OPEN = LetterState("open")
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter: its number and columns, and what became of it; `again` is the letter of its next refusal, if there was one."""
+    """A letter: its number, columns and state. `again` is the number of the letter of the next refusal after a replay, if any."""
 
     number: int
     columns: dict[str, Any]
@@ -148,7 +148,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Letters, the newest first; `older` is where to go on (`before` it), None if there are no more."""
+    """Letters, newest first. `older` is the `before` of the next page; None if there are no more."""
 
     letters: tuple[Letter, ...]
     older: int | None
@@ -156,7 +156,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Letters of one stage and stream whose reasons are alike: how many, the first and the last with their times, and the
+    """Letters of one stage and stream with similar reasons: how many, the first and the last with their times, and the
     reason of the last."""
 
     stage: str
@@ -169,7 +169,7 @@ class Group:
     until: int
 
     def joined(self, other: Group) -> Group:
-        """Both in one."""
+        """Return the union of two groups."""
         newer = self if self.last >= other.last else other
         return replace(
             newer,
@@ -181,9 +181,9 @@ class Group:
 
 
 class Letters:
-    """The dead letters of a home; one that does not exist has none. Threads may share one.
+    """The dead letters of a home; a home that does not exist has none. Safe to share between threads.
 
-    `declaration` is what streams are declared like, if not as in the newest definition of the home.
+    `declaration` overrides the declarations of streams in the home's newest definition.
     """
 
     def __init__(
@@ -197,25 +197,25 @@ class Letters:
         self._places = np.empty(0, np.int64)
         self._known = 0
 
-    # -- which there are ------------------------------------------------------------------------------------------------
+    # -- searching ------------------------------------------------------------------------------------------------------
     def bounds(self) -> tuple[int, int]:
-        """The number of the first letter that is kept, and the one that the next will have."""
+        """Return the number of the first letter that is kept, and the number of the next one to come."""
         return _bounds(self._log)
 
     def settled(self) -> np.ndarray:
-        """The numbers of all letters that are settled, in order."""
+        """Return the numbers of all settled letters, ascending."""
         return self._index()[0]
 
     def _index(self) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of all letters that are settled, in order, and where in `_settled` the last word about each is; only
-        what was settled since the last look is read."""
+        """Return the numbers of all settled letters, ascending, and the offset of the newest settlement of each in `_settled`.
+        Only settlements since the last call are read."""
         log = StreamLog(self.home.path, SETTLED)
         with self._turn:
             start, end = _bounds(log)
             if end > self._known:
                 first = max(start, self._known)
                 pieces = log.read(first, end)
-                new = np.concatenate([each.rows.column("letter").to_numpy(zero_copy_only=False) for each in pieces])
+                new = np.concatenate([piece.rows.column("letter").to_numpy(zero_copy_only=False) for piece in pieces])
                 letters = np.concatenate([self._settled, new])[::-1]
                 places = np.concatenate([self._places, np.arange(first, end)])[::-1]
                 self._settled, newest = np.unique(letters, return_index=True)
@@ -223,7 +223,7 @@ class Letters:
             return self._settled, self._places
 
     def matching(self, wanted: Filter = Filter(), *, settled: bool = False) -> Iterator[Lot]:  # noqa: B008 - frozen
-        """The open letters that are meant, oldest first, lot by lot; with `settled`, the others too."""
+        """Yield the open letters that match, oldest first, in lots; with `settled`, settled ones too."""
         gone = np.empty(0, np.int64) if settled else self.settled()
         for first, end in self._ranges(wanted):
             for piece in self._log.read(first, end):
@@ -232,7 +232,7 @@ class Letters:
                     yield lot
 
     def _ranges(self, wanted: Filter) -> list[tuple[int, int]]:
-        """Where letters that are meant can lie."""
+        """Return the ranges of numbers that can hold matching letters."""
         start, end = self.bounds()
         if wanted.numbers is None:
             first = max(start, wanted.first)
@@ -240,20 +240,20 @@ class Letters:
         self.check(wanted)
         numbers = np.unique(np.array(wanted.numbers, np.int64))
         parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > _NEAR) + 1)
-        return [(int(each[0]), int(each[-1]) + 1) for each in parts if each[-1] >= wanted.first]
+        return [(int(part[0]), int(part[-1]) + 1) for part in parts if part[-1] >= wanted.first]
 
     def check(self, wanted: Filter) -> None:
-        """UnknownName if a letter is asked for by a number that none has."""
+        """Raise UnknownName if the filter names a number that no letter has."""
         start, end = self.bounds()
         for number in wanted.numbers or ():
             if not start <= number < end:
                 raise unknown_letter(number, start, end)
 
     def count(self, wanted: Filter = Filter()) -> int:  # noqa: B008 - frozen
-        """How many open letters are meant."""
+        """Return the number of open letters that match."""
         return sum(len(lot.numbers) for lot in self.matching(wanted))
 
-    # -- looking at them ------------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------------
     def newest(
         self,
         wanted: Filter = Filter(),  # noqa: B008 - frozen
@@ -263,73 +263,73 @@ class Letters:
         settled: bool = False,
         look_at: int | None = None,
     ) -> Page:
-        """The newest letters that are meant, those with smaller numbers than `before`; at most `look_at` are looked at for it."""
+        """Return the newest letters that match, with numbers below `before`; at most `look_at` letters are examined."""
         start, end = self.bounds()
         start = max(start, wanted.first)
         end = end if before is None else min(end, before)
         stop = start if look_at is None else max(start, end - look_at)
         gone = np.empty(0, np.int64) if settled else self.settled()
-        found: list[Letter] = []
-        while end > stop and len(found) < limit:
+        matches: list[Letter] = []
+        while end > stop and len(matches) < limit:
             first = max(stop, end - _AT_ONCE)
             for piece in reversed(list(self._log.read(first, end))):
                 lot = _lot(piece.rows, piece.first, wanted, gone)
-                last = lot.take(np.arange(len(lot.numbers))[-(limit - len(found)) :])
-                found += reversed([Letter(*each) for each in zip(last.numbers.tolist(), last.rows.to_pylist())])
-                if len(found) == limit:
+                last = lot.take(np.arange(len(lot.numbers))[-(limit - len(matches)) :])
+                matches += reversed([Letter(*letter) for letter in zip(last.numbers.tolist(), last.rows.to_pylist())])
+                if len(matches) == limit:
                     break
             end = first
-        if len(found) == limit:
-            end = found[-1].number
-        if settled and found:
-            fates = self._states([each.number for each in found])
-            found = [replace(each, fate=fates.get(each.number, OPEN)) for each in found]
-        return Page(tuple(found), end if end > start else None)
+        if len(matches) == limit:
+            end = matches[-1].number
+        if settled and matches:
+            states = self._states([letter.number for letter in matches])
+            matches = [replace(letter, fate=states.get(letter.number, OPEN)) for letter in matches]
+        return Page(tuple(matches), end if end > start else None)
 
     def get(self, number: int) -> Letter:
-        """One letter, with what became of it."""
+        """Return one letter with its state."""
         start, end = self.bounds()
         if not start <= number < end:
             raise unknown_letter(number, start, end)
         columns = next(self._log.read(number, number + 1)).rows.to_pylist()[0]
-        fate = self._states([number]).get(number, OPEN)
+        state = self._states([number]).get(number, OPEN)
         again = None
-        if fate.state == "replayed" and columns["offset"] is not None:
+        if state.state == "replayed" and columns["offset"] is not None:
             same = Filter(
-                columns["stage"], columns["stream"], offsets=(columns["offset"],) * 2, since=fate.at, first=number + 1
+                columns["stage"], columns["stream"], offsets=(columns["offset"],) * 2, since=state.at, first=number + 1
             )
             again = next((int(lot.numbers[0]) for lot in self.matching(same, settled=True)), None)
-        return Letter(number, columns, fate, again)
+        return Letter(number, columns, state, again)
 
     def groups(self, wanted: Filter = Filter(), *, settled: bool = False) -> list[Group]:  # noqa: B008 - frozen
-        """The letters that are meant, in groups, the largest first. Reasons are alike if they differ only in numbers and
-        quoted values; past a thousand groups, further reasons of a stage are one group."""
-        found: dict[tuple[str, str, str], Group] = {}
+        """Return the letters that match, in groups, largest first. Reasons are similar if they differ only in numbers and
+        quoted values; beyond a thousand groups, all further reasons of a stage and stream form one group."""
+        groups: dict[tuple[str, str, str], Group] = {}
         for lot in lots_of(self.matching(wanted, settled=settled), _GROUPED):
             for kind, group in _grouped(lot):
                 key = (group.stage, group.stream, kind)
-                if key not in found and len(found) >= _GROUPS:
+                if key not in groups and len(groups) >= _GROUPS:
                     key = (group.stage, group.stream, _OTHERS)
                     group = replace(group, reason=_OTHERS)
-                found[key] = found[key].joined(group) if key in found else group
-        return sorted(found.values(), key=lambda each: (-each.count, each.first))
+                groups[key] = groups[key].joined(group) if key in groups else group
+        return sorted(groups.values(), key=lambda item: (-item.count, item.first))
 
     def _states(self, numbers: Sequence[int]) -> dict[int, LetterState]:
-        """What became of letters; those that are open are left out."""
+        """Return the states of letters; open letters are left out."""
         settled, places = self._index()
         log = StreamLog(self.home.path, SETTLED)
-        wanted = np.intersect1d(np.array(numbers, np.int64), settled)
-        found = {}
-        for place in np.sort(places[np.searchsorted(settled, wanted)]).tolist():
+        letters = np.intersect1d(np.array(numbers, np.int64), settled)
+        states = {}
+        for place in np.sort(places[np.searchsorted(settled, letters)]).tolist():
             row = next(log.read(place, place + 1)).rows
             (time,) = row.column("time").cast(pa.int64()).to_pylist()
-            (told,) = row.to_pylist()
-            appended = told["offset"] if told["stage"] == APPEND and told["record"] is None else None
-            state: State = "dropped" if told["record"] is None and appended is None else "replayed"
-            found[told["letter"]] = LetterState(state, time, told["record"], appended)
-        return found
+            (settlement,) = row.to_pylist()
+            appended = settlement["offset"] if settlement["stage"] == APPEND and settlement["record"] is None else None
+            state: State = "dropped" if settlement["record"] is None and appended is None else "replayed"
+            states[settlement["letter"]] = LetterState(state, time, settlement["record"], appended)
+        return states
 
-    # -- settling them --------------------------------------------------------------------------------------------------
+    # -- settling -------------------------------------------------------------------------------------------------------
     def replay(
         self,
         wanted: Filter = Filter(),  # noqa: B008 - frozen
@@ -339,10 +339,10 @@ class Letters:
         limit: int | None = None,
         dry: bool = False,
     ) -> Settlement:
-        """Give open letters once more to the stages that refused them, and to nobody else; oldest first, at most `limit`.
+        """Replay open letters to the stages that refused them, and only to these; oldest first, at most `limit`.
 
-        `edit` gets each record, as a dict of JSON values, and gives the one to replay. Letters that were refused because
-        they were late stay, unless `late` is said. With `dry` nothing is done, and the report says what would be.
+        `edit` takes each record, as a dict of JSON values, and returns the record to replay. Letters that were refused as
+        late stay open, unless `late` is set. With `dry` nothing is changed, and the report says what would be done.
         """
         from hayase.engine.dead_letters.edits import one_by_one
         from hayase.engine.dead_letters.settlement import replay
@@ -356,15 +356,15 @@ class Letters:
         limit: int | None = None,
         dry: bool = False,
     ) -> Settlement:
-        """Settle open letters without doing anything with them; they stay readable."""
+        """Settle open letters without replaying them; they stay readable."""
         from hayase.engine.dead_letters.settlement import drop
 
         return drop(self, wanted, limit=limit, dry=dry)
 
 
 def spent(home: Home) -> int:
-    """The offset in `_settled` up to which all tell about letters that retention has removed: without what follows, a letter
-    would be open again."""
+    """Return the offset in `_settled` before which all settlements are of letters that retention has removed. Those from it on
+    must be kept: without its settlement, a letter would be open again."""
     log, (first, _) = StreamLog(home.path, SETTLED), _bounds(StreamLog(home.path, DEAD))
     start, end = _bounds(log)
     for piece in log.read(start, end) if start < end and first else ():
@@ -375,19 +375,19 @@ def spent(home: Home) -> int:
 
 
 def unknown_letter(number: int, start: int, end: int) -> UnknownName:
-    """The error about a number that no letter has."""
-    there = f"they are numbered {start:,} to {end - 1:,}" if end > start else "there are none"
-    return UnknownName("dead letter", str(number), (), f"; {there}")
+    """Return the error for a number that no letter has."""
+    range_text = f"they are numbered {start:,} to {end - 1:,}" if end > start else "there are none"
+    return UnknownName("dead letter", str(number), (), f"; {range_text}")
 
 
 def lots_of(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator[Lot]:
-    """The same letters in lots of at least so many, or so many bytes, but for the last; none of much more."""
+    """Regroup letters into lots of at least `rows` letters or `size` bytes, except the last one; none is much larger."""
     held: list[Lot] = []
     for lot in lots:
         for at in range(0, len(lot.numbers), rows):
             held.append(Lot(lot.numbers[at : at + rows], lot.rows.slice(at, rows)))
-            if sum(len(each.numbers) for each in held) >= rows or (
-                size is not None and sum(each.rows.nbytes for each in held) >= size
+            if sum(len(part.numbers) for part in held) >= rows or (
+                size is not None and sum(part.rows.nbytes for part in held) >= size
             ):
                 yield _joined(held)
                 held = []
@@ -398,7 +398,7 @@ def lots_of(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator
 def _joined(lots: Sequence[Lot]) -> Lot:
     if len(lots) == 1:
         return lots[0]
-    return Lot(np.concatenate([each.numbers for each in lots]), pa.concat_batches([each.rows for each in lots]))
+    return Lot(np.concatenate([lot.numbers for lot in lots]), pa.concat_batches([lot.rows for lot in lots]))
 
 
 def _bounds(log: StreamLog) -> tuple[int, int]:
@@ -409,13 +409,13 @@ def _bounds(log: StreamLog) -> tuple[int, int]:
 
 
 def _lot(rows: pa.RecordBatch, first: int, wanted: Filter, settled: np.ndarray) -> Lot:
-    """Of the letters from number `first` on, those that are meant and not settled."""
+    """Return those letters of a batch, which begins with number `first`, that match and are not settled."""
     open_ = np.ones(rows.num_rows, bool)
     low, high = np.searchsorted(settled, [first, first + rows.num_rows])
     open_[settled[low:high] - first] = False
     open_[: max(0, wanted.first - first)] = False
-    at = wanted.chosen(rows, first, np.flatnonzero(open_))
-    return Lot(at + first, rows if len(at) == rows.num_rows else rows.take(pa.array(at)))
+    positions = wanted.chosen(rows, first, np.flatnonzero(open_))
+    return Lot(positions + first, rows if len(positions) == rows.num_rows else rows.take(pa.array(positions)))
 
 
 def _true(found: pa.Array) -> np.ndarray:
@@ -423,14 +423,14 @@ def _true(found: pa.Array) -> np.ndarray:
 
 
 def head(reasons: pa.Array) -> pa.Array:
-    """The first lines of reasons; tracebacks follow in others."""
+    """Return the first line of each reason; tracebacks are in the lines after it."""
     return pc.replace_substring_regex(reasons, r"(?s)\n.*", "")
 
 
 def _alike(reasons: pa.Array) -> pa.Array:
-    """Reasons without what makes each of a kind different: numbers, and values that are quoted."""
-    for pattern, instead in ((r'not "[^"]*"', "not _"), (r"'[^']*'", "_"), (r"[0-9]+", "0")):
-        reasons = pc.replace_substring_regex(reasons, pattern, instead)
+    """Replace numbers and quoted values, in which reasons of one kind differ."""
+    for pattern, replacement in ((r'not "[^"]*"', "not _"), (r"'[^']*'", "_"), (r"[0-9]+", "0")):
+        reasons = pc.replace_substring_regex(reasons, pattern, replacement)
     return reasons
 
 
@@ -443,10 +443,10 @@ def _grouped(lot: Lot) -> Iterator[tuple[str, Group]]:
         "number": pa.array(lot.numbers),
         "time": lot.rows.column("time").cast(pa.int64()),
     }
-    told = [("number", "count"), ("number", "min"), ("number", "max"), ("time", "min"), ("time", "max")]
-    found = pa.table(columns).group_by(["stage", "stream", "kind"]).aggregate(told)
-    newest = reasons.take(pa.array(np.searchsorted(lot.numbers, found.column("number_max").to_numpy())))
-    for row, reason in zip(found.to_pylist(), newest.to_pylist()):
+    aggregates = [("number", "count"), ("number", "min"), ("number", "max"), ("time", "min"), ("time", "max")]
+    groups = pa.table(columns).group_by(["stage", "stream", "kind"]).aggregate(aggregates)
+    newest = reasons.take(pa.array(np.searchsorted(lot.numbers, groups.column("number_max").to_numpy())))
+    for row, reason in zip(groups.to_pylist(), newest.to_pylist()):
         yield row["kind"], Group(
             row["stage"], row["stream"], reason, row["number_count"], row["number_min"], row["number_max"],
             row["time_min"], row["time_max"],

@@ -1,7 +1,7 @@
-"""Dead letters that are replayed: records from the stream of settled letters, for the stages that refused them.
+"""The map side of replays: reads replayed records from `_settled` for the stages that refused them.
 
-A letter is settled by a record in `_settled` (`hayase.streams.dead_letters.SETTLED`). Every lane reads that stream, up to where its
-offset says, and takes what is for its own stages. A letter whose stage is no more goes back to the dead letters.
+A letter is settled by a record in `_settled` (`hayase.streams.dead_letters.SETTLED`). Every lane reads that stream up to its lane
+offset and takes the records for its own stages. A letter whose stage no longer exists becomes a dead letter again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Replayed", "replayed"]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Records of one stream for one stage, with the offsets that they had; `bad` are those that it cannot have."""
+    """Replayed records of one stream for one stage, with their original offsets. `bad` are records that the stage cannot take."""
 
     stage: str
     version: str | None
@@ -35,64 +35,64 @@ class Replayed:
     rows: pa.RecordBatch
     offsets: np.ndarray
     bad: tuple[tuple[int, str, str], ...] = ()
-    """Offset, record and reason of each."""
+    """Offset (-1 if unknown), record and reason of each."""
 
     def refused(self, now: int) -> pa.Table:
-        """Dead letters of the bad ones."""
+        """Return dead letters for the bad records."""
         offsets, records, reasons = zip(*self.bad) if self.bad else ((), (), ())
-        known = [each if each >= 0 else None for each in offsets]
+        known = [offset if offset >= 0 else None for offset in offsets]
         return dead_table(self.stage, self.version, self.stream, known, records, reasons, 1, now)
 
 
 def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
-    """What the batch of a lane takes in of replayed letters; `definition` is that lane's."""
+    """Yield the replayed records in a batch of a lane, by stage and stream; `definition` is that of the lane."""
     log = StreamLog(definition.home.path, SETTLED)
     pieces = log.read(batch.start.settled, batch.end.settled)
-    rows = pa.Table.from_batches([each.rows for each in pieces], schema=SETTLED.arrow_schema)
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    rows = pa.Table.from_batches([piece.rows for piece in pieces], schema=SETTLED.arrow_schema)
+    letters_of: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in rows.select(["stage", "stream", "offset", "record"]).to_pylist():
         if row["record"] is not None:
             offset = -1 if row["offset"] is None else row["offset"]
-            found.setdefault((row["stage"], row["stream"]), []).append((offset, row["record"]))
-    mine = {each.name: each for each in definition.records}
+            letters_of.setdefault((row["stage"], row["stream"]), []).append((offset, row["record"]))
+    own_stages = {record.name: record for record in definition.records}
     stages = stages_of(definition)
-    for (stage, stream), letters in found.items():
-        if stage in mine and stream in mine[stage].inputs:
-            output = mine[stage].output
+    for (stage, stream), letters in letters_of.items():
+        if stage in own_stages and stream in own_stages[stage].inputs:
+            output = own_stages[stage].output
             if isinstance(output, StreamDeclaration) and batch.start.is_finished(stage):
-                told = f'"{stage}" has come to its end, as all that it reads is finished'
-                yield _none_of(stage, stream, letters, told)
+                reason = f'"{stage}" has come to its end, as all that it reads is finished'
+                yield _none_of(stage, stream, letters, reason)
             else:
                 yield _conformed(definition, stage, stream, letters)
         elif definition.lane == MAIN and (
-            stage not in stages or stream not in {each.stream for each in stages[stage].inputs}
+            stage not in stages or stream not in {side.stream for side in stages[stage].inputs}
         ):
-            told = f'the stage "{stage}" that refused it does not read "{stream}" any more'
-            yield _none_of(stage, stream, letters, told)
+            reason = f'the stage "{stage}" that refused it does not read "{stream}" any more'
+            yield _none_of(stage, stream, letters, reason)
 
 
 def _none_of(stage: str, stream: str, letters: list[tuple[int, str]], told: str) -> Replayed:
-    """Letters that become letters again, all for one reason."""
+    """Return letters that all become dead letters again, for one reason."""
     bad = tuple((offset, text, told) for offset, text in letters)
     return Replayed(stage, None, stream, _empty(DEAD.arrow_schema), np.empty(0, np.int64), bad)
 
 
 def _conformed(definition: Definition, stage: str, stream: str, letters: list[tuple[int, str]]) -> Replayed:
-    # how far ahead it may be was seen when it was let in; here a batch that is run again must see the same
+    # `max_ahead` was checked when the letter was replayed; a repeated batch must not depend on the current time
     declaration = replace(declared_streams(definition)[stream], max_ahead=None)
     version = definition.record(stage).fingerprint
-    kept, records, bad = list[int](), list[object](), list[tuple[int, str, str]]()
+    parsed, records, bad = list[int](), list[object](), list[tuple[int, str, str]]()
     for at, (offset, text) in enumerate(letters):
         try:
             records.append(exact_loads(text))
-            kept.append(at)
+            parsed.append(at)
         except ValueError as error:
             bad.append((offset, text, f"the replayed record is no JSON: {error}"))
-    given = conform_rows(records, declaration, 0, Origin(lambda places: [str(each) for each in places]))
-    wrong = {int(each.record): each.reason for each in given.refused}
-    bad += [(*letters[kept[at]], reason) for at, reason in wrong.items()]
-    offsets = np.array([letters[place][0] for at, place in enumerate(kept) if at not in wrong], np.int64)
-    rows = given.rows.combine_chunks().to_batches()
+    conformed = conform_rows(records, declaration, 0, Origin(lambda places: [str(index) for index in places]))
+    refused = {int(refusal.record): refusal.reason for refusal in conformed.refused}
+    bad += [(*letters[parsed[at]], reason) for at, reason in refused.items()]
+    offsets = np.array([letters[place][0] for at, place in enumerate(parsed) if at not in refused], np.int64)
+    rows = conformed.rows.combine_chunks().to_batches()
     batch = rows[0] if rows else _empty(declaration.arrow_schema)
     return Replayed(stage, version, stream, batch, offsets, tuple(bad))
 

@@ -1,9 +1,8 @@
-"""Settling dead letters: they are replayed to the stage that refused them, or dropped; each once, whoever else tries it too.
+"""Settlement of dead letters: each letter is replayed to the stage that refused it, or dropped, exactly once.
 
-Whoever settles holds a lock of the home. One append to `_settled` is one step: it is done or not, whatever is killed when, and
-the lanes take from there what is for their stages. A record that never got into its stream is appended to it instead. Before
-such an append it is written down under a number, by which the stream knows it again: who comes after one that was killed
-first completes what was begun.
+Settling holds a lock in the home. Letters are settled by one atomic append to `_settled`, from which the lanes read the records
+for their stages. A record that an append had refused is appended to its stream instead: the append is first written to a file
+with a producer sequence number, so that after a crash the next process completes it without duplicates.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from hayase.tables.jq_numbers import read
 __all__ = ["Settlement", "drop", "replay"]
 
 _LATE = ("late: ", "too old: ")
-"""How reasons begin that a stage will have again."""
+"""Prefixes of reasons that hold at a replay too."""
 _AGAIN = "it was late, and its stage would refuse it again; to try it, ask for late ones too (--late)"
 _UNFIT = "the record does not fit"
 _LOST = "; the record itself was removed by retention, and this is what the stage had taken of it: edit it"
 _LOT, _LOT_BYTES = 5_000, 32 << 20
-"""Letters, and bytes of them, that are settled at once."""
+"""Most letters, and bytes of letters, that are settled in one step."""
 _NEAR = 1_000
-"""Records of a stream that are no further apart are read in one go."""
+"""Records of a stream whose offsets are at most this far apart are read in one range."""
 _REFUSALS = 100
 _PATIENCE = 30.0
 _POLL = 0.05
@@ -57,13 +56,13 @@ _PRODUCER = "replay of dead letters"
 
 @dataclass(slots=True)
 class Settlement:
-    """What was done, or would be.
+    """The report of a replay or drop: what was done, or with `dry` would be done.
 
-    `settled` letters were replayed or dropped, of which `appended` went to their streams and `unchanged` to the same version of
-    their stage that refused them. `left` says why others stay open, and how many; `late` of these are so because they were late.
-    `refusals` are the first letters whose records do not fit, with the reasons. `again` of the settled ones will be refused by
-    their stage as they are, the first of them for the reasons in `refused_again`. `before` were settled already. `next` is the
-    letter to go on with if this ended early, at its limit.
+    `settled` letters were replayed or dropped; of these, `appended` went to their streams, and `unchanged` to the same version
+    of the stage that refused them. `left` counts letters that stay open, by reason; `late` of these stay because they were late.
+    `refusals` are the first letters whose records do not fit, with the reasons. `again` of the settled ones will be refused
+    again by their stage, the first of them for the reasons in `refused_again`. `before` were settled already. `next` is the
+    letter to continue with if the limit or the deadline was reached.
     """
 
     settled: int = 0
@@ -79,11 +78,11 @@ class Settlement:
 
     @property
     def kept(self) -> int:
-        """How many stay open."""
+        """How many letters stay open."""
         return self.left.total()
 
     def plain(self) -> dict[str, Any]:
-        """The same as JSON can say it."""
+        """Return the report as JSON values."""
         return {
             "settled": self.settled,
             "appended": self.appended,
@@ -97,7 +96,7 @@ class Settlement:
         }
 
     def expect(self, letters: Mapping[int, str]) -> None:
-        """Note letters that their stage will refuse once more, with the reasons."""
+        """Note letters that their stage will refuse again, with the reasons."""
         self.again += len(letters)
         self.refused_again += [*letters.items()][: _REFUSALS - len(self.refused_again)]
 
@@ -117,7 +116,7 @@ def drop(
     expired: Callable[[], bool] = lambda: False,
     patience: float = _PATIENCE,
 ) -> Settlement:
-    """Settle letters as they are; `Letters.drop`. See `replay` for the rest."""
+    """Settle letters without replaying them; see `Letters.drop`, and `replay` for the other arguments."""
     report = Settlement()
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
@@ -139,8 +138,8 @@ def replay(
     expired: Callable[[], bool] = lambda: False,
     patience: float = _PATIENCE,
 ) -> Settlement:
-    """Give letters to their stages once more; `Letters.replay`. When it has `expired`, what is left stays for another time.
-    Somebody else who settles letters here is waited for, for `patience` seconds."""
+    """Replay letters to their stages; see `Letters.replay`. Once `expired` returns true, the remaining letters stay open.
+    If another process settles letters of this home, wait for it up to `patience` seconds, then raise HomeInUse."""
     report = Settlement()
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
@@ -152,9 +151,9 @@ def replay(
     return report
 
 
-# -- which letters ------------------------------------------------------------------------------------------------------
+# -- selecting letters --------------------------------------------------------------------------------------------------
 def _settled_before(letters: Letters, wanted: Filter) -> int:
-    """Of letters that were asked for by their numbers, how many are settled."""
+    """Return how many of the letters that the filter names by number are settled already."""
     letters.check(wanted)
     return 0 if wanted.numbers is None else int(np.isin(np.unique(wanted.numbers), letters.settled()).sum())
 
@@ -167,26 +166,26 @@ def _limited(
     expired: Callable[[], bool],
     chosen: Callable[[Lot], Lot] = lambda lot: lot,
 ) -> Iterator[Lot]:
-    """The letters that are meant, at most so many of those that are chosen."""
-    rest = limit
+    """Yield matching letters that pass `chosen`, at most `limit`; `report.next` is set if letters remain."""
+    remaining = limit
     for lot in lots_of(letters.matching(wanted), _LOT, _LOT_BYTES):
-        if rest == 0 or expired():
+        if remaining == 0 or expired():
             report.next = int(lot.numbers[0])
             return
-        found = chosen(lot)
-        if rest is not None:
-            if len(found.numbers) > rest:
-                report.next = int(found.numbers[rest])
-                found = found.take(np.arange(rest))
-            rest -= len(found.numbers)
-        if len(found.numbers):
-            yield found
+        selected = chosen(lot)
+        if remaining is not None:
+            if len(selected.numbers) > remaining:
+                report.next = int(selected.numbers[remaining])
+                selected = selected.take(np.arange(remaining))
+            remaining -= len(selected.numbers)
+        if len(selected.numbers):
+            yield selected
         if report.next is not None:
             return
 
 
 def _possible(lot: Lot, ways: Ways, late: bool, report: Settlement) -> Lot:
-    """The letters that can be replayed; of the others it is noted why not."""
+    """Return the letters that can be replayed; the report counts why others cannot."""
     possible = np.ones(len(lot.numbers), bool)
     for stage, stream, placed, at in _by_place(lot):
         reason = ways.obstacle(stage, stream, placed)
@@ -195,48 +194,48 @@ def _possible(lot: Lot, ways: Ways, late: bool, report: Settlement) -> Lot:
             possible[at] = False
     if not late:
         reasons = lot.rows.column("reason")
-        again = [pc.starts_with(reasons, each).to_numpy(zero_copy_only=False) for each in _LATE]
-        left = possible & np.logical_or.reduce(again)
-        if left.any():
-            report.late += int(left.sum())
-            report.left[_AGAIN] += int(left.sum())
-            possible &= ~left
+        has_prefix = [pc.starts_with(reasons, prefix).to_numpy(zero_copy_only=False) for prefix in _LATE]
+        late_letters = possible & np.logical_or.reduce(has_prefix)
+        if late_letters.any():
+            report.late += int(late_letters.sum())
+            report.left[_AGAIN] += int(late_letters.sum())
+            possible &= ~late_letters
     return lot.take(np.flatnonzero(possible))
 
 
 def _without(lot: Lot, numbers: Sequence[int]) -> Lot:
-    """Letters but for some."""
+    """Return the lot without the letters of these numbers."""
     return lot.take(np.flatnonzero(~np.isin(lot.numbers, numbers))) if len(numbers) else lot
 
 
 def _begun(letters: Letters) -> Sequence[int]:
-    """Letters whose append somebody has begun and not completed: whoever settles next completes that first."""
+    """Return the letters of an append that was begun and not completed: the next settling completes it first."""
     try:
-        found: Sequence[int] = orjson.loads((letters.home.path / _PLACE / _BEGUN).read_bytes())["letters"]
-        return found
+        numbers: Sequence[int] = orjson.loads((letters.home.path / _PLACE / _BEGUN).read_bytes())["letters"]
+        return numbers
     except (FileNotFoundError, ValueError, KeyError):
         return ()
 
 
 def _by_place(lot: Lot) -> Iterator[tuple[str, str, bool, np.ndarray]]:
-    """Positions by stage, stream, and whether the record has a place in that."""
+    """Yield (stage, stream, placed, positions); `placed` says whether the records have an offset in the stream."""
     columns = [lot.rows.column("stage"), lot.rows.column("stream"), pc.is_valid(lot.rows.column("offset"))]
     table = pa.table([*columns, pa.array(np.arange(len(lot.numbers)))], names=["stage", "stream", "placed", "at"])
-    found = table.group_by(["stage", "stream", "placed"], use_threads=False).aggregate([("at", "list")])
-    for row in found.to_pylist():
+    groups = table.group_by(["stage", "stream", "placed"], use_threads=False).aggregate([("at", "list")])
+    for row in groups.to_pylist():
         yield row["stage"], row["stream"], row["placed"], np.array(row["at_list"], np.int64)
 
 
 # -- records ------------------------------------------------------------------------------------------------------------
 def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry: bool, report: Settlement) -> None:
-    """Settle letters that can be replayed, but for those whose records do not fit."""
+    """Settle letters that can be replayed, except those whose records do not fit."""
     texts: dict[int, str] = {}
-    for stage, stream, placed, at in _by_place(lot):
-        part, declaration = lot.take(at), ways.stream(stream)
+    for stage, stream, placed, positions in _by_place(lot):
+        part, declaration = lot.take(positions), ways.stream(stream)
         records: list[str] = part.rows.column("record").to_pylist()
         if placed:
             records = _originals(letters.home, declaration, part.rows.column("offset").to_numpy(), records)
-        if placed and editing is None and not any(isinstance(each, _Told) for each in records):
+        if placed and editing is None and not any(isinstance(record, _Told) for record in records):
             fit = dict(enumerate(records))
         else:
             fit = _fitting(records, declaration, editing, letters.clock(), part.numbers.tolist(), report)
@@ -249,34 +248,34 @@ def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry
         if editing is None:
             same = pc.equal(part.rows.column("version").take(pa.array(list(fit), pa.int64())), ways.version(stage))
             report.unchanged += pc.sum(same).as_py() or 0
-        rows = conform_rows([read(each) for each in fit.values()], replace(declaration, max_ahead=None), 0).rows
+        rows = conform_rows([read(record) for record in fit.values()], replace(declaration, max_ahead=None), 0).rows
         if rows.num_rows == len(fit):
-            told, numbers = ways.refused_again(stage, stream, rows), part.numbers[list(fit)].tolist()
-            report.expect({numbers[position]: reason for position, reason in told.items()})
-        texts |= {int(at[position]): text for position, text in fit.items()}
+            refused, numbers = ways.refused_again(stage, stream, rows), part.numbers[list(fit)].tolist()
+            report.expect({numbers[position]: reason for position, reason in refused.items()})
+        texts |= {int(positions[position]): text for position, text in fit.items()}
     if texts and not dry:
-        chosen = sorted(texts)
-        done = lot.take(np.array(chosen))
-        _settle(letters, done, done.rows.column("offset"), [texts[each] for each in chosen])
+        settled = sorted(texts)
+        settled_lot = lot.take(np.array(settled))
+        _settle(letters, settled_lot, settled_lot.rows.column("offset"), [texts[index] for index in settled])
 
 
 class _Told(str):
-    """A record as its letter tells it, of which there is nothing else any more."""
+    """The text of a record from its letter, used when the record itself is no longer in its stream."""
 
     __slots__ = ()
 
 
 def _originals(home: Home, stream: StreamDeclaration, offsets: np.ndarray, told: list[str]) -> list[str]:
-    """Records as they are in the log of their stream. Letters may tell only what a stage had taken of them, so that counts
-    only for those that retention has removed."""
+    """Return records as they are in the log of their stream. A letter may hold only the columns that its stage reads, so its
+    text is used only if retention has removed the record."""
     log = StreamLog(home.path, stream)
-    records: list[str] = [_Told(each) for each in told]
+    records: list[str] = [_Told(record) for record in told]
     index = log.index()
-    there = np.flatnonzero((offsets >= index.start) & (offsets < index.next))
-    there = there[np.argsort(offsets[there], kind="stable")]
-    for part in np.split(there, np.flatnonzero(np.diff(offsets[there]) > _NEAR) + 1) if len(there) else ():
+    present = np.flatnonzero((offsets >= index.start) & (offsets < index.next))
+    present = present[np.argsort(offsets[present], kind="stable")]
+    for part in np.split(present, np.flatnonzero(np.diff(offsets[present]) > _NEAR) + 1) if len(present) else ():
         first, last = int(offsets[part[0]]), int(offsets[part[-1]])
-        rows = pa.Table.from_batches([each.rows for each in log.read(first, last + 1)], schema=stream.arrow_schema)
+        rows = pa.Table.from_batches([piece.rows for piece in log.read(first, last + 1)], schema=stream.arrow_schema)
         for position, text in zip(part.tolist(), row_texts(rows.take(pa.array(offsets[part] - first)))):
             records[position] = text
     return records
@@ -290,26 +289,26 @@ def _fitting(
     numbers: Sequence[int],
     report: Settlement,
 ) -> dict[int, str]:
-    """The records, edited, as their stream takes them, by position; what does not fit is reported."""
-    # what nobody edits keeps the form of its numbers too: in a double column 1e23 is taken, and that integer is not
-    values: list[Any] = [_value(each, exact_loads if editing is None else read) for each in records]
+    """Return the edited records that fit their stream, as texts by position; those that do not fit are reported."""
+    # unedited records keep the form of their numbers: a double column accepts 1e23, but not the equal integer
+    values: list[Any] = [_value(record, exact_loads if editing is None else read) for record in records]
     if editing is not None:
         values = editing(values, stream)
-    good = [at for at, each in enumerate(values) if not isinstance(each, Unedited)]
-    given = [values[at] for at in good]
-    done = conform_rows(given, stream, now, Origin(lambda places: [str(each) for each in places]))
-    reasons = {at: each.reason for at, each in enumerate(values) if isinstance(each, Unedited)}
-    for each in done.refused:
-        at = good[int(each.record)]
+    edited_at = [at for at, value in enumerate(values) if not isinstance(value, Unedited)]
+    edited = [values[at] for at in edited_at]
+    conformed = conform_rows(edited, stream, now, Origin(lambda places: [str(place) for place in places]))
+    reasons = {at: value.reason for at, value in enumerate(values) if isinstance(value, Unedited)}
+    for refusal in conformed.refused:
+        at = edited_at[int(refusal.record)]
         lost = editing is None and isinstance(records[at], _Told)
-        reasons[at] = each.reason + (_LOST if lost else "")
+        reasons[at] = refusal.reason + (_LOST if lost else "")
     for at in sorted(reasons):
         report.refuse(numbers[at], reasons[at])
-    return dict(zip((at for at in good if at not in reasons), row_texts(done.rows)))
+    return dict(zip((at for at in edited_at if at not in reasons), row_texts(conformed.rows)))
 
 
 def _value(text: str, loads: Callable[[str], Any]) -> Any:
-    """A record to edit: the JSON object that it is, or its text."""
+    """Return the record as a dict if it is a JSON object, else its text."""
     try:
         value = loads(str(text))
     except (ValueError, RecursionError):
@@ -320,18 +319,18 @@ def _value(text: str, loads: Callable[[str], Any]) -> Any:
 # -- durable steps ------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def _settling(letters: Letters, dry: bool, patience: float) -> Iterator[None]:
-    """One at a time: what another settles meanwhile is seen before anything is done. Who only looks, or has nothing to settle,
-    waits for nobody and writes nothing."""
+    """Hold the lock for settling, and complete an append that was begun before. A dry run, or a home without letters, takes no
+    lock and writes nothing."""
     if dry or not letters.bounds()[1]:
         yield
         return
     place = letters.home.path / _PLACE
-    with writing(str(place)), contextlib.ExitStack() as held:
+    with writing(str(place)), contextlib.ExitStack() as stack:
         durable.make_directory(place)
         descriptor = durable.opened(place / "lock", os.O_RDWR | os.O_CREAT)
-        held.callback(os.close, descriptor)
+        stack.callback(os.close, descriptor)
         _wait(descriptor, letters.home, patience)
-        held.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # not left to `close`: a forked process would hold it
+        stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # with `close` alone, a forked process would keep it
         _complete(letters)
         yield
 
@@ -350,7 +349,7 @@ def _wait(descriptor: int, home: Home, patience: float) -> None:
 
 
 def _settle(letters: Letters, lot: Lot, offsets: pa.Array, records: Sequence[str | None]) -> None:
-    """Say durably what became of letters."""
+    """Append the settlement of letters to `_settled`, durably."""
     now, schema = letters.clock(), SETTLED.arrow_schema
     columns: Mapping[str, pa.Array] = {
         "time": pa.repeat(pa.scalar(now, schema.field("time").type), len(records)),
@@ -364,41 +363,41 @@ def _settle(letters: Letters, lot: Lot, offsets: pa.Array, records: Sequence[str
 
 
 def _append(letters: Letters, stream: StreamDeclaration, numbers: Sequence[int], records: Sequence[str]) -> None:
-    """Append records to their stream and settle their letters, once: written down first, then completed. Every settling moves
-    the end of `_settled`, so that the number of an append is above that of all before it."""
+    """Append records to their stream and settle their letters, exactly once: note the append in a file, then complete it. The
+    sequence number is derived from the end of `_settled`, which every settlement moves, so it is greater than all before."""
     StreamLog.ensure(letters.home.path, stream)
-    number = StreamLog.ensure(letters.home.path, SETTLED).index().next + 1
-    begun = {"stream": stream.name, "sequence": number, "letters": numbers, "records": records}
-    durable.write_atomic(letters.home.path / _PLACE / _BEGUN, seal("replay", orjson.dumps(begun)))
+    sequence = StreamLog.ensure(letters.home.path, SETTLED).index().next + 1
+    pending = {"stream": stream.name, "sequence": sequence, "letters": numbers, "records": records}
+    durable.write_atomic(letters.home.path / _PLACE / _BEGUN, seal("replay", orjson.dumps(pending)))
     _complete(letters)
 
 
 def _complete(letters: Letters) -> None:
-    """Complete an append that was begun, by whomever."""
+    """Complete an append that this or another process has begun, if there is one."""
     path = letters.home.path / _PLACE / _BEGUN
     hint = "restore it from a copy, or remove it: then records that were being appended may be so twice"
     try:
-        begun = orjson.loads(read_sealed(path, "replay", hint))
+        pending = orjson.loads(read_sealed(path, "replay", hint))
     except FileNotFoundError:
         return
     except ValueError as error:
         raise DamagedState(f"{path} cannot be read: {error}; {hint}") from error
-    if not np.isin(begun["letters"], letters.settled()).any():
-        _append_once(letters, begun)
+    if not np.isin(pending["letters"], letters.settled()).any():
+        _append_once(letters, pending)
     durable.remove(path)
 
 
 def _append_once(letters: Letters, begun: Mapping[str, Any]) -> None:
-    """Append what was written down, unless that was done, and settle the letters, which tell then where their records are.
-    Nothing is done if the stream takes no more."""
+    """Append the noted records unless that has been done, and settle their letters with the offsets of the records.
+    Does nothing if the stream is finished."""
     log = StreamLog.open(letters.home.path, begun["stream"])
-    declaration = replace(log.declaration, max_ahead=None)  # how far it is ahead was judged before
-    rows = conform_rows([exact_loads(each) for each in begun["records"]], declaration, letters.clock()).rows
+    declaration = replace(log.declaration, max_ahead=None)  # checked before
+    rows = conform_rows([exact_loads(record) for record in begun["records"]], declaration, letters.clock()).rows
     try:
-        done = log.append(rows, now=letters.clock(), producer=_PRODUCER, sequence=begun["sequence"])
+        appended = log.append(rows, now=letters.clock(), producer=_PRODUCER, sequence=begun["sequence"])
     except StreamFinished:
         return
     count = len(begun["letters"])
-    offsets = [None if done.first == UNKNOWN else done.first + at for at in range(count)]
+    offsets = [None if appended.first == UNKNOWN else appended.first + at for at in range(count)]
     lot = next(lots_of(letters.matching(Filter(numbers=tuple(begun["letters"]))), count))
     _settle(letters, lot, pa.array(offsets, pa.int64()), [None] * count)
