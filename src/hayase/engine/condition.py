@@ -1,6 +1,6 @@
-"""How a running pipeline is: starting, recovering, running, stalled, stopping or failed, and why.
+"""The condition of a running pipeline: starting, recovering, running, stalled, stopping or failed, and why.
 
-The watches here read no clock. `moment` is any clock in seconds that only goes on; the wall clock is an argument.
+The watches here read no clock: `moment` is a time in seconds from any monotonic clock, and the wall clock is an argument.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ __all__ = ["WELL", "ClockWatch", "Condition", "StallWatch", "State"]
 
 State = Literal["starting", "recovering", "running", "stalled", "stopping", "failed"]
 WELL: tuple[State, ...] = ("running", "stopping")
-"""States in which nobody has to do anything."""
+"""States that need no attention."""
 STALLED_AFTER = 180.0
-"""Seconds without progress, although records wait, after which a pipeline counts as stalled."""
+"""Seconds without progress, while records wait, after which a pipeline counts as stalled."""
 BATCHES = 4
-"""Or as long as so many batches like the last one, if those are slow."""
+"""The limit is at least the duration of the last batch times this number."""
 JUMP = 2.0
-"""Seconds by which the wall clock must differ from the time that passed to have been set."""
+"""Seconds of difference between wall clock and monotonic clock from which the wall clock counts as set."""
 SHORT = 0.1
-"""Seconds that a reading of both clocks may take to be of use."""
+"""Longest time in seconds for reading both clocks; slower readings are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of a pipeline and the reason for it. `notice` tells of what is no failure and may surprise, such as a wall
-    clock that was set; `jumps` counts those, and `jump` is the last one in seconds, below 0 if the clock was set back."""
+    """The state of a pipeline and the reason for it. `notice` reports an event that is no failure, such as a wall clock that
+    was set; `jumps` counts these, and `jump` is the last one in seconds, negative if the clock was set back."""
 
     state: State = "starting"
     reason: str | None = None
@@ -40,7 +40,7 @@ class Condition:
 
 @dataclass(slots=True)
 class StallWatch:
-    """Sees whether queues move. A queue that holds records and has not moved for too long is stalled.
+    """Detects queues that hold records but have not moved for too long.
 
     >>> watch = StallWatch()
     >>> queue = {("spend", "orders"): (10, 25)}
@@ -56,8 +56,8 @@ class StallWatch:
     def look(
         self, moment: float, waiting: Mapping[tuple[str, str], tuple[int, int]], last_batch: float = 0.0
     ) -> str | None:
-        """Why the pipeline is stalled, or None. `waiting` gives, by stage and stream, the position and the end of each queue
-        from which records could be taken; `last_batch` is how many seconds the last batch took."""
+        """Return why the pipeline is stalled, or None. `waiting` has, by stage and stream, the position and the end of each queue
+        from which records could be taken; `last_batch` is the duration of the last batch in seconds."""
         before = self._since
         self._since = {
             queue: before[queue] if queue in before and before[queue][0] == at else (at, moment)
@@ -78,7 +78,7 @@ class StallWatch:
 
 @dataclass(slots=True)
 class ClockWatch:
-    """Sees whether the wall clock was set, by comparing it with the time that passed.
+    """Detects that the wall clock was set, by comparing it with a monotonic clock.
 
     >>> watch = ClockWatch()
     >>> watch.look(1_000_000_000, 5.0, 5.0), watch.look(1_010_000_000, 15.0, 15.0)
@@ -94,9 +94,9 @@ class ClockWatch:
     _lead: float | None = None
 
     def look(self, wall: int, before: float, after: float) -> str | None:
-        """What to tell of a clock that was set since the last look, or None. `wall` is the wall clock in microseconds, read
+        """Return a notice if the clock was set since the last call, or None. `wall` is the wall clock in microseconds, read
         between the moments `before` and `after`."""
-        if after - before > SHORT:  # another process had its turn in between: which of them is it the time of?
+        if after - before > SHORT:  # the process was suspended between the readings, so they do not belong together
             return None
         last, lead = self._lead, wall / 1e6 - after
         self._lead = lead

@@ -1,6 +1,6 @@
-"""What this machine has of what Hayase needs, and what to do about the rest.
+"""Checks of the machine (`hayase doctor`): Python, Java, memory, disk, open files and packages, with advice.
 
-`examine` looks, `diagnose` judges: the judgement is a function of the facts alone.
+`examine` collects the facts; `diagnose` is a pure function of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOLD = ("pyspark", "pyarrow", "duckdb")
 LEAST_PYTHON = (3, 11)
 LEAST_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
 LEAST_FILES = 1024
-"""Files that a process must be allowed to open: the JVM has hundreds of archives open before it does anything."""
+"""Least limit of open files per process: the JVM alone opens hundreds of archives at start."""
 LEAST_DISK, GOOD_DISK = 1 * GB, 10 * GB
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(;.*)?")
@@ -34,7 +34,7 @@ _BOUND = re.compile(r"(>=|<)\s*(\d+(?:\.\d+)*)")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `missing` keeps Hayase from running; `advice` does not."""
+    """The result of one check. `missing` means that Hayase cannot run; `advice` does not."""
 
     what: str
     found: str
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The machine, as far as it matters. Sizes are bytes; `packages` has None for one that is not installed."""
+    """Facts about the machine. Sizes are in bytes; `packages` has None for a package that is not installed."""
 
     system: str
     python: tuple[int, int, int]
@@ -56,11 +56,11 @@ class Facts:
     packages: Mapping[str, str | None]
     required: Mapping[str, str]
     files: int | None = None
-    """How many files a process may open; None: any number."""
+    """How many files a process may open; None means no limit."""
 
 
 def examine(home: Path | None = None) -> Facts:
-    """Look at this machine; the disks are those of the home (or the working directory) and of temporary files."""
+    """Collect facts about this machine; the disks are those of the home (or the working directory) and of temporary files."""
     required = _requirements()
     packages = {name: _installed(name) for name in required}
     java = None
@@ -77,7 +77,7 @@ def examine(home: Path | None = None) -> Facts:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory=total,
         memory_free=free,
-        disks={str(each): shutil.disk_usage(each).free for each in (place, Path(tempfile.gettempdir()))},
+        disks={str(directory): shutil.disk_usage(directory).free for directory in (place, Path(tempfile.gettempdir()))},
         packages=packages,
         required=required,
         files=None if (most := resource.getrlimit(resource.RLIMIT_NOFILE)[1]) == resource.RLIM_INFINITY else most,
@@ -85,7 +85,7 @@ def examine(home: Path | None = None) -> Facts:
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """What to think of the facts."""
+    """Return one or more findings for each check."""
     return (
         _python(facts),
         _java(facts),
@@ -127,7 +127,7 @@ def _memory_finding(facts: Facts) -> Finding:
 
 
 def _files(facts: Facts) -> tuple[Finding, ...]:
-    """Told only if a process may open too few files."""
+    """Return a finding only if a process may open too few files."""
     if facts.files is None or facts.files >= LEAST_FILES:
         return ()
     advice = "Spark does not start; allow more, for instance by `ulimit -n 65536`"
@@ -142,18 +142,18 @@ def _enough(what: str, size: int, least: int, good: int, more: str, advice: str)
 
 
 def _packages(facts: Facts) -> tuple[Finding, ...]:
-    wrong = []
+    missing = []
     for name, bounds in facts.required.items():
         version = facts.packages.get(name)
         if version is None or not _within(version, bounds):
             found = "not installed" if version is None else f"{version}, but {bounds} is needed"
-            wrong.append(Finding(name, found, "missing", f'pip install "{name}{bounds}"'))
+            missing.append(Finding(name, found, "missing", f'pip install "{name}{bounds}"'))
     shown = ", ".join(f"{name} {facts.packages[name]}" for name in _TOLD if facts.packages.get(name))
-    return tuple(wrong) or (Finding("packages", f"all {len(facts.required)} ({shown})"),)
+    return tuple(missing) or (Finding("packages", f"all {len(facts.required)} ({shown})"),)
 
 
 def _within(version: str, bounds: str) -> bool:
-    """Whether a version lies within bounds like `>=4.3,<4.4`.
+    """Whether a version satisfies bounds such as `>=4.3,<4.4`.
 
     >>> _within("4.3.1", ">=4.3,<4.4"), _within("4.4", ">=4.3,<4.4")
     (True, False)
@@ -164,7 +164,7 @@ def _within(version: str, bounds: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Trailing zeros say nothing: 4.0 is 4."""
+    """Return the parts of a version without trailing zeros: 4.0 equals 4."""
     parts = [int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part]  # type: ignore[index]
     while parts and parts[-1] == 0:
         parts.pop()
@@ -172,13 +172,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _requirements() -> dict[str, str]:
-    """What the installed package says it needs."""
-    found = {}
+    """Return the requirements in the metadata of the installed package, without extras."""
+    requirements = {}
     for text in importlib.metadata.requires("hayase") or ():
-        part = _REQUIREMENT.fullmatch(text)
-        if part and "extra" not in (part[3] or ""):
-            found[part[1]] = part[2].strip().replace(" ", "")
-    return dict(sorted(found.items()))
+        match = _REQUIREMENT.fullmatch(text)
+        if match and "extra" not in (match[3] or ""):
+            requirements[match[1]] = match[2].strip().replace(" ", "")
+    return dict(sorted(requirements.items()))
 
 
 def _installed(name: str) -> str | None:
@@ -189,7 +189,7 @@ def _installed(name: str) -> str | None:
 
 
 def _memory() -> tuple[int, int]:
-    """All and free memory; the limit of a container counts where there is one."""
+    """Return total and free memory, within the limit of the container, if there is one."""
     import psutil
 
     memory = psutil.virtual_memory()

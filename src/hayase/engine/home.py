@@ -1,4 +1,4 @@
-"""The home directory of a pipeline: where everything lies, and the lock that keeps a second runner out."""
+"""The home directory of a pipeline: the paths of its files, and the lock that admits one running process at a time."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class Home:
         return self.path / "checkpoints" / lane
 
     def state(self, lane: str) -> Path:
-        """State segments, in files named by the manifests."""
+        """State files, which the manifests name."""
         return self.path / "state" / lane
 
     def staged(self, lane: str) -> Path:
-        """Durable output that waits for its manifest, on the same file system as the streams."""
+        """Staged files: durable output that no manifest names yet, on the same file system as the streams."""
         return self.path / "staged" / lane
 
     def exchange(self, lane: str) -> Path:
-        """What the map side of the batch at hand gives to its reduce side."""
+        """Large messages from the map side of the current batch to its reduce side."""
         return self.path / "exchange" / lane
 
     def code(self, name: str) -> Path:
-        """Where the modules of an operation lie, as they were when it was declared."""
+        """Shipped code: the modules of an operation as they were when it was declared."""
         return self.definitions / "code" / name
 
     @property
     def tables(self) -> Path:
-        """The stores of tables, to which only the process that holds the lock writes."""
+        """The stores of tables; only the process that holds the lock writes to them."""
         return self.path / "tables"
 
     def table(self, name: str) -> Path:
@@ -60,7 +60,7 @@ class Home:
 
     @property
     def spark_log(self) -> Path:
-        """What the JVM and the workers write."""
+        """The log file of the JVM and the Python workers."""
         return self.path / "logs" / "spark.log"
 
     def gate(self, lane: str) -> Path:
@@ -68,9 +68,10 @@ class Home:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the home; `HomeInUse` names the process that has it. The kernel lets go when the holder dies, however it dies.
+        """Hold the home's lock, creating the home if needed; HomeInUse names the process that holds it. The operating system
+        releases the lock when the holder dies.
 
-        Meanwhile the process makes files with the permissions of the home, also through RocksDB and in Spark's processes.
+        While the lock is held, the umask follows the permissions of the home, also for RocksDB and Spark's processes.
         """
         with explaining():
             begin_home(self.path)
@@ -79,7 +80,7 @@ class Home:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """The same for a home that is there, whatever its format: for who upgrades it."""
+        """Hold the lock of an existing home of any format, as an upgrade does."""
         with explaining():
             descriptor = durable.opened(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -102,7 +103,7 @@ class Home:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Whether some process runs a pipeline here now. Asks only: a run that starts meanwhile is not disturbed."""
+        """Whether a process holds the lock now. Does not take the lock, so a run that starts meanwhile is not disturbed."""
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -115,7 +116,7 @@ class Home:
 
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Name what could not be written, if the disk refuses it."""
+    """Turn an OSError in the block into EnvironmentUnfit, with the name of what could not be written."""
     try:
         yield
     except OSError as error:
@@ -123,7 +124,7 @@ def writing(what: str) -> Iterator[None]:
 
 
 def log_file(home: Home) -> Path:
-    """Where the JVM and the workers write, in a folder that is there."""
+    """Create the log file of the JVM and the workers, if needed, and return its path."""
     durable.make_directory(home.spark_log.parent)
     os.close(durable.opened(home.spark_log, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
     return home.spark_log

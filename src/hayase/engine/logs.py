@@ -17,10 +17,10 @@ __all__ = ["Logs", "declared_streams", "end_of", "index_of", "settled_end"]
 
 
 def declared_streams(definition: Definition) -> dict[str, StreamDeclaration]:
-    """Every stream of a definition: the declared ones and the outputs of stages."""
-    written = [each.output for each in (*definition.records, *definition.beside)]
-    outputs = {each.name: each for each in written if isinstance(each, StreamDeclaration)}
-    return {each.name: each for each in definition.declaration.streams} | outputs
+    """Return all streams of a definition by name: the declared ones and the outputs of stages."""
+    stage_outputs = [record.output for record in (*definition.records, *definition.beside)]
+    outputs = {output.name: output for output in stage_outputs if isinstance(output, StreamDeclaration)}
+    return {stream.name: stream for stream in definition.declaration.streams} | outputs
 
 
 @lru_cache(maxsize=1024)
@@ -47,12 +47,12 @@ class Logs(Mapping[str, StreamLog]):
         return len(self._declared)
 
     def ends(self, streams: Iterable[str]) -> dict[str, int]:
-        """Where logs end now, of those that are there: one that another lane is about to lay out ends at nothing."""
+        """Return the current ends of logs of declared streams; 0 for one that another lane has not created yet."""
         return {name: end_of(self[name]) for name in streams if name in self._declared}
 
 
 def index_of(log: StreamLog) -> Index | None:
-    """The index of a log; None if it is not laid out yet, which another lane is about to do: it is as good as empty."""
+    """Return the index of a log; None if the lane that writes it has not created it yet, so that it counts as empty."""
     try:
         return log.index()
     except UnknownName:
@@ -60,11 +60,11 @@ def index_of(log: StreamLog) -> Index | None:
 
 
 def end_of(log: StreamLog) -> int:
-    """Where a log ends now; one that is not laid out yet, at its beginning."""
+    """Return the current end of a log; 0 if it has not been created yet."""
     index = index_of(log)
     return 0 if index is None else index.next
 
 
 def settled_end(home: Home) -> int:
-    """Where the stream of settled dead letters ends now."""
+    """Return the current end of the stream of settled dead letters."""
     return end_of(_log(home.path, SETTLED))

@@ -1,8 +1,8 @@
-"""Heads: which manifest of a lane, and which definition, was the newest, told beside them in `<home>/heads/`.
+"""Heads: files in `<home>/heads/` with the newest version of each lane's manifests and of the definitions.
 
-Somebody who finds an older one, or none, knows by this that a file is missing, and does not go on from the past. A head is written
-when what it tells of is durable, and not waited for: after a crash it may be old, after a loss of power unreadable, which both
-mean "not known". It is never ahead, so whoever looks reads the head first.
+A reader that finds only older files, or none, learns from the head that a file is missing, and does not resume from an older
+state. A head is written once the file it names is durable, and is not synced: after a crash it may be old, after a power failure
+unreadable; both mean "not known". It is never ahead of the files, provided that it is read before they are listed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["BEGIN_ANEW", "DEFINITIONS", "Head", "head_of", "tell_head"]
 
 DEFINITIONS = "definitions"
-"""The head of the definitions; that of a lane is called like the lane."""
+"""The name of the head of the definitions; the head of a lane has the name of the lane."""
 BEGIN_ANEW = "`hayase reset --all --from earliest`"
-"""What brings a pipeline back to life whose newest manifest or definition is lost."""
+"""The command that lets a pipeline run again whose newest manifest or definition is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A version, and of a lane also the definition that it follows; zeros if nothing is known."""
+    """The newest version and, for a lane, the definition of that manifest; zeros if not known."""
 
     version: int = 0
     definition: int = 0
 
 
 def head_of(home: Home, name: str) -> Head:
-    """What was told last."""
+    """Return the head that was written last; an empty one if it is missing or unreadable."""
     try:
         return Head(**orjson.loads(read_sealed(home.path / "heads" / name, "head", "")))
     except (FileNotFoundError, DamagedState, ValueError, TypeError):
@@ -45,7 +45,7 @@ def head_of(home: Home, name: str) -> Head:
 
 
 def tell_head(home: Home, name: str, head: Head) -> None:
-    """Tell which one is the newest now. A disk that refuses it stops nobody: the older head still holds."""
+    """Write a head. A failure of the disk is ignored: the older head remains valid."""
     with contextlib.suppress(OSError):
         make_directory(home.path / "heads")
         write_volatile(home.path / "heads" / name, seal("head", orjson.dumps(asdict(head))))

@@ -1,11 +1,11 @@
-"""Repairs: what is lost in a home and can be written again is, and what cannot be is given up, where its owner says so.
+"""Repairs of a home: `rewrite` restores lost files from other sources, `accept_loss` gives up lost records at the owner's request.
 
-- The declaration of a stream (`stream.json`) stands in the newest definition too.
-- Producers whose segments retention has removed (`producers.json`): without them a repeated append of such a segment is not
-  recognised.
-- Records of a log, by `accept_loss`: the stages that read the stream begin anew, then the log goes on where it ends now.
-  A log with a gap begins behind it: what lies before the gap is given up too.
-  Dead letters keep their numbers: an empty one stands in the place of each that is lost.
+- The declaration of a stream (`stream.json`) is restored from the newest definition.
+- Producers whose segments retention has removed (`producers.json`) are forgotten: a repeated append of such a segment is then
+  not recognised.
+- Records of a log, by `accept_loss`: the stages that read the stream are reset, then the log continues at its current end.
+  A log with a gap begins after it: the records before the gap are given up too.
+  Dead letters keep their numbers: an empty letter replaces each lost one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOST = "this dead letter is lost: its file was missing, and the loss was accepte
 
 
 def rewrite(home: Home) -> Iterator[str]:
-    """Write again what is missing or damaged and known from elsewhere; tells of each file."""
+    """Rewrite missing or damaged files whose contents are known from elsewhere; yield a message for each file."""
     definition = latest(home)
     for path in sorted((home.path / "streams").glob("*/")):
         try:
@@ -57,64 +57,68 @@ def rewrite(home: Home) -> Iterator[str]:
 
 
 def _known(definition: Definition | None, name: str, home: Home) -> Kept | None:
-    """What a stream's declaration was, by the newest definition."""
-    for own in (DEAD, SETTLED):
-        if own.name == name:
-            return Kept(own)
+    """Return the declaration of a stream by the newest definition; None if no definition names it."""
+    for internal in (DEAD, SETTLED):
+        if internal.name == name:
+            return Kept(internal)
     for record in definition.records if definition is not None else ():
         if record.output.name == name and isinstance(record.output, StreamDeclaration):
             assert definition is not None
             return Kept(record.output, _mark(home, record.output, range(record.generation, definition.version + 1)))
-    for declared in definition.declaration.streams if definition is not None else ():
-        if declared.name == name:
-            return Kept(declared)
+    for declaration in definition.declaration.streams if definition is not None else ():
+        if declaration.name == name:
+            return Kept(declaration)
     return None
 
 
 def _mark(home: Home, output: StreamDeclaration, versions: range) -> str:
-    """The version with which a stage was begun: its own, or that which its lane came to first. Snapshots know."""
-    told = snapshots.marks(StreamLog(home.path, output))
-    found = [f"{each}" for each in versions if xxhash.xxh3_64_hexdigest(f"{each}".encode()) in told]
-    return found[0] if found else f"{versions[0]}"
+    """Return the definition version with which a stage began, by the marks of its snapshots; by default the first of `versions`."""
+    snapshot_marks = snapshots.marks(StreamLog(home.path, output))
+    matches = [
+        f"{version}" for version in versions if xxhash.xxh3_64_hexdigest(f"{version}".encode()) in snapshot_marks
+    ]
+    return matches[0] if matches else f"{versions[0]}"
 
 
 def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
-    """Go on with a log that has lost records; how many are given up, and the stages that begin anew for it."""
+    """Let a log continue that has lost records; return how many are given up, and the stages that are reset for it."""
     path = home.path / "streams" / stream
     kept = kept_in(path)
     if kept is None:
-        raise UnknownName("stream", stream, [each.name for each in path.parent.glob("*/")])
+        raise UnknownName("stream", stream, [directory.name for directory in path.parent.glob("*/")])
     if kept.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):
         raise HayaseError(
             f'stream "{stream}" is written by a stage, which can write it again: `hayase reset {query_of(stream)} --from earliest`'
         )
     log = LogDirectory(path, stream)
     with log.writing():
-        had, dropped = log.head(), log.drop_gaps()
-        found = log.arranged()
-        if not dropped and had.missing_from(found) is None:
+        old_head, dropped = log.head(), log.drop_gaps()
+        index = log.arranged()
+        if not dropped and old_head.missing_from(index) is None:
             raise HayaseError(f'nothing is missing in stream "{stream}"')
-    anew = _begin_readers_anew(home, stream)
+    reset = _begin_readers_anew(home, stream)
     with log.writing():
         forget_end(home.path, stream, (MAIN, OPERATIONS))
         log.set_head()
-    lost = max(had.next - found.next, 0)
+    lost = max(old_head.next - index.next, 0)
     if lost and stream in (DEAD.name, SETTLED.name):
-        StreamLog.open(home.path, stream).append(_placeholders(stream, lost), now=max(found.running_max, 0))
-    return lost + dropped, anew
+        StreamLog.open(home.path, stream).append(_placeholders(stream, lost), now=max(index.running_max, 0))
+    return lost + dropped, reset
 
 
 def _begin_readers_anew(home: Home, stream: str) -> tuple[str, ...]:
     definition = latest(home)
-    readers = {each.query for each in definition.records if stream in each.inputs} if definition is not None else set()
+    readers = (
+        {record.query for record in definition.records if stream in record.inputs} if definition is not None else set()
+    )
     if not readers:
         return ()
-    made = amend(home, lambda current: (current.declaration, current.changes), dict.fromkeys(readers, "earliest"))
-    return tuple(each.name for each in made.records if each.generation == made.version)
+    amended = amend(home, lambda current: (current.declaration, current.changes), dict.fromkeys(readers, "earliest"))
+    return tuple(record.name for record in amended.records if record.generation == amended.version)
 
 
 def _placeholders(stream: str, count: int) -> pa.Table:
-    """Records that stand for lost ones, so that those behind them keep their numbers."""
+    """Return records in place of lost ones, so that later records keep their numbers."""
     if stream == DEAD.name:
         return dead_table(APPEND, None, "", None, [""] * count, [LOST] * count, 0, now=0)
     schema = SETTLED.arrow_schema

@@ -1,4 +1,4 @@
-"""Verification: every file that a home trusts is read and checked, and each finding says what to do.
+"""Verification of a home: reads and checks every file that the engine trusts; each finding says what to do.
 
 | where | what is checked |
 |---|---|
@@ -11,8 +11,7 @@
 | `views/`, `gates/`, `dead/` | checksums |
 
 Not trusted, and so not checked: `checkpoints/` and `exchange/` (of one run), `gates/*.told.json` and `*.seen.json` (figures),
-`heads/` (witnesses: one that cannot be read is as good as none), locks, `logs/`. A pipeline may run meanwhile: what it removes is
-not missed.
+`heads/` (an unreadable head counts as none), locks, `logs/`. A pipeline may run meanwhile: files that it removes are not reported.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _COPY = "put back a copy from a backup"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written: where, what, and what to do about it."""
+    """A file that is damaged or missing: where, what is wrong, and what to do."""
 
     path: str
     problem: str
@@ -60,7 +59,7 @@ class Finding:
 
 
 def verify(home: Home, progress: Callable[[Path], None] = lambda path: None) -> Iterator[Finding]:
-    """All findings, one after the other; `progress` is told which place is looked at."""
+    """Yield all findings; `progress` is called with each directory before it is checked."""
     try:
         check_home(home.path)
     except HayaseError as error:
@@ -72,13 +71,13 @@ def verify(home: Home, progress: Callable[[Path], None] = lambda path: None) -> 
 
 
 def _finding(path: Path, error: Exception) -> Finding:
-    """What an error says, which ends with what to do."""
+    """Turn an error into a finding; the remedy is the part of its message after the first semicolon."""
     problem, _, remedy = str(error).partition("; ")
     return Finding(str(path), problem, remedy or _COPY)
 
 
 def _found(path: Path, work: Callable[..., object], *arguments: Any) -> Iterator[Finding]:
-    """What some work on a file comes upon. A file that is gone by now was removed by those at work."""
+    """Call `work` and yield its error as a finding. A missing file was removed by the running pipeline, and is no finding."""
     try:
         work(*arguments)
     except FileNotFoundError:
@@ -91,7 +90,7 @@ def _names(directory: Path, pattern: str) -> list[Path]:
     return sorted(directory.glob(pattern))
 
 
-# ---------------------------------------------------------------------------------------------------- what there is
+# ---------------------------------------------------------------------------------------------------- checks
 def _definitions(home: Home) -> Iterator[Finding]:
     newest = list(_found(home.definitions, latest, home))
     yield from newest
@@ -128,7 +127,7 @@ def _manifests(home: Home) -> Iterator[Finding]:
 
 
 def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
-    """What the newest manifest of a lane relies on: state files, and logs that are as long as stages have read them."""
+    """Check what the newest manifest of a lane relies on: its state files, and logs at least as long as its stages have read."""
     manifest = commits.latest()
     if not manifest.version:
         yield from _unless_gone_on(commits, manifest, _found(commits.directory, commits.check_not_begun))
@@ -139,20 +138,20 @@ def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
         stage = query_of(identity.rpartition(".")[0])
         for refs in buckets.values():
             for ref in segments(refs):
-                found = _found(directory / ref.file, read_tuples, directory, ref, stage)
-                yield from _unless_gone_on(commits, manifest, found)
+                findings = _found(directory / ref.file, read_tuples, directory, ref, stage)
+                yield from _unless_gone_on(commits, manifest, findings)
     version = manifest.offset.definition
     if version:
         try:
             definition = load(home, version).of_lane(commits.lane)
-        except HayaseError:  # found among the definitions
+        except HayaseError:  # reported by `_definitions`
             return
-        found = _found(home.path / "streams", check_positions, manifest.offset, Logs(home, definition))
-        yield from _unless_gone_on(commits, manifest, found)
+        findings = _found(home.path / "streams", check_positions, manifest.offset, Logs(home, definition))
+        yield from _unless_gone_on(commits, manifest, findings)
 
 
 def _unless_gone_on(commits: Commits, manifest: Manifest, found: Iterator[Finding]) -> Iterator[Finding]:
-    """Findings, unless the lane has gone on meanwhile, and removed what its last manifest needed."""
+    """Yield findings, unless the lane has committed a newer manifest and may have removed files of the older one."""
     for finding in found:
         if commits.latest().version == manifest.version:
             yield finding
@@ -166,12 +165,12 @@ def _streams(home: Home) -> Iterator[Finding]:
 
 def _stream(home: Home, path: Path) -> Iterator[Finding]:
     name = path.name
-    wrong = list(_found(path / "stream.json", kept_in, path))
-    yield from wrong
+    declaration_findings = list(_found(path / "stream.json", kept_in, path))
+    yield from declaration_findings
     directory = LogDirectory(path, name)
-    broken = list(_found(path, directory.listing))
-    yield from broken
-    if broken or wrong:
+    log_findings = list(_found(path, directory.listing))
+    yield from log_findings
+    if log_findings or declaration_findings:
         return
     listing = directory.listing()
     yield from _found(path / "producers.json", folded_in, path, name, listing)
@@ -180,9 +179,9 @@ def _stream(home: Home, path: Path) -> Iterator[Finding]:
     kept = kept_in(path)
     if kept is not None and kept.declaration.lifetimes:
         log = StreamLog(home.path, kept.declaration)
-        for each in snapshots.snapshots(log, listing.index):
-            file = path / snapshots.DIRECTORY / each.name
-            yield from _found(file, _read_snapshot, log, each)
+        for snapshot in snapshots.snapshots(log, listing.index):
+            file = path / snapshots.DIRECTORY / snapshot.name
+            yield from _found(file, _read_snapshot, log, snapshot)
         yield from _found(path / snapshots.DIRECTORY, snapshots.check, log, listing.index)
 
 
@@ -207,15 +206,15 @@ def _small_files(home: Home) -> Iterator[Finding]:
 def _tables(home: Home) -> Iterator[Finding]:
     from hayase.tables.stores import verify as verify_store
 
-    with contextlib.suppress(HayaseError):  # a definition that cannot be read is found among the definitions
+    with contextlib.suppress(HayaseError):  # `_definitions` reports one that cannot be read
         definition = latest(home)
-        outputs = [each.output for each in definition.records] if definition is not None else []
+        outputs = [record.output for record in definition.records] if definition is not None else []
         for table in outputs:
             if isinstance(table, TableDeclaration):
-                wrong = verify_store(home.table(table.name))
-                for found in wrong:
-                    yield _finding(found.path, HayaseError(found.message))
-                if not wrong:
+                damages = verify_store(home.table(table.name))
+                for damage in damages:
+                    yield _finding(damage.path, HayaseError(damage.message))
+                if not damages:
                     yield from _found(home.table(table.name), _read_table, home, table)
 
 
