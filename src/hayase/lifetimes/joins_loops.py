@@ -112,15 +112,6 @@ class Columns(NamedTuple):
     ends: Any
 
 
-class Pool(NamedTuple):
-    """The kept pairs and the free lines among them, with the nodes of both sides."""
-
-    lines: Any
-    free: Any
-    left: Any
-    right: Any
-
-
 @njit
 def _reserve(lines: Any, used: Any, wanted: Any) -> Any:
     """Return the lines, or a larger copy if there is no room for `wanted` more."""
@@ -350,12 +341,13 @@ def _process_ends(
     own: Any, side: Any, rule: Any, now: Any, out: Any, book: Any, rows: Any, closed: Any, closing: Any
 ) -> Any:
     """Remove the tuples of one side that end now from their chains, and end the rows that show them by themselves."""
-    while out < len(own.gone) and own.nodes[own.gone[out]].end == now:
-        slot = own.gone[out]
-        _unlink(own.nodes, book, side, slot)
+    nodes, shown, gone = own.nodes, own.shown, own.gone  # taken out once: each access counts references
+    while out < len(gone) and nodes[gone[out]].end == now:
+        slot = gone[out]
+        _unlink(nodes, book, side, slot)
         if rule != NEVER:
             closed = _reserve(closed, closing, 1)
-            closing = _hide(slot, side, now, own.shown, rows, closed, closing)
+            closing = _hide(slot, side, now, shown, rows, closed, closing)
         out += 1
     return out, closed, closing
 
@@ -366,15 +358,16 @@ def _process_starts(
     count: Any,
 ) -> Any:  # fmt: skip
     """Add the tuples of one side that start now to their chains and, if `paired`, emit their pairs."""
-    while at < len(own.new) and own.starts[own.new[at]] == now:
-        prefetch(book, max(own.nodes[own.new[min(at + _AHEAD, len(own.new) - 1)]].key, 0))
-        slot = own.new[at]
-        key = own.nodes[slot].key
+    nodes, starts, new = own.nodes, own.starts, own.new
+    while at < len(new) and starts[new[at]] == now:
+        prefetch(book, max(nodes[new[min(at + _AHEAD, len(new) - 1)]].key, 0))
+        slot = new[at]
+        key = nodes[slot].key
         if paired and key >= 0 and book[key, RIGHT - side + COUNT] > 0:
-            rows, count = _probe(slot, side, now, clock, own.nodes, others, book, rows, count)
-        _link(own.nodes, book, side, slot)
-        if side == RIGHT and key >= 0 and own.nodes[slot].end != OPEN:
-            reach[key] = max(reach[key], own.nodes[slot].end)
+            rows, count = _probe(slot, side, now, clock, nodes, others, book, rows, count)
+        _link(nodes, book, side, slot)
+        if side == RIGHT and key >= 0 and nodes[slot].end != OPEN:
+            reach[key] = max(reach[key], nodes[slot].end)
         at += 1
     return at, rows, count
 
@@ -653,25 +646,20 @@ def _unlink_pair(line: Any, lines: Any, nodes: Any, side: Any) -> None:
 
 
 @njit(inline="always")
-def _first_pair(pool: Any, slot: Any, side: Any) -> Any:
-    """Return the line of the first pair of a tuple (of side 0 or 1), or -1."""
-    return pool.left[slot].pair if side == 0 else pool.right[slot].pair
-
-
-@njit(inline="always")
-def _remove_pair(pool: Any, line: Any) -> None:
+def _remove_pair(line: Any, lines: Any, free: Any, left: Any, right: Any) -> None:
     """Remove a pair from both of its tuples and free its line, whose content stays readable except for AFTER."""
-    _unlink_pair(line, pool.lines, pool.left, 0)
-    _unlink_pair(line, pool.lines, pool.right, 1)
-    pool.lines[line, AFTER] = pool.free[0]
-    pool.free[0] = line
-    pool.free[2] -= 1
+    _unlink_pair(line, lines, left, 0)
+    _unlink_pair(line, lines, right, 1)
+    lines[line, AFTER] = free[0]
+    free[0] = line
+    free[2] -= 1
 
 
 @njit(inline="always")
-def _add_pair(pool: Any, left: Any, right: Any, number: Any, reports_end: Any) -> None:
-    """Keep a pair of tuples, by their slots. The pool must have room."""
-    lines, free = pool.lines, pool.free
+def _add_pair(
+    slot: Any, other: Any, number: Any, reports_end: Any, lines: Any, free: Any, left: Any, right: Any
+) -> None:
+    """Keep a pair of a left and a right tuple, by their slots. The pool must have room."""
     line = free[0]
     if line >= 0:
         free[0] = lines[line, AFTER]
@@ -680,12 +668,12 @@ def _add_pair(pool: Any, left: Any, right: Any, number: Any, reports_end: Any) -
         free[1] += 1
     free[2] += 1
     stored = number if reports_end else ~number
-    lines[line, TUPLE] = left
-    lines[line, TUPLE + 1] = right
+    lines[line, TUPLE] = slot
+    lines[line, TUPLE + 1] = other
     lines[line, LOWER] = stored & _LOWER_HALF
     lines[line, UPPER] = stored >> 32
-    _link_pair(line, lines, pool.left, 0)
-    _link_pair(line, lines, pool.right, 1)
+    _link_pair(line, lines, left, 0)
+    _link_pair(line, lines, right, 1)
 
 
 @compiled(_none, _readonly, _readonly, _readonly, _flag, _short_lines, _line, _nodes, _nodes, _lines, _lines, _flag)
@@ -697,10 +685,9 @@ def add_pairs(
 
     If pairs are results (`paired`), an open end is reported when it is known. The pool must have room.
     """
-    pool = Pool(lines, free, left, right)
     for at in range(len(lefts)):
         is_open = left[lefts[at]].end == OPEN or right[rights[at]].end == OPEN
-        _add_pair(pool, lefts[at], rights[at], numbers[at], paired and is_open)
+        _add_pair(lefts[at], rights[at], numbers[at], paired and is_open, lines, free, left, right)
         if counted:
             left_shown[lefts[at], PARTNERS] += 1
             right_shown[rights[at], PARTNERS] += 1
@@ -720,12 +707,11 @@ def add_open_rows(
     The last three arrays get the ids of their tuples and their numbers. Returns how many there are, and the latest instant
     up to which one of them can live.
     """
-    pool = Pool(lines, free, left, right)
     count = 0
     latest = -_LATEST
     for at in range(len(ends)):
         if ends[at] == OPEN and lefts[at] >= 0 and rights[at] >= 0:
-            _add_pair(pool, lefts[at], rights[at], numbers[at], True)
+            _add_pair(lefts[at], rights[at], numbers[at], True, lines, free, left, right)
             kept_left[count] = left[lefts[at]].id
             kept_right[count] = right[rights[at]].id
             kept_number[count] = numbers[at]
@@ -740,12 +726,11 @@ def drop_pairs(
     counted: bool,
 ) -> None:  # fmt: skip
     """Remove the pairs of tuples (of side 0 or 1) that ended before this step."""
-    pool = Pool(lines, free, left, right)
     for slot in slots:
-        line = _first_pair(pool, slot, side)
+        line = left[slot].pair if side == 0 else right[slot].pair
         while line >= 0:
             after = lines[line, 2 * side + AFTER]
-            _remove_pair(pool, line)
+            _remove_pair(line, lines, free, left, right)
             if counted:
                 left_shown[lines[line, TUPLE], PARTNERS] -= 1
                 right_shown[lines[line, TUPLE + 1], PARTNERS] -= 1
@@ -766,7 +751,6 @@ def end_pairs(gone_left: Any, gone_right: Any, left: Any, right: Any, lines: Any
 
     `closed` must have room for all kept pairs.
     """
-    pool = Pool(lines, free, left, right)
     closing = at_left = at_right = 0
     while at_left < len(gone_left) or at_right < len(gone_right):
         leaves_left = left[gone_left[at_left]].end if at_left < len(gone_left) else _LATEST
@@ -781,7 +765,7 @@ def end_pairs(gone_left: Any, gone_right: Any, left: Any, right: Any, lines: Any
             _prefetch_pairs(right, gone_right, at_right, lines)
         while line >= 0:
             after = lines[line, 2 * side + AFTER]
-            _remove_pair(pool, line)
+            _remove_pair(line, lines, free, left, right)
             closing = _append_end(_number(lines, line), now, -1, -1, closed, closing)
             line = after
     return closing
@@ -796,11 +780,10 @@ def _end_pairs_of(
     closed: Any, closing: Any, touched: Any, touching: Any,
 ) -> Any:  # fmt: skip
     """Remove the pairs of a tuple (of side 0 or 1) that leaves now; their other tuples are appended to `touched`."""
-    pool = Pool(lines, free, left, right)
-    line = _first_pair(pool, slot, side)
+    line = left[slot].pair if side == 0 else right[slot].pair
     while line >= 0:
         after = lines[line, 2 * side + AFTER]
-        _remove_pair(pool, line)
+        _remove_pair(line, lines, free, left, right)
         left_shown[lines[line, TUPLE], PARTNERS] -= 1
         right_shown[lines[line, TUPLE + 1], PARTNERS] -= 1
         if _number(lines, line) >= 0:
@@ -848,7 +831,6 @@ def sweep_residual(
     """
     left = Side(left_nodes, left_starts, left_shown, new_left, gone_left)
     right = Side(right_nodes, right_starts, right_shown, new_right, gone_right)
-    pool = Pool(lines, free, left_nodes, right_nodes)
     rows, closed, touched = np.empty((16, 4), np.int64), np.empty((16, 4), np.int64), np.empty((16, 2), np.int64)
     count = closing = at_left = at_right = out_left = out_right = at = 0
     while True:
@@ -873,7 +855,8 @@ def sweep_residual(
             closing = _hide(gone_right[out_right], RIGHT, now, right_shown, rows, closed, closing)
             out_right += 1
         while at < len(pairs) and pairs[at, 2] == now:
-            _add_pair(pool, pairs[at, 0], pairs[at, 1], numbers[at], paired and pairs[at, 3] == OPEN)
+            reports_end = paired and pairs[at, 3] == OPEN
+            _add_pair(pairs[at, 0], pairs[at, 1], numbers[at], reports_end, lines, free, left_nodes, right_nodes)
             left_shown[pairs[at, 0], PARTNERS] += 1
             right_shown[pairs[at, 1], PARTNERS] += 1
             touched = _reserve(touched, touching, 2)
