@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 LONGEST = 1_800
@@ -57,7 +58,10 @@ def one(kind: str, seed: int) -> bool:
     memory = "/dev/shm" if kind == "damage" and Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix=f"hayase-{kind}-{seed}-", dir=memory))
     began = time.monotonic()
-    wrong = ROUNDS[kind](seed, folder)
+    try:
+        wrong = ROUNDS[kind](seed, folder)
+    except Exception:  # a round that cannot be judged has failed, and the others are played
+        wrong = [traceback.format_exc()]
     verdict = "right" if not wrong else "WRONG"
     _say(f"{kind} round {seed}: {verdict} after {time.monotonic() - began:.0f} s")
     for each in wrong:

@@ -348,6 +348,17 @@ def test_a_missing_file_is_named_and_the_remedy_works(
             assert found[name] == expected[name]
 
 
+@pytest.mark.parametrize("stream", ["orders", "_dead"])
+def test_a_log_with_a_gap_goes_on_once_the_loss_is_accepted(shop: hy.Pipeline, stream: str, hayase_: Command) -> None:
+    segments = sorted((shop.home.path / "streams" / stream).glob("*.seg"))
+    segments[len(segments) // 2].unlink()
+    with pytest.raises(HayaseError, match=f"--accept-loss {stream}"):
+        every_file.later(shop)
+    assert hayase_("home", "repair", shop.home.path, "--accept-loss", stream).code == 0
+    every_file.later(shop)
+    assert not list(verify(shop.home))
+
+
 def test_a_log_that_is_shorter_takes_no_more_records(shop: hy.Pipeline) -> None:
     max((shop.home.path / "streams" / "orders").glob("*.seg")).unlink()
     with pytest.raises(StreamError, match=r"ends before record 39, and had 40: .* --accept-loss orders"):

@@ -48,12 +48,18 @@ def rewrite(home: Home) -> Iterator[str]:
             yield f"{path / DECLARATION} is written again, from definition {definition.version if definition else 0}"
         log = LogDirectory(path, path.name)
         with log.writing():
-            listing = log.listing()
-            try:
-                folded_in(path, path.name, listing)
-            except (StreamError, DamagedState):
-                durable.write_atomic(path / FOLDED, folded_as_bytes(()))
+            if _rewrite_producers(log):
                 yield f"{path / FOLDED} is written again, without the producers whose records retention has removed"
+
+
+def _rewrite_producers(log: LogDirectory) -> bool:
+    """Write an empty file of producers if the log needs one that is missing or damaged; whether it did. Only while writing."""
+    try:
+        folded_in(log.path, log.stream, log.listing())
+    except (StreamError, DamagedState):
+        durable.write_atomic(log.path / FOLDED, folded_as_bytes(()))
+        return True
+    return False
 
 
 def _known(definition: Definition | None, name: str, home: Home) -> Kept | None:
@@ -94,6 +100,8 @@ def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
     with log.writing():
         old_head, dropped = log.head(), log.drop_gaps()
         index = log.arranged()
+        if dropped:
+            _rewrite_producers(log)
         if not dropped and old_head.missing_from(index) is None:
             raise HayaseError(f'nothing is missing in stream "{stream}"')
     reset = _begin_readers_anew(home, stream)
