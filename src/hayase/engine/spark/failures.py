@@ -1,8 +1,8 @@
-"""What Spark says when something fails, in one line of cause and one of remedy, and whether starting again can help.
+"""Translation of Spark's errors into one line of cause and one of remedy, and whether a restart can help.
 
-Spark's errors are pages of plans and stacks. `failure_of` finds the line that a person can use: the error of Hayase or of a
-function inside, if there is one, else what the table below knows of the text. `translated` does the same for calls into the
-JVM from Python, which fail with errors of Py4J once the JVM is gone.
+Spark's errors are pages of plans and stack traces. `failure_of` extracts the useful line: the error of Hayase or of a user
+function, if there is one, else the first match in a table of known texts. `translated` does the same for calls from Python into
+the JVM, which fail with errors of Py4J once the JVM has ended.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Again = Literal["never", "passing", "slow"]
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
-    """Why a query of Spark ended. `again` says whether a new start can help: it is `slow` if an interpreter took longer to
-    start than Spark waits, `passing` if a process was lost that Spark starts anew, `never` if the same would happen again."""
+    """Why a Spark query ended. `again` says whether a restart can help: `slow` if an interpreter took longer to start than
+    Spark waits, `passing` if a process was lost that Spark starts again, `never` if the same failure would recur."""
 
     cause: str
     remedy: str = ""
@@ -59,11 +59,11 @@ _KNOWN: tuple[tuple[str, SparkFailure], ...] = (
      r"|no cause message",
      SparkFailure("a process beside Spark was lost: {line}", _LOST, "passing")),
 )  # fmt: skip
-"""Patterns in what Spark says, the most telling first; `{line}` is the line that fits, `{log}` where Spark writes."""
+"""Patterns in Spark's error texts, the most specific first; `{line}` is the matching line, `{log}` the path of Spark's log."""
 
 
 def failure_of(text: str, log: Path) -> SparkFailure:
-    """What the text of an error of Spark comes to; `log` is where the JVM and the workers write.
+    """Return the failure that the text of a Spark error describes; `log` is the log file of the JVM and the workers.
 
     >>> print(failure_of("Job aborted\\njava.io.IOException: No space left on device", Path("logs/spark.log")))
     the disk is full: java.io.IOException: No space left on device
@@ -72,26 +72,26 @@ def failure_of(text: str, log: Path) -> SparkFailure:
     'passing'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("hayase.")]
-    if own:
-        return SparkFailure(own[-1].partition(": ")[2] or own[-1])
+    own_errors = [line for line in lines if line.startswith("hayase.")]
+    if own_errors:
+        return SparkFailure(own_errors[-1].partition(": ")[2] or own_errors[-1])
     for pattern, known in _KNOWN:
-        fitting = next((line for line in lines if re.search(pattern, line, re.IGNORECASE)), None)
-        if fitting is not None:
-            return SparkFailure(known.cause.format(line=_short(fitting)), known.remedy.format(log=log), known.again)
+        match = next((line for line in lines if re.search(pattern, line, re.IGNORECASE)), None)
+        if match is not None:
+            return SparkFailure(known.cause.format(line=_short(match)), known.remedy.format(log=log), known.again)
     raised = [line for line in lines if "Error: " in line]
     cause = (raised or lines or ["no reason given"])[-1 if raised else 0]
     return SparkFailure(_short(cause), f"the whole error is in {log}")
 
 
 def jvm_lost(log: Path) -> SparkFailure:
-    """The failure of every call into a JVM that has ended."""
+    """Return the failure of calls into a JVM that has ended."""
     return SparkFailure("the JVM in which Spark runs has ended", _JVM.format(log=log))
 
 
 @contextlib.contextmanager
 def translated(log: Path) -> Iterator[None]:
-    """Raise `LaneFailed` in place of what Py4J raises when the JVM is gone."""
+    """Raise `LaneFailed` in place of errors of Py4J, such as those after the JVM has ended."""
     try:
         yield
     except Py4JJavaError as error:

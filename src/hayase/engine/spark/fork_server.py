@@ -1,14 +1,14 @@
-"""The process that serves Python interpreters to Spark: it has imported what they need, and forks a child for each.
+"""The fork server: a process with all modules imported that forks a child for each Python interpreter that Spark starts.
 
     python -P -m hayase.engine.spark.fork_server DESCRIPTOR-OF-A-LISTENING-SOCKET
 
-Spark starts an interpreter for every planning function of a Python data source and gives it ten seconds to import PySpark and
-connect back, which is a constant in Spark. Forking one that has everything imported takes milliseconds instead, also on a
-busy machine. Requests come from `hayase.engine.spark.interpreter_launcher`, over a socket that only this user can open; those that
-come before everything is imported wait.
+Spark starts an interpreter for every planning function of a Python data source and gives it ten seconds (a constant in Spark) to
+import PySpark and connect back. Forking a process that has imported everything takes milliseconds, even on a busy machine.
+Requests come from `hayase.engine.spark.interpreter_launcher`, over a socket that only this user can open; those that arrive before
+the imports are done wait.
 
-It lives as long as the process that started it: the end of its standard input, or another parent, is the sign to end its
-children and itself. It runs no threads, so that every fork is whole, and serves nobody if a library has started one.
+The server ends its children and itself when the process that started it ends, which it notices by the end of its standard input
+or a changed parent. It runs no threads, so that forks are safe, and refuses to serve if a library has started one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hayase.engine.spark.interpreter_launcher import TAKEN
 __all__ = ["READY", "ForkServer", "Request"]
 
 READY = b"ready\n"
-"""What is written to the standard output when requests are taken."""
+"""Written to standard output once the server accepts requests."""
 PLANNING = (
     "hayase.engine.spark.stream_source",
     "hayase.engine.spark.lane_source",
@@ -49,24 +49,24 @@ PLANNING = (
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.worker",
 )
-"""Modules that Spark runs, or imports in a process forked from its daemon."""
+"""Modules that Spark runs, or imports in processes forked from its daemon."""
 NAMES = {
     "hayase.engine.spark.worker_daemon": "hayase-workers",
     "pyspark.sql.streaming.python_streaming_source_runner": "hayase-planner",
 }
-"""What `ps` and `top` call a child, by the module that it runs; a forked process keeps the command line of its parent."""
+"""Process names of children in `ps` and `top`, by module; a forked process keeps the command line of its parent."""
 MOST_BYTES = 16 * 2**20
-"""Length of a request, at most: arguments and environment."""
+"""Greatest length of a request: arguments and environment."""
 LOOK = 1.0
-"""Seconds between two looks at whether the parent is still there."""
+"""Seconds between checks whether the parent still exists."""
 GRACE = 5.0
-"""Seconds that children have to end before they are killed, once the server ends."""
+"""Seconds that children have to terminate before they are killed when the server ends."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an interpreter is to do: a module with its arguments, in a folder, with an environment."""
+    """A request to run a module: its arguments, working directory and environment."""
 
     folder: bytes
     module: str
@@ -75,7 +75,7 @@ class Request:
 
     @classmethod
     def from_bytes(cls, text: bytes) -> Request:
-        """Read what a launcher sends.
+        """Decode the request of a launcher.
 
         >>> Request.from_bytes(b"2\\0/tmp\\0mod\\0arg\\0A=1=2").environment
         {b'A': b'1=2'}
@@ -88,7 +88,7 @@ class Request:
 
 @dataclass(slots=True)
 class _Link:
-    """The connection to a launcher: what it has sent so far, and the child that was forked for it."""
+    """A connection to a launcher: the data received so far, and the child that was forked for it (0 before)."""
 
     socket: socket.socket
     received: bytearray = field(default_factory=bytearray)
@@ -96,33 +96,33 @@ class _Link:
     child: int = 0
 
     def receive(self) -> bool:
-        """Take what has come; False at the end of the connection."""
+        """Receive available data and descriptors; return False at the end of the connection."""
         data, passed, _, _ = socket.recv_fds(self.socket, 65_536, 3)
         self.streams.extend(passed)
         self.received += data
         return bool(data)
 
     def request(self) -> Request | None:
-        """The request, once all of it is there."""
+        """Return the request, or None until all of it has arrived."""
         length = int.from_bytes(self.received[:8], "big")
         if len(self.received) >= 8 and length > MOST_BYTES:
             raise ValueError(f"a request of {length:,} bytes")
-        whole = len(self.received) >= 8 + length and len(self.received) > 8
-        return Request.from_bytes(bytes(self.received[8 : 8 + length])) if whole else None
+        complete = len(self.received) >= 8 + length and len(self.received) > 8
+        return Request.from_bytes(bytes(self.received[8 : 8 + length])) if complete else None
 
     def close(self) -> None:
-        for each in self.streams:
-            os.close(each)
+        for descriptor in self.streams:
+            os.close(descriptor)
         self.streams.clear()
         self.socket.close()
 
 
 class ForkServer:
-    """Takes requests at a socket and runs each in a forked child, until its parent is gone."""
+    """Accepts requests at a socket and runs each in a forked child, until the parent process has ended."""
 
     def __init__(self, listener: socket.socket, parent: int):
         self._listener, self._parent, self._own = listener, parent, os.getpid()
-        self._template = [each for each in sys.path if each not in _from_environment(os.environb)]
+        self._template = [entry for entry in sys.path if entry not in _from_environment(os.environb)]
         self._hash_seed = os.environb.get(b"PYTHONHASHSEED")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._children: dict[int, _Link] = {}
@@ -135,14 +135,14 @@ class ForkServer:
         self._waking = waking
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # so that the wake-up descriptor hears of it
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # needed for the wake-up descriptor to be written
         signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
         self._selector.register(0, selectors.EVENT_READ, "parent")
         self._selector.register(self._woken, selectors.EVENT_READ, "child")
         self._selector.register(self._listener, selectors.EVENT_READ, "listener")
 
     def run(self) -> None:
-        """Serve until the parent is gone."""
+        """Serve until the parent has ended."""
         while os.getppid() == self._parent:
             for key, _ in self._selector.select(LOOK):
                 if key.data == "parent":
@@ -157,7 +157,7 @@ class ForkServer:
             self._reap()
 
     def end(self) -> None:
-        """End the children: those that do not follow a request to end are killed."""
+        """Terminate the children; kill those that do not end within GRACE seconds."""
         until = time.monotonic() + GRACE
         for number in (signal.SIGTERM, signal.SIGKILL):
             for child in self._children:
@@ -169,7 +169,7 @@ class ForkServer:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # who came is gone, or there are no descriptors left for now
+        except OSError:  # the client has gone, or there are no free descriptors at the moment
             return
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, user, _ = struct.unpack("3i", credentials)
@@ -180,7 +180,7 @@ class ForkServer:
         self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
 
     def _hear(self, link: _Link) -> None:
-        """A launcher has sent something: a part of its request, a signal for its child, or it is gone."""
+        """Handle data from a launcher: a part of its request, a signal for its child, or the end of the connection."""
         try:
             if link.child:
                 self._forward(link)
@@ -194,7 +194,7 @@ class ForkServer:
             self._drop(link)
 
     def _forward(self, link: _Link) -> None:
-        """Pass signals on. A launcher that is gone takes its child with it."""
+        """Forward signals to the child; kill it if the launcher has ended."""
         try:
             numbers = link.socket.recv(64)
         except ConnectionError:
@@ -209,7 +209,7 @@ class ForkServer:
         link.close()
 
     def _fork(self, link: _Link, request: Request) -> None:
-        """Fork the child of a launcher. The hash seed is fixed when an interpreter starts, so another one is refused."""
+        """Fork the child of a launcher. Refuse another hash seed: it is fixed when an interpreter starts."""
         if len(link.streams) != 3 or request.environment.get(b"PYTHONHASHSEED") != self._hash_seed:
             self._drop(link)
             return
@@ -218,13 +218,13 @@ class ForkServer:
             self._become(link, request)
         link.child = child
         self._children[child] = link
-        for each in link.streams:
-            os.close(each)
+        for descriptor in link.streams:
+            os.close(descriptor)
         link.streams.clear()
         link.socket.send(TAKEN)
 
     def _reap(self) -> None:
-        """Tell the launchers of children that have ended."""
+        """Collect children that have ended, and send their status to their launchers."""
         while self._children:
             child, status = os.waitpid(-1, os.WNOHANG)
             if child == 0:
@@ -233,12 +233,12 @@ class ForkServer:
             try:
                 link.socket.send(status.to_bytes(4, "big"))
                 self._selector.unregister(link.socket)
-            except (OSError, KeyError):  # the launcher is gone, or was found to be
+            except (OSError, KeyError):  # the launcher has ended
                 pass
             link.close()
 
     def _become(self, link: _Link, request: Request) -> None:
-        """In the child: run the module like an interpreter that was started for it. Never returns."""
+        """In the child: run the module as a newly started interpreter would. Never returns."""
         status = 1
         try:
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -258,9 +258,9 @@ class ForkServer:
         except BaseException:
             traceback.print_exc()
         finally:
-            for each in (sys.stdout, sys.stderr):
+            for file in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
-                    each.flush()
+                    file.flush()
             os._exit(status)
 
     def _run_module(self, request: Request) -> int:
@@ -270,29 +270,29 @@ class ForkServer:
         folder = os.fsdecode(request.folder)
         sys.path[:] = [folder, *_from_environment(request.environment), *self._template]
         sys.argv[:] = [request.module, *request.arguments]
-        sys.modules.pop(request.module, None)  # what runs is `__main__`; imported twice it would be two
+        sys.modules.pop(request.module, None)  # it runs as `__main__`; an imported copy would be a second module
         runpy.run_module(request.module, run_name="__main__", alter_sys=True)
         return 0
 
     def _close(self) -> None:
-        """Close what belongs to the server; in a child, without telling the kernel's poll set that the server shares."""
+        """In a child: close the descriptors of the server, without unregistering them from the epoll set that the server shares."""
         for link in self._children.values():
             link.socket.close()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, _Link):
                 key.data.socket.close()
         self._selector.close()
-        for each in (self._listener, self._woken, self._waking):
-            each.close()
+        for endpoint in (self._listener, self._woken, self._waking):
+            endpoint.close()
 
 
 def _from_environment(environment: os._Environ[bytes] | dict[bytes, bytes]) -> list[str]:
-    """The folders that `PYTHONPATH` names."""
-    return [os.fsdecode(each) for each in environment.get(b"PYTHONPATH", b"").split(b":") if each]
+    """Return the directories in `PYTHONPATH`."""
+    return [os.fsdecode(entry) for entry in environment.get(b"PYTHONPATH", b"").split(b":") if entry]
 
 
 def _status_of(exit_: SystemExit) -> int:
-    """The exit status that an interpreter gives for `sys.exit(...)`."""
+    """Return the exit status of an interpreter for `sys.exit(...)`."""
     if exit_.code is None:
         return 0
     if isinstance(exit_.code, int):
@@ -302,7 +302,7 @@ def _status_of(exit_: SystemExit) -> int:
 
 
 def main() -> None:
-    """Import everything, say so, and serve."""
+    """Import all modules, announce readiness, and serve."""
     parent, listener = os.getppid(), socket.socket(fileno=int(sys.argv[1]))
     from hayase.engine.spark.worker_daemon import NEEDED
     from hayase.lifetimes.kernel import compile_ahead
@@ -310,13 +310,13 @@ def main() -> None:
     for name in (*NEEDED, *PLANNING):
         import_module(name)
     compile_ahead()
-    threads = [each.joinpath("comm").read_text().strip() for each in Path("/proc/self/task").iterdir()]
+    threads = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     if len(threads) > 1:
         sys.exit(f"the fork server does not serve, since libraries have started threads: {', '.join(threads)}")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as a JVM does for itself and its children
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as the JVM does for itself and its children
     gc.collect()
-    gc.freeze()  # what all children share is never garbage
+    gc.freeze()  # objects shared with children are never collected
     server = ForkServer(listener, parent)
     os.write(1, READY)
     os.dup2(2, 1)
@@ -324,7 +324,7 @@ def main() -> None:
         server.run()
     finally:
         server.end()
-        os._exit(0)  # libraries that are taken down in order complain, and nobody waits for that
+        os._exit(0)  # an orderly shutdown makes libraries print errors, and is not needed
 
 
 if __name__ == "__main__":

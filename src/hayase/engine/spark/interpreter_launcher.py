@@ -1,13 +1,13 @@
-"""The program that Spark starts in place of a Python interpreter, for `-m MODULE`. The fork server runs the module.
+"""The launcher that Spark starts in place of a Python interpreter; the fork server runs the module that `-m` names.
 
     python -I -S interpreter_launcher.py INTERPRETER SOCKET -m MODULE ARGUMENTS...
 
-It hands its standard streams, working directory, environment and arguments to the fork server (`hayase.engine.spark.fork_server`),
-passes signals on to the child that the server forks, and ends the way the child ends. If it is killed, the server kills the
-child; if the server is gone, the child is too, and this program ends with status 1. When the server cannot be reached, and
-for anything but `-m`, it becomes the plain interpreter.
+It passes its standard streams, working directory, environment and arguments to the fork server (`hayase.engine.spark.fork_server`),
+forwards signals to the child that the server forks, and ends with the status or signal of the child. If it is killed, the server
+kills the child; if the server ends, so does the child, and this program exits with status 1. If the server cannot be reached, or
+the arguments do not begin with `-m`, it executes the plain interpreter.
 
-It starts in milliseconds because it imports only what is built into the interpreter, and nothing of Hayase.
+It starts in milliseconds because it imports only modules that are built into the interpreter, and nothing of Hayase.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import posix
 import sys
 
 TAKEN = b"\x01"
-"""What the server answers when it has forked a child for the request."""
+"""The reply of the server once it has forked a child for the request."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
 def launch(interpreter: str, server: str, arguments: list[str]) -> int:
-    """Run the module that the arguments name, and return its exit status; does not return if it becomes the interpreter."""
+    """Run the module that the arguments name and return its exit status. Does not return if the plain interpreter is executed."""
     link = _request(server, arguments) if arguments[:1] == ["-m"] and len(arguments) > 1 else None
     if link is None:
         posix.execv(interpreter, [interpreter, *arguments])
@@ -31,7 +31,7 @@ def launch(interpreter: str, server: str, arguments: list[str]) -> int:
 
 
 def _request(server: str, arguments: list[str]) -> _socket.socket | None:
-    """Ask the server to run a module. None if it is not there or refuses; then nothing has been run."""
+    """Ask the server to run a module; return the connection, or None if it is not running or refuses, and nothing was run."""
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         link.connect(server)
@@ -51,7 +51,7 @@ def _request(server: str, arguments: list[str]) -> _socket.socket | None:
 
 
 def _follow(link: _socket.socket) -> int:
-    """Wait for the child's end. A child that a signal ended ends this process by the same signal."""
+    """Wait for the child and return its exit status. If a signal ended the child, end this process by the same signal."""
 
     def forward(number: int, frame: object) -> None:
         link.send(bytes((number,)))
@@ -66,13 +66,13 @@ def _follow(link: _socket.socket) -> int:
         if not part:
             return 1
         status += part
-    ended = int.from_bytes(status, "big")
-    number = ended & 0x7F
+    wait_status = int.from_bytes(status, "big")
+    number = wait_status & 0x7F
     if number:
         if number not in (_signal.SIGKILL, _signal.SIGSTOP):
             _signal.signal(number, _signal.SIG_DFL)
         posix.kill(posix.getpid(), number)
-    return ended >> 8
+    return wait_status >> 8
 
 
 if __name__ == "__main__":

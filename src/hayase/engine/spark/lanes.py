@@ -1,4 +1,4 @@
-"""The lanes of a home at work together: one for everything, and one for operations when there are some."""
+"""The running lanes of a home: the main lane, and one for operations if there are any."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from hayase.engine.spark.session import keep_warm
 __all__ = ["Lanes"]
 
 LOOK = 0.01
-"""Seconds between two looks at whether another lane has come so far."""
+"""Seconds between checks whether the other lanes have reached a definition."""
 COUNT = 1.0
-"""Seconds between two looks at how many tasks can run at once."""
+"""Seconds between counts of how many tasks can run at once."""
 
 
 class Lanes:
-    """Starts the lanes that the newest definition needs, also while it runs. The caller holds the home's lock."""
+    """Starts the lanes that the newest definition needs, also while others run. The caller holds the home's lock."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Lanes:
                 session.dataSource.register(LaneSource)
                 self._begin()
         except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong first is what matters
+            with contextlib.suppress(Exception):  # the first error is raised
                 self.stop()
             raise
 
@@ -65,8 +65,8 @@ class Lanes:
         return translated(self._home.spark_log)
 
     def _begin(self) -> None:
-        """Have the lanes that the newest definition needs. One after the other: started side by side, Spark now and then
-        writes down a task that cannot be read."""
+        """Start missing lanes of the newest definition, one after the other: if they start concurrently, Spark sometimes
+        serializes a task that cannot be read."""
         for name in definition_of(self._home, latest_version(self._home)).lanes:
             if name not in self._lanes:
                 self._lanes[name] = self._start(name)
@@ -84,24 +84,24 @@ class Lanes:
 
     @property
     def manifest(self) -> Manifest:
-        """What was committed last, in all lanes."""
+        """The newest manifests of all lanes, merged."""
         return home_manifest(self._home, {name: lane.manifest for name, lane in dict(self._lanes).items()})
 
     def _tell(self) -> None:
         if self._listener is not None:
-            with self._telling:  # each lane commits in a thread of its own
+            with self._telling:  # each lane commits in its own thread
                 self._listener(self.manifest)
 
     def _await_others(self, version: int) -> None:
-        """Wait until no lane is at work under an older definition: what begins anew empties its stream, and tasks of theirs
-        may be reading it."""
+        """Wait until no lane runs under an older definition: a reset stage empties its output stream, which tasks of other
+        lanes may still be reading."""
         while not self._stopped and any(
             lane.arrived < version and lane.is_active for lane in list(self._lanes.values())
         ):
             time.sleep(LOOK)
 
     def is_idle(self) -> bool:
-        """Whether everything that is in the logs now has been committed, also what one lane has caused in another."""
+        """Whether all records that are in the logs now have been committed, including those that one lane wrote for another."""
         with self._translated():
             self._begin()
         before = [lane.manifest for lane in self._lanes.values()]
@@ -109,7 +109,7 @@ class Lanes:
         return idle and all(lane.manifest is then for lane, then in zip(self._lanes.values(), before, strict=True))
 
     def check(self) -> None:
-        """Raise what ended a lane, if something did; start a lane that has become needed."""
+        """Raise the error that ended a lane, if any; start lanes that a new definition needs."""
         with self._translated():
             for lane in self._lanes.values():
                 lane.check()
@@ -124,55 +124,55 @@ class Lanes:
                 self._tell_condition()
 
     def _tell_condition(self) -> None:
-        """See how the lanes are, and tell who listens if that has changed; of those that were told to stop, nothing."""
+        """Determine the condition of the lanes and report it if it has changed; after `stop` or `drain`, report nothing."""
         if self._stopped:
             return
-        jumped = self._clock.look(*_clocks())
-        if jumped is not None:
-            logging.getLogger(__name__).warning(jumped)
+        clock_notice = self._clock.look(*_clocks())
+        if clock_notice is not None:
+            logging.getLogger(__name__).warning(clock_notice)
         state, reason = self._state()
-        notice = jumped or self.condition.notice
+        notice = clock_notice or self.condition.notice
         condition = Condition(state, reason, notice, self._clock.jumps, self._clock.jump)
         if condition != self.condition:
             self.condition = condition
             self._on_condition(condition)
 
     def _trouble(self) -> str | None:
-        """Why a lane is being started again, as long as it has not committed anything since."""
+        """Return why a lane is being restarted, until it has committed again; None if no lane is."""
         return next((lane.trouble for lane in list(self._lanes.values()) if lane.trouble is not None), None)
 
     def _state(self) -> tuple[State, str | None]:
         lanes, trouble = list(self._lanes.values()), self._trouble()
         if trouble is not None:
             return "recovering", trouble
-        if self.condition.state == "starting" and not (any(each.has_committed for each in lanes) or self.is_idle()):
+        if self.condition.state == "starting" and not (any(lane.has_committed for lane in lanes) or self.is_idle()):
             return "starting", "waiting for the first batch"
         stalled = self._stalls.look(time.monotonic(), self._waiting(), self.manifest.seconds)
         return ("running", None) if stalled is None else ("stalled", stalled)
 
     def _waiting(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Where the queues stand from which records could be taken, and where they end."""
+        """Return position and end of each queue, by stage and stream, from which records could be taken."""
         try:
             return {queue: place for lane in list(self._lanes.values()) for queue, place in lane.waiting().items()}
-        except HayaseError:  # such as a damaged stream: what reads it will say so
+        except HayaseError:  # such as a damaged stream, which its reader reports
             return {}
 
     def drain(self) -> None:
-        """Finish the batches that run, then stop."""
+        """Finish the current batches, then stop."""
         with self._translated():
             for lane in self._lanes.values():
                 lane.drain()
         self._stopped = True
 
     def stop(self) -> None:
-        """Stop now; what was not committed will be done again."""
+        """Stop at once; batches that are not committed are repeated by the next run."""
         self._stopped = True
         for lane in self._lanes.values():
             lane.stop()
 
 
 def _clocks() -> tuple[int, float, float]:
-    """The wall clock, and the moments before and after it was read."""
+    """Return the wall clock (microseconds), and monotonic times (seconds) before and after it was read."""
     before = time.monotonic()
     wall = now_us()
     return wall, before, time.monotonic()

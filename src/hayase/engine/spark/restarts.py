@@ -1,4 +1,4 @@
-"""How often a lane may be started again: a budget that refills with time, and pauses that grow while starts keep failing."""
+"""Restart policy of a lane: a budget of restarts that refills over time, and exponential backoff between failed ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Restarts"]
 
 @dataclass(slots=True)
 class Restarts:
-    """A budget of `most` starts; one is given back every `refill` seconds. Reads no clock: `moment` is any clock in seconds that
-    only goes on.
+    """A budget of `most` restarts; one is returned every `refill` seconds. Reads no clock: `moment` is a time in seconds from
+    any monotonic clock.
 
-    A start that failed because something took long costs nothing: the machine is busy, and giving up helps nobody.
+    Restarts because an interpreter started too slowly are free: the machine is busy, and giving up does not help.
 
     >>> budget = Restarts(most=2, refill=60.0)
     >>> [budget.allow(0.0), budget.allow(1.0), budget.allow(2.0), budget.allow(70.0)]
@@ -27,7 +27,7 @@ class Restarts:
     _in_a_row: int = 0
 
     def allow(self, moment: float, free: bool = False) -> bool:
-        """Whether another start may be made; if so, it is counted, unless it is `free`."""
+        """Whether another restart is allowed; if so, it is counted against the budget, unless it is `free`."""
         self._left = self.most if self._left < 0 else min(self.most, self._left + (moment - self._at) / self.refill)
         self._at = moment
         if not free:
@@ -38,9 +38,9 @@ class Restarts:
         return True
 
     def pause(self) -> float:
-        """Seconds to wait before the next start: none at first, then 1, 2, 4, up to `longest`."""
+        """Return the seconds to wait before the next restart: none at first, then 1, 2, 4, up to `longest`."""
         return 0.0 if self._in_a_row <= 1 else min(self.longest, 2.0 ** (self._in_a_row - 2))
 
     def worked(self) -> None:
-        """The lane has committed something: the next failure is the first of its row."""
+        """Reset the backoff: the lane has committed a batch."""
         self._in_a_row = 0

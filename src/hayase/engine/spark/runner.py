@@ -1,4 +1,4 @@
-"""A pipeline at work on Spark: start the session and the lanes, watch them, stop them in order."""
+"""Running a pipeline on Spark: starts the session and the lanes, monitors them, and stops them in order."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from hayase.engine.spark.session import local_master, open_session, warm_up
 __all__ = ["opened", "run", "run_until_idle", "running", "start_session"]
 
 WATCH = 0.02
-"""Seconds between two looks at whether a lane is idle, has failed or shall stop."""
+"""Seconds between checks whether a lane is idle, has failed or is to stop."""
 
 
 def start_session(home: Home, master: str | None = None, verbose: bool = False) -> SparkSession:
-    """A session for a home's lanes, its workers about to start too. On this machine, operations have slots of their own, so
-    that their functions, which may only wait, do not hold up the rest."""
+    """Start a Spark session for the lanes of a home, and its workers in the background. The default, local master has task slots
+    for each lane, so that functions of operations, which may only wait, do not delay the main lane."""
     if master is None:
         definition = latest(home)
         lanes = 1 if definition is None else len(definition.lanes)
@@ -40,7 +40,7 @@ def start_session(home: Home, master: str | None = None, verbose: bool = False) 
 
 @contextlib.contextmanager
 def opened(home: Home) -> Iterator[Ledger]:
-    """What was committed last, carried out: streams and tables can be read. The tables are open until this is left."""
+    """Yield the ledger of a home with the newest manifests applied, so that streams and tables can be read; close it on exit."""
     with contextlib.closing(Ledger(home)) as ledger:
         ledger.recover()
         yield ledger
@@ -59,9 +59,9 @@ def running(
     on_phase: Callable[[str], None] = lambda phase: None,
     on_condition: Callable[[Condition], None] = lambda condition: None,
 ) -> Iterator[Lanes]:
-    """The lanes of a home, running. On leaving, the batch that runs is finished; after an error it is not waited for.
+    """Run the lanes of a home while the context is active. On exit, current batches are finished; after an error they are not.
 
-    `on_condition` is told how they are, whenever that changes, also when they have failed.
+    `on_condition` is called whenever the condition changes, also when the pipeline has failed.
     """
     if ledger is None:
         with opened(home) as own, running(
@@ -85,7 +85,7 @@ def running(
             on_condition(Condition("stopping"))
             lanes.drain()
     except BaseException:
-        with contextlib.suppress(Exception):  # what went wrong first is what matters
+        with contextlib.suppress(Exception):  # the first error is raised
             lanes.stop()
         raise
     lanes.check()
@@ -93,7 +93,7 @@ def running(
 
 @contextlib.contextmanager
 def _failing(on_condition: Callable[[Condition], None]) -> Iterator[None]:
-    """Tell at once that the pipeline has failed, and why: what is left to be stopped may take its time."""
+    """Report at once that the pipeline has failed, and why: stopping the rest may take long."""
     try:
         yield
     except Exception as error:
@@ -102,7 +102,7 @@ def _failing(on_condition: Callable[[Condition], None]) -> Iterator[None]:
 
 
 def run_until_idle(home: Home, *, master: str | None = None, session: SparkSession | None = None) -> Manifest:
-    """Process everything that is there, then stop."""
+    """Process all records that are in the streams, then stop; return the last manifest."""
     with running(home, master=master, session=session) as lanes:
         while not lanes.is_idle():
             lanes.check()
@@ -120,13 +120,13 @@ def run(
     on_phase: Callable[[str], None] = lambda phase: None,
     on_condition: Callable[[Condition], None] = lambda condition: None,
 ) -> Manifest:
-    """Process streams as they grow, until `stop()`; without one, until interrupted."""
+    """Process streams as they grow, until `stop()` returns true or an interrupt; return the last manifest."""
     never = threading.Event()
-    at_work = running(
+    context = running(
         home, ledger=ledger, master=master, awake=True,
         on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
     )  # fmt: skip
-    with at_work as lanes, contextlib.suppress(KeyboardInterrupt):
+    with context as lanes, contextlib.suppress(KeyboardInterrupt):
         on_phase("running")
         while not (stop or never.is_set)():
             lanes.check()

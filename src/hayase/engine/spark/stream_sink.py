@@ -1,14 +1,14 @@
-"""Writing Spark rows into a stream: tasks stage durable segments, one place on the driver publishes them.
+"""Writers of `format("hayase")`, which append Spark rows to a stream: tasks stage durable segments, the driver publishes them.
 
-A record that does not fit (no time, too far ahead, ...) goes to the dead letters, as in an append. Rows keep the order
-of their partitions. What is guaranteed:
+A record that does not fit (no time, too far ahead, ...) becomes a dead letter, as in an append. Rows keep the order of their
+partitions. Guarantees:
 
-- **Streaming**: exactly once per query. The commit point of a batch is one file, `committed.json`, renamed atomically
-  in the staging folder of (stream, query); publishing what it names follows from it and can be repeated. A batch that
-  Spark runs or commits again, in whatever partitioning, adds nothing. The query is known by its id, which Spark keeps
-  in the checkpoint: with a new checkpoint it is another query, and writes everything it reads.
-- **Batch**: nothing if a task fails. If the driver is killed or the disk fails while segments are being published,
-  those already published stay, whole. A write that is repeated adds its rows again.
+- **Streaming**: exactly once per query. The commit point of a batch is one file, `committed.json`, renamed atomically in the
+  staging directory of (stream, query); publishing the files that it names is idempotent. A batch that Spark runs or commits
+  again, in any partitioning, adds nothing. The query is identified by its id, which Spark keeps in the checkpoint: with a new
+  checkpoint it is another query, and writes everything it reads.
+- **Batch**: if a task fails, nothing is written. If the driver is killed or the disk fails while segments are being published,
+  those already published remain, each complete. A repeated write adds its rows again.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ __all__ = ["BatchWriter", "StreamWriter"]
 _SEGMENT_BYTES = 64 * 2**20
 _SEGMENT_ROWS = 1_000_000
 _FORGOTTEN = 7 * 86_400
-"""Seconds after which the folder of a batch write that nobody touched is taken for that of a driver that died."""
+"""Seconds after which an untouched staging directory of a batch write counts as left by a driver that died."""
 _QUERY = "sql.streaming.queryId"
-"""The local property of tasks in which Spark says which query they work for."""
+"""The local property of tasks in which Spark passes the id of their query."""
 _COMMITTED, _LOCK = "committed.json", "lock"
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """The files that a task left in a folder, in order: dead letters and records."""
+    """The files that a task has staged in a directory, in order: dead letters and records."""
 
     folder: Path
     letters: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class _Target:
-    """The stream that is written; picklable, and opens the log where it is used."""
+    """The stream that is written to. Picklable; opens the log in the process that uses it."""
 
     home: Path
     stream: str
@@ -82,41 +82,41 @@ class _Target:
         return StreamLog.open(self.home, self.stream)
 
     def folder(self, job: str) -> Path:
-        """Where a query or a batch write stages: in the stream's own staging area, so that publishing is a rename."""
+        """Return the staging directory of a query or a batch write, below that of the stream, so that publishing is a rename."""
         return self.home / "streams" / self.stream / "staging" / f"spark-{job}"
 
     def stage(self, folder: Path, batches: Iterable[pa.RecordBatch], now: int) -> Staged:
-        """Make rows durable as segments of bounded size, those that do not fit as dead letters."""
+        """Write rows durably as segments of bounded size, and rows that do not fit as dead letters."""
         log = self.log()
         attempt = uuid.uuid4().hex
         letters: list[str] = []
         rows: list[str] = []
         for number, table in enumerate(_chunks(batches)):
-            done = conform(table, log.declaration, now)
-            if done.refused:
-                records, reasons = [each.record for each in done.refused], [each.reason for each in done.refused]
+            result = conform(table, log.declaration, now)
+            if result.refused:
+                records, reasons = [row.record for row in result.refused], [row.reason for row in result.refused]
                 dead = dead_table(APPEND, None, self.stream, None, records, reasons, 1, now)
                 letters.append(f"{attempt}-{number:06d}-dead")
                 StreamLog(self.home, DEAD).stage(folder, letters[-1], dead, now=now)
-            if done.rows.num_rows:
+            if result.rows.num_rows:
                 rows.append(f"{attempt}-{number:06d}")
-                log.stage(folder, rows[-1], done.rows, now=now)
+                log.stage(folder, rows[-1], result.rows, now=now)
         return Staged(folder, tuple(letters), tuple(rows))
 
     def publish(self, staged: Staged, *, again: bool) -> None:
-        """Bring staged files into the logs, dead letters first; if `again`, those that are gone are there already."""
+        """Publish staged files in the logs, dead letters first; with `again`, missing files count as published."""
         for log, names in ((StreamLog.ensure(self.home, DEAD), staged.letters), (self.log(), staged.rows)):
             for name in names:
                 log.publish(staged.folder / name, again=again)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `df.write`."""
+    """The writer of one `df.write`."""
 
     def __init__(self, home: Path, stream: str, columns: Sequence[str]):
         self._target = _Target(home, stream, columns)
         self._folder = self._target.folder(f"write-{uuid.uuid4().hex}")
-        # Made here and not by tasks: one that outlives an abort must not bring it back.
+        # Created here and not by tasks: a task that outlives an abort must not create it again.
         durable.make_directory(self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -137,7 +137,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The batches of a streaming query. Spark makes a new one for every call, so it holds nothing."""
+    """The writer of a streaming query. Spark creates a new one for every call, so it keeps no state."""
 
     def __init__(self, home: Path, stream: str, columns: Sequence[str]):
         self._target = _Target(home, stream, columns)
@@ -152,8 +152,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._target.stage(folder, iterator, now_us())
 
     def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
-        folders = {each.folder for each in messages if each is not None}
-        for folder in folders:  # none if the batch had no task, else that of this query
+        folders = {message.folder for message in messages if message is not None}
+        for folder in folders:  # one, or none if the batch had no tasks
             with _turn(folder):
                 committed = _Committed.of(folder)
                 if committed is None or committed.batch < batchId:
@@ -163,44 +163,44 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 _remove_all(folder, set(os.listdir(folder)) - {_COMMITTED, _LOCK})
 
     def abort(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803
-        for each in messages:
-            if each is not None:
-                with _turn(each.folder):
-                    committed = _Committed.of(each.folder)
+        for message in messages:
+            if message is not None:
+                with _turn(message.folder):
+                    committed = _Committed.of(message.folder)
                     kept = {*committed.staged.letters, *committed.staged.rows} if committed else set()
-                    _remove_all(each.folder, {*each.letters, *each.rows} - kept)
+                    _remove_all(message.folder, {*message.letters, *message.rows} - kept)
 
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """The last batch of a query that is decided: its files belong to the logs, whether they are there yet or not."""
+    """The last committed batch of a query: its files belong to the logs, whether published yet or not."""
 
     batch: int
     staged: Staged
 
     def as_bytes(self) -> bytes:
-        told = {"batch": self.batch, "letters": self.staged.letters, "rows": self.staged.rows}
-        return seal("batch", orjson.dumps(told))
+        content = {"batch": self.batch, "letters": self.staged.letters, "rows": self.staged.rows}
+        return seal("batch", orjson.dumps(content))
 
     @classmethod
     def of(cls, folder: Path) -> _Committed | None:
         try:
-            told = orjson.loads(read_sealed(folder / _COMMITTED, "batch", "put back a copy from a backup"))
+            content = orjson.loads(read_sealed(folder / _COMMITTED, "batch", "put back a copy from a backup"))
         except FileNotFoundError:
             return None
-        return cls(told["batch"], Staged(folder, tuple(told["letters"]), tuple(told["rows"])))
+        return cls(content["batch"], Staged(folder, tuple(content["letters"]), tuple(content["rows"])))
 
 
 def _together(folder: Path, messages: Sequence[Staged | None]) -> Staged:
-    """What all tasks left, in the order of their partitions."""
-    done = [each for each in messages if each is not None]
-    letters = tuple(name for each in done for name in each.letters)
-    return Staged(folder, letters, tuple(name for each in done for name in each.rows))
+    """Return the files that all tasks have staged, in the order of their partitions."""
+    staged = [message for message in messages if message is not None]
+    letters = tuple(name for part in staged for name in part.letters)
+    return Staged(folder, letters, tuple(name for part in staged for name in part.rows))
 
 
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Keep a driver that was given up for dead, and is not, from committing at the same time."""
+    """Hold a lock, so that an earlier driver that is presumed dead cannot commit at the same time."""
     descriptor = durable.opened(folder / _LOCK, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -215,7 +215,7 @@ def _remove_all(folder: Path, names: Iterable[str]) -> None:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in tables of about the size of a segment, so that memory stays bounded however large a task is."""
+    """Yield the rows in tables of about the size of a segment, so that memory is bounded for tasks of any size."""
     held: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:

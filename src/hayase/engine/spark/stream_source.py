@@ -1,21 +1,21 @@
-"""Hayase's streams as an ordinary Spark data source, `format("hayase")`: rows in and out, batch and streaming.
+"""The Spark data source `format("hayase")`: reads and writes Hayase's streams, batch and streaming.
 
     spark.read.format("hayase").option("home", "./shop").option("stream", "orders").load()
     spark.readStream.format("hayase").load("./shop/streams/orders")
 
-Which stream is said by the options `home` and `stream`, or by the path of its directory. `.schema(...)` may name some
-of the columns: only these are read. Further options:
+The options `home` and `stream`, or the path of its directory, select the stream. `.schema(...)` may name some of the columns;
+then only these are read. Further options:
 
-    reading     from, to          offsets: records from <= offset < to; by default all there are
-                since, until      event times: records since <= time < until; segments without such are not opened
-                slices            how many tasks read; by default one per core
+    reading     from, to          offsets: records from <= offset < to; by default all records
+                since, until      event times: records since <= time < until; segments without such records are skipped
+                slices            number of tasks; by default one per core
     streaming   start             earliest (the default) or latest: where a query without a checkpoint begins
-                max_rows          at most so many records in one batch
+                max_rows          greatest number of records in one batch
                 slices            as above
     writing     none              see `hayase.engine.spark.stream_sink`
 
-An offset of a streaming query is {"stream": name, "next": offset}. Retention does not wait for such queries: one whose
-next records were removed fails with `OffsetGone`.
+An offset of a streaming query is {"stream": name, "next": offset}. Retention does not wait for such queries: a
+query whose next records were removed fails with `OffsetGone`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from hayase.streams.segments import read_trailer
 __all__ = ["HayaseSource", "register"]
 
 Span = tuple[int, int]
-"""Records first <= offset < next."""
+"""A range of records: first <= offset < next."""
 
 _PLACE = ("home", "stream", "path")
 _READING = (*_PLACE, "from", "to", "since", "until", "slices")
@@ -53,12 +53,12 @@ _WRITING = (*_PLACE, "checkpointlocation")
 
 
 def register(session: SparkSession) -> None:
-    """Make `format("hayase")` known to a session."""
+    """Register `format("hayase")` in a session."""
     session.dataSource.register(HayaseSource)
 
 
 class HayaseSource(DataSource):
-    """The streams of a home, known to Spark as `hayase`."""
+    """The data source that Spark knows as `hayase`: the streams of a home."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,14 +92,14 @@ class HayaseSource(DataSource):
 
 @dataclass
 class Slice(InputPartition):
-    """What one task reads."""
+    """The ranges of records that one task reads."""
 
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """The columns and the event times that are wanted of a stream; picklable, and opens the log where it is used."""
+    """The columns and event times to read from a stream. Picklable; opens the log in the process that uses it."""
 
     home: Path
     stream: str
@@ -108,7 +108,7 @@ class _Selection:
     until: int = END
 
     def records(self, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
-        """The records, straight from the mapped segments."""
+        """Yield the records, directly from the memory-mapped segments."""
         log = StreamLog.open(self.home, self.stream)
         for first, next_ in spans:
             for piece in log.read(first, next_):
@@ -129,7 +129,7 @@ class _Selection:
 
 
 class StreamRecords(DataSourceReader):
-    """A batch read: the records that are there when it is planned."""
+    """The reader of a batch query: the records that exist when it is planned."""
 
     def __init__(self, log: StreamLog, schema: Any, options: Mapping[str, str]):
         since = _option(options, "since", instant, BEGINNING)
@@ -156,7 +156,7 @@ class StreamRecords(DataSourceReader):
 
 
 class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming read: batches in the order of the log, each record in exactly one."""
+    """The reader of a streaming query: batches in the order of the log, each record in exactly one."""
 
     def __init__(self, log: StreamLog, schema: Any, options: Mapping[str, str]):
         self._log, self._name = log, log.declaration.name
@@ -169,7 +169,7 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For the tasks, which only `read`: the log stays where batches are planned."""
+        """Pickle only what `read` needs in tasks; the log stays in the planning process."""
         return {"_selection": self._selection}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -201,10 +201,10 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._selection.records(partition.spans)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint says how far the query is."""
+        """Do nothing: the checkpoint holds the position of the query."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _as_json(self, offset: int) -> dict[str, Any]:
         return {"stream": self._name, "next": offset}
@@ -229,27 +229,27 @@ class StreamFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def sliced(spans: Sequence[Span], count: int) -> list[Slice]:
-    """Spans divided into at most `count` parts of about the same size, none of them empty.
+    """Divide ranges into at most `count` slices of about equal size, none of them empty.
 
-    >>> [each.spans for each in sliced([(0, 4), (10, 15)], 3)]
+    >>> [part.spans for part in sliced([(0, 4), (10, 15)], 3)]
     [((0, 3),), ((3, 4), (10, 12)), ((12, 15),)]
     """
     total = sum(next_ - first for first, next_ in spans)
-    made = []
+    slices = []
     for low, high in pairwise(total * part // count for part in range(count + 1)):
-        at, mine = 0, []
+        position, slice_spans = 0, []
         for first, next_ in spans:
-            begin, end = first + max(low - at, 0), min(first + high - at, next_)
+            begin, end = first + max(low - position, 0), min(first + high - position, next_)
             if begin < end:
-                mine.append((begin, end))
-            at += next_ - first
-        if mine:
-            made.append(Slice(tuple(mine)))
-    return made
+                slice_spans.append((begin, end))
+            position += next_ - first
+        if slice_spans:
+            slices.append(Slice(tuple(slice_spans)))
+    return slices
 
 
 def _spans_within(log: StreamLog, index: Index, first: int, next_: int, since: int, until: int) -> list[Span]:
-    """What remains of [first, next_) without the segments that hold no record of these times."""
+    """Return [first, next_) without the segments that hold no record with since <= time < until."""
     spans: list[Span] = []
     for entry in index.entries:
         begin, end = max(first, entry.first), min(next_, entry.next)
@@ -258,7 +258,7 @@ def _spans_within(log: StreamLog, index: Index, first: int, next_: int, since: i
         try:
             trailer = read_trailer(log.path / entry.name, log.declaration.name)
         except FileNotFoundError:
-            pass  # compacted since: nothing is known about these records any more, so they are read
+            pass  # compacted meanwhile: the times of these records are unknown, so they are read
         else:
             if trailer.latest < since or trailer.earliest >= until:
                 continue
@@ -270,18 +270,18 @@ def _spans_within(log: StreamLog, index: Index, first: int, next_: int, since: i
 
 
 def _wanted(schema: Any, log: StreamLog) -> pa.Schema:
-    """The columns that Spark expects, as Spark expects them, if the stream has them."""
+    """Return the schema that Spark expects; raise an error if the stream does not have these columns and types."""
     declared, name = log.declaration.shown_schema, log.declaration.name
-    if log.declaration.hides_time:  # readers may still ask for the name that the log has for it
+    if log.declaration.hides_time:  # readers may still use the column's name in the log
         declared = pa.schema([*declared, log.declaration.arrow_schema.field(log.declaration.time)])
     expected: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    for each in expected:
-        if each.name not in declared.names:
-            raise UnknownName("column", each.name, declared.names, f' in stream "{name}"')
-        column = declared.field(each.name)
-        if each.type != column.type or (column.nullable and not each.nullable):
+    for wanted in expected:
+        if wanted.name not in declared.names:
+            raise UnknownName("column", wanted.name, declared.names, f' in stream "{name}"')
+        column = declared.field(wanted.name)
+        if wanted.type != column.type or (column.nullable and not wanted.nullable):
             raise SchemaMismatch(
-                f'column "{each.name}" of stream "{name}" cannot be read as asked; its schema is '
+                f'column "{wanted.name}" of stream "{name}" cannot be read as asked; its schema is '
                 f"({ddl(log.declaration.shown_schema)}): leave out .schema(...), or name a part of this one"
             )
     return expected
@@ -296,7 +296,7 @@ def _home(log: StreamLog) -> Path:
 
 
 def _place(options: Mapping[str, str]) -> tuple[Path, str]:
-    """Home and stream. Absolute, for tasks may run in another directory."""
+    """Return home and stream. The path is absolute, since tasks may run in another directory."""
     path, home, stream = options.get("path"), options.get("home"), options.get("stream")
     if path is not None and home is None and stream is None:
         place = Path(path.removeprefix("file://")).absolute()

@@ -1,7 +1,6 @@
-"""Interpreters for Spark that start in milliseconds: a fork server beside the pipeline's process, and the executable that
-Spark is given in place of Python.
+"""Python interpreters for Spark that start in milliseconds: manages the fork server, and the executable that replaces Python.
 
-On a cluster, and on systems other than Linux, Spark starts plain interpreters.
+Used on a local master under Linux; on a cluster and on other systems, Spark starts plain interpreters.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from hayase.engine.spark import interpreter_launcher
 __all__ = ["WarmInterpreters"]
 
 LONGEST_SOCKET = 107
-"""Bytes that the path of a Unix socket may have."""
+"""Greatest length in bytes of the path of a Unix socket."""
 
 
 class WarmInterpreters:
-    """A fork server with its socket and its launcher in a private folder. It ends with this process, however that ends.
+    """A fork server with its socket and launcher in a private directory. The server ends with this process, however that ends.
 
-    `executable` stands in for the interpreter; it becomes a plain one whenever the server is not there.
+    `executable` replaces the interpreter; it executes the plain one whenever the server does not run.
     """
 
     def __init__(self, folder: Path):
@@ -44,11 +43,11 @@ class WarmInterpreters:
 
     @staticmethod
     def can_serve(folder: Path) -> bool:
-        """Whether this system has what the server needs, and the path of its socket is short enough."""
+        """Whether the server runs on this system, and the path of its socket is short enough."""
         return sys.platform == "linux" and len(os.fsencode(folder / "fork-server.sock")) <= LONGEST_SOCKET
 
     def start(self) -> None:
-        """Start the server, unless it runs; it takes some seconds until it is ready."""
+        """Start the server unless it runs; it is ready some seconds later."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 return
@@ -69,7 +68,7 @@ class WarmInterpreters:
         return self._ready.is_set() and self._process is not None and self._process.poll() is None
 
     def wait(self) -> bool:
-        """Wait until the server is ready, however long that takes; False if it has ended instead."""
+        """Wait without a time limit until the server is ready; return False if it has ended instead."""
         process = self._process
         if process is None or process.stdout is None:
             return False
@@ -93,7 +92,7 @@ class WarmInterpreters:
 
 
 def _listener(path: Path) -> socket.socket:
-    """A socket that takes connections of this user only; the path's folder is private as well."""
+    """Return a listening socket that only this user can connect to; its directory is private as well."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -103,7 +102,7 @@ def _listener(path: Path) -> socket.socket:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the server. Spark starts its interpreters with the same hash seed and number of threads; without its
-    own thread in the background, Arrow's allocator can be forked."""
+    """Return the environment of the server: the hash seed and thread count that Spark sets for its interpreters, and Arrow's
+    allocator without its background thread, so that the process can be forked."""
     fixed = {"PYTHONUNBUFFERED": "YES", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", **os.environ, **fixed}

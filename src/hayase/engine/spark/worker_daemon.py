@@ -1,6 +1,6 @@
-"""The process from which Spark forks its Python workers, with everything imported and compiled that a task needs.
+"""The daemon from which Spark forks its Python workers, with everything that tasks need imported and compiled.
 
-Spark's own daemon imports nothing, so every new worker spends seconds on it: at the start, and whenever workers are lost.
+Spark's own daemon imports nothing, so that every new worker would need seconds for imports: at start, and whenever one is lost.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ NEEDED = (
     "hayase.tables.lookups",
     "hayase.tables.rocksdb",
 )
-"""Modules that tasks import when they first need them."""
+"""Modules that tasks would otherwise import on first use."""
 
 if __name__ == "__main__":
     for name in NEEDED:
         import_module(name)
     compile_ahead()
-    gc.freeze()  # what all workers share is never garbage
-    gc.set_threshold(50_000, 20, 20)  # a batch makes objects by the million, and few of them in circles
+    gc.freeze()  # objects shared with workers are never collected
+    gc.set_threshold(50_000, 20, 20)  # a batch creates millions of objects, few of them in reference cycles
     manager()

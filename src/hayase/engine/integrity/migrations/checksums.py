@@ -1,4 +1,4 @@
-"""Format 1 to 2: small files get their checksums, logs and lanes their heads, and nobody but its owner gets into the home."""
+"""Format 1 to 2: small files get checksums, logs and lanes get heads, and only the owner may access the home."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _SEALED = {
     "views/*.json": "place of a view",
     "dead/appending.json": "replay",
 }
-"""Files that have a checksum since, by what they are."""
+"""Patterns of the files that get a checksum, with the kind of each."""
 _RESTORE = "put back a copy from a backup, then upgrade again; nothing was changed"
 
 
 def migrate(home: Home) -> int:
-    """Give a home what format 2 has."""
+    """Bring a home from format 1 to format 2; return how many files were written."""
     files = dict(_bodies(home.path))
     logs = [LogDirectory(path, path.name) for path in _directories(home.path / "streams")]
     listings = {log.path: log.listing() for log in logs if (log.path / "stream.json").exists()}
@@ -53,7 +53,7 @@ def migrate(home: Home) -> int:
             with log.writing():
                 log.set_head()
     _tell_heads(home)
-    for gate in (home.path / "gates").glob("*.json"):  # orders for the time of a run: the next one writes its own
+    for gate in (home.path / "gates").glob("*.json"):  # valid for one run: the next one writes its own
         durable.remove(gate)
     for directory in {path.parent for path in files}:
         durable.remove_leftovers(directory)
@@ -62,7 +62,7 @@ def migrate(home: Home) -> int:
 
 
 def _bodies(home: Path) -> Iterator[tuple[Path, tuple[str, bytes | None]]]:
-    """The files that get a checksum, what they are, and what they say; None for one that has its checksum already."""
+    """Yield the files that get a checksum, with kind and content; the content is None if a file has its checksum already."""
     for pattern, kind in _SEALED.items():
         for path in sorted(home.glob(pattern)):
             data = path.read_bytes()
@@ -78,11 +78,11 @@ def _bodies(home: Path) -> Iterator[tuple[Path, tuple[str, bytes | None]]]:
 
 
 def _directories(path: Path) -> list[Path]:
-    return sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
 
 def _tell_heads(home: Home) -> None:
-    """Say which manifests and which definition are the newest."""
+    """Write the heads of the definitions and of each lane's manifests."""
     numbers = [int(path.stem) for path in home.definitions.glob("*.json") if path.stem.isdigit()]
     if numbers:
         tell_head(home, DEFINITIONS, Head(max(numbers)))
@@ -94,7 +94,7 @@ def _tell_heads(home: Home) -> None:
 
 
 def _make_private(home: Path) -> None:
-    """Keep others out, unless the home was shared on purpose (setgid)."""
+    """Remove the permissions of group and others, unless the home is shared on purpose (setgid)."""
     if home.stat().st_mode & 0o2000:
         return
     for directory, _, names in os.walk(home):
