@@ -226,8 +226,8 @@ class Commits:
         if not version or latest_version(self.home) == version:
             return frozenset()
         newest = load(self.home, latest_version(self.home))
-        kept = {record.name for record in newest.records if record.generation <= version}
-        return frozenset(record.name for record in load(self.home, version).records if record.name not in kept)
+        unchanged = {record.name for record in newest.records if record.generation <= version}
+        return frozenset(record.name for record in load(self.home, version).records if record.name not in unchanged)
 
     def _check_tables(self, manifest: Manifest, others: frozenset[str]) -> None:
         """Raise DamagedState if a table that has begun, and is not in `others`, is missing or damaged: its rows
@@ -488,10 +488,10 @@ def _older_copy(home: Home, table: str, lane: str, version: int) -> DamagedState
 def _mark_of(path: Path) -> str | None:
     """Return the mark of the stream in a directory; None if it has no mark or cannot be read."""
     try:
-        kept = kept_in(path)
+        stored = kept_in(path)
     except DamagedState:
         return None
-    return None if kept is None else kept.mark
+    return None if stored is None else stored.mark
 
 
 def _successor(

@@ -46,8 +46,8 @@ class Ways:
         """Return the current declaration of a stream; in a home without a definition, the one on disk; None if there is none."""
         if name in self._streams or self._definition is not None:
             return self._streams.get(name)
-        kept = kept_in(self._home.path / "streams" / name)
-        return None if kept is None else kept.declaration
+        stored = kept_in(self._home.path / "streams" / name)
+        return None if stored is None else stored.declaration
 
     def version(self, stage: str) -> str | None:
         """Return the current version (fingerprint) of a stage; None if it is not in the newest definition."""
@@ -68,10 +68,10 @@ class Ways:
         log = StreamLog(self._home.path, declared)
         if is_finished(log):
             return f'stream "{stream}" is finished and takes no more records; drop the letter'
-        kept = kept_in(log.path)
+        stored = kept_in(log.path)
         try:
-            if kept is not None:
-                reconcile(kept.declaration, declared)
+            if stored is not None:
+                reconcile(stored.declaration, declared)
         except SchemaMismatch as error:
             return str(error)
         return None

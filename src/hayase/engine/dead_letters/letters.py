@@ -224,10 +224,10 @@ class Letters:
 
     def matching(self, wanted: Filter = Filter(), *, settled: bool = False) -> Iterator[Lot]:  # noqa: B008 - frozen
         """Yield the open letters that match, oldest first, in lots; with `settled`, settled ones too."""
-        gone = np.empty(0, np.int64) if settled else self.settled()
+        excluded = np.empty(0, np.int64) if settled else self.settled()
         for first, end in self._ranges(wanted):
             for piece in self._log.read(first, end):
-                lot = _lot(piece.rows, piece.first, wanted, gone)
+                lot = _lot(piece.rows, piece.first, wanted, excluded)
                 if len(lot.numbers):
                     yield lot
 
@@ -268,12 +268,12 @@ class Letters:
         start = max(start, wanted.first)
         end = end if before is None else min(end, before)
         stop = start if look_at is None else max(start, end - look_at)
-        gone = np.empty(0, np.int64) if settled else self.settled()
+        excluded = np.empty(0, np.int64) if settled else self.settled()
         matches: list[Letter] = []
         while end > stop and len(matches) < limit:
             first = max(stop, end - _AT_ONCE)
             for piece in reversed(list(self._log.read(first, end))):
-                lot = _lot(piece.rows, piece.first, wanted, gone)
+                lot = _lot(piece.rows, piece.first, wanted, excluded)
                 last = lot.take(np.arange(len(lot.numbers))[-(limit - len(matches)) :])
                 matches += reversed([Letter(*letter) for letter in zip(last.numbers.tolist(), last.rows.to_pylist())])
                 if len(matches) == limit:
@@ -382,17 +382,17 @@ def unknown_letter(number: int, start: int, end: int) -> UnknownName:
 
 def lots_of(lots: Iterator[Lot], rows: int, size: int | None = None) -> Iterator[Lot]:
     """Regroup letters into lots of at least `rows` letters or `size` bytes, except the last one; none is much larger."""
-    held: list[Lot] = []
+    pending: list[Lot] = []
     for lot in lots:
         for at in range(0, len(lot.numbers), rows):
-            held.append(Lot(lot.numbers[at : at + rows], lot.rows.slice(at, rows)))
-            if sum(len(part.numbers) for part in held) >= rows or (
-                size is not None and sum(part.rows.nbytes for part in held) >= size
+            pending.append(Lot(lot.numbers[at : at + rows], lot.rows.slice(at, rows)))
+            if sum(len(part.numbers) for part in pending) >= rows or (
+                size is not None and sum(part.rows.nbytes for part in pending) >= size
             ):
-                yield _joined(held)
-                held = []
-    if held:
-        yield _joined(held)
+                yield _joined(pending)
+                pending = []
+    if pending:
+        yield _joined(pending)
 
 
 def _joined(lots: Sequence[Lot]) -> Lot:

@@ -40,11 +40,11 @@ def rewrite(home: Home) -> Iterator[str]:
         try:
             kept_in(path)
         except DamagedState:
-            kept = _known(definition, path.name, home)
-            if kept is None:
+            known = _known(definition, path.name, home)
+            if known is None:
                 yield f"{path / DECLARATION} cannot be written again: no definition names the stream; put back a copy"
                 continue
-            durable.write_atomic(path / DECLARATION, kept.as_bytes())
+            durable.write_atomic(path / DECLARATION, known.as_bytes())
             yield f"{path / DECLARATION} is written again, from definition {definition.version if definition else 0}"
         log = LogDirectory(path, path.name)
         with log.writing():
@@ -89,10 +89,10 @@ def _mark(home: Home, output: StreamDeclaration, versions: range) -> str:
 def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
     """Let a log continue that has lost records; return how many are given up, and the stages that are reset for it."""
     path = home.path / "streams" / stream
-    kept = kept_in(path)
-    if kept is None:
+    stored = kept_in(path)
+    if stored is None:
         raise UnknownName("stream", stream, [directory.name for directory in path.parent.glob("*/")])
-    if kept.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):
+    if stored.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):
         raise HayaseError(
             f'stream "{stream}" is written by a stage, which can write it again: `hayase reset {query_of(stream)} --from earliest`'
         )

@@ -176,9 +176,9 @@ def _stream(home: Home, path: Path) -> Iterator[Finding]:
     yield from _found(path / "producers.json", folded_in, path, name, listing)
     for entry in listing.index.entries:
         yield from _found(path / entry.name, open_segment, path / entry.name, name)
-    kept = kept_in(path)
-    if kept is not None and kept.declaration.lifetimes:
-        log = StreamLog(home.path, kept.declaration)
+    stored = kept_in(path)
+    if stored is not None and stored.declaration.lifetimes:
+        log = StreamLog(home.path, stored.declaration)
         for snapshot in snapshots.snapshots(log, listing.index):
             file = path / snapshots.DIRECTORY / snapshot.name
             yield from _found(file, _read_snapshot, log, snapshot)

@@ -134,8 +134,10 @@ class Results:
             try:
                 return look(self._index())
             except (OffsetGone, FileNotFoundError) as error:
-                gone = error
-        raise HayaseError(f'the results "{self.log.declaration.name}" change too fast to be read: {gone}; try again')
+                last_error = error
+        raise HayaseError(
+            f'the results "{self.log.declaration.name}" change too fast to be read: {last_error}; try again'
+        )
 
     def _final_before(self, index: Index) -> int:
         """Return the first instant that is not final."""
@@ -160,15 +162,15 @@ class Results:
             start = event_times(rows, declaration)
             return self._ordered(rows, np.arange(len(start)), start, np.full(len(start), OPEN))
         check(self.log, index)
-        kept = snapshots(self.log, index) if is_trimmed(index) else []
-        if kept:  # adds rows that began before the first record
-            batches = [*rows_in(self.log, kept[0]), *batches]
+        existing = snapshots(self.log, index) if is_trimmed(index) else []
+        if existing:  # adds rows that began before the first record
+            batches = [*rows_in(self.log, existing[0]), *batches]
         rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema)
         spans = lifespans(rows, declaration)
         final = np.flatnonzero(spans.changed_at < self._final_before(index))
         spans = Lifespans(spans.row_id[final], spans.start[final], spans.end[final], spans.changed_at[final])
         positions, end = fold(spans)
-        if kept:  # a row may be both in the snapshot and in the log
+        if existing:  # a row may be both in the snapshot and in the log
             _, unique_rows = np.unique(spans.row_id[positions], return_index=True)
             positions, end = positions[unique_rows], end[unique_rows]
         return self._ordered(rows, final[positions], spans.start[positions], end)
@@ -261,8 +263,8 @@ class Results:
         )
 
     def _removed(self, index: Index, time: int) -> HayaseError:
-        kept = snapshots(self.log, index)
-        since = f"; what is left begins at {self._told(kept[0].clock - 1)}" if kept else ""
+        existing = snapshots(self.log, index)
+        since = f"; what is left begins at {self._told(existing[0].clock - 1)}" if existing else ""
         return HayaseError(
             f'what "{self.log.declaration.name}" was at {self._told(time)} was removed by its retention{since}'
         )

@@ -166,8 +166,8 @@ def _all(log: StreamLog) -> list[Snapshot]:
 
 def _mark(log: StreamLog) -> str:
     """Return the mark of the stream's current beginning, hashed to 16 hexadecimal digits."""
-    kept = kept_in(log.path)
-    return xxhash.xxh3_64_hexdigest(((kept.mark if kept else None) or "").encode())
+    stored = kept_in(log.path)
+    return xxhash.xxh3_64_hexdigest(((stored.mark if stored else None) or "").encode())
 
 
 def _holds(snapshot: Snapshot, index: Index, mark: str) -> bool:

@@ -66,8 +66,8 @@ class _Target:
 
     def __post_init__(self) -> None:
         log = self.log()
-        kept = kept_in(log.path)
-        if kept is not None and kept.mark is not None:
+        stored = kept_in(log.path)
+        if stored is not None and stored.mark is not None:
             raise StreamError(
                 self.stream,
                 f'stream "{self.stream}" is the output of a stage and takes no other records; write to another',
@@ -216,13 +216,13 @@ def _remove_all(folder: Path, names: Iterable[str]) -> None:
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows in tables of about the size of a segment, so that memory is bounded for tasks of any size."""
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         size, rows = size + batch.nbytes, rows + batch.num_rows
         if size >= _SEGMENT_BYTES or rows >= _SEGMENT_ROWS:
-            yield pa.Table.from_batches(held)
-            held, size, rows = [], 0, 0
+            yield pa.Table.from_batches(pending)
+            pending, size, rows = [], 0, 0
     if rows:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(pending)
