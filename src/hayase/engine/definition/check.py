@@ -1,8 +1,9 @@
-"""A pipeline checked whole, without Spark: every mistake of the file, its queries, tables and rules, with its place.
+"""Checks of a whole pipeline without Spark: every mistake in the file, its queries, tables and rules, with its
+position.
 
-Operations can also be tried (`operation_trials`): their modules are loaded, and their functions are called, in a process of
-their own, on the newest records that the home has of what they read. A trial infers the schema of an operation that declares
-none. An operation that the home's newest definition already has is not tried again.
+Operations can also be tried (`operation_trials`): Hayase loads their modules and calls their functions in a separate
+process, on the newest records that the home has of their inputs. A trial infers the schema of an operation that
+declares none. An operation that is unchanged from the home's newest definition is not tried again.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _Placed = tuple[str, str, Mistake]
 
 
 def check(declaration: PipelineDeclaration, *, pending: bool = False) -> tuple[Stage, ...]:
-    """The stages of a declaration; DeclarationError lists everything that is wrong with it. Functions are not called.
+    """Return the stages of a declaration without calling user functions; DeclarationError lists all mistakes.
 
-    What is `pending`, the schemas that a sample is yet to tell, is no mistake then; there are no stages for it.
+    If `pending` is true, an operation whose schema only a trial can infer is not a mistake; it gets no stage.
     """
     planned = plan(declaration)
     mistakes = _kept(declaration, [*planned.mistakes, *_governor_mistakes(declaration)], pending)
@@ -38,14 +39,15 @@ def check(declaration: PipelineDeclaration, *, pending: bool = False) -> tuple[S
 
 
 def check_file(file: PipelineFile, home: Home | None = None) -> tuple[Stage, ...]:
-    """The stages of a pipeline file, with the place of each mistake in it. Operations are tried, in the file's own home if no
-    other is given."""
+    """Return the stages of a pipeline file; DeclarationError lists all mistakes with their positions. Operations are
+    tried in `home`, by default the home that the file names."""
     declaration, found = _tried(home or Home(file.home), file.declaration)
     return _placed(file, declaration, found)
 
 
 def read_file(file: PipelineFile, home: Home) -> PipelineDeclaration:
-    """What a pipeline file declares, checked but for the functions of operations, of which some may be pending (`check`)."""
+    """Return the declaration of a pipeline file after checking everything except the functions of operations; schemas
+    may be pending, as in `check`."""
     declaration = with_known_schemas(home, file.declaration)
     _placed(file, declaration, [], pending=True)
     return declaration
@@ -54,7 +56,8 @@ def read_file(file: PipelineFile, home: Home) -> PipelineDeclaration:
 def _placed(
     file: PipelineFile, declaration: PipelineDeclaration, found: list[_Placed], pending: bool = False
 ) -> tuple[Stage, ...]:
-    """The stages, or all mistakes, also those that were found already, with their places."""
+    """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as
+    `found`."""
     planned = plan(declaration)
     mistakes = _kept(declaration, [*found, *planned.mistakes, *_governor_mistakes(declaration)], pending)
     if mistakes:
@@ -63,8 +66,8 @@ def _placed(
 
 
 def infer_operations(home: Home, declaration: PipelineDeclaration) -> PipelineDeclaration:
-    """The declaration with the schemas of all operations. Every one that the home does not have yet is tried;
-    DeclarationError tells those that fail, or whose schemas nobody knows."""
+    """Return the declaration with the schemas of all operations. Operations that the home does not have yet are tried;
+    DeclarationError lists those that fail or whose schema cannot be inferred."""
     declaration, mistakes = _tried(home, declaration)
     if mistakes:
         raise DeclarationError([mistake for _, _, mistake in mistakes])
@@ -72,38 +75,41 @@ def infer_operations(home: Home, declaration: PipelineDeclaration) -> PipelineDe
 
 
 def with_known_schemas(home: Home, declaration: PipelineDeclaration) -> PipelineDeclaration:
-    """The declaration with the schemas that operations of the same names have in the home, where none are declared."""
-    if all(each.schema is not None for each in declaration.operations):
+    """Return the declaration in which operations without a schema have the one that the home knows under their name."""
+    if all(operation.schema is not None for operation in declaration.operations):
         return declaration
     known = _known(home)
     filled = {
-        each.name: replace(each, schema=known[each.name].schema)
-        for each in declaration.operations
-        if each.schema is None and each.name in known
+        operation.name: replace(operation, schema=known[operation.name].schema)
+        for operation in declaration.operations
+        if operation.schema is None and operation.name in known
     }
     return _with(declaration, filled)
 
 
 def check_governor(declaration: PipelineDeclaration) -> None:
-    """Refuse a policy, or options of one, that there are not."""
+    """Raise DeclarationError if the governor's policy or one of its options does not exist or is invalid."""
     mistakes = _governor_mistakes(declaration)
     if mistakes:
         raise DeclarationError([mistake for _, _, mistake in mistakes])
 
 
 def _kept(declaration: PipelineDeclaration, mistakes: list[_Placed], pending: bool) -> list[_Placed]:
-    """Mistakes without those that a sample will settle, if that is allowed, and without repetition."""
-    unknown = {each.name for each in declaration.operations if each.schema is None}
-    told = {name for kind, name, each in mistakes if kind == "operation" and name in unknown and not _is_open(each)}
+    """Return the mistakes to report: an unknown schema is left out if `pending` allows it, or if the same operation has
+    another mistake."""
+    unknown = {operation.name for operation in declaration.operations if operation.schema is None}
+    reported = {
+        name for kind, name, mistake in mistakes if kind == "operation" and name in unknown and not _is_open(mistake)
+    }
     return [
-        (kind, name, each)
-        for kind, name, each in mistakes
-        if not (kind == "operation" and name in unknown and _is_open(each) and (pending or name in told))
+        (kind, name, mistake)
+        for kind, name, mistake in mistakes
+        if not (kind == "operation" and name in unknown and _is_open(mistake) and (pending or name in reported))
     ]
 
 
 def _is_open(mistake: Mistake) -> bool:
-    """Whether it is that a schema is not known."""
+    """Return whether the mistake is a schema that is not known yet."""
     return isinstance(mistake, FieldMistake) and mistake.field == "schema"
 
 
@@ -113,91 +119,96 @@ def _governor_mistakes(declaration: PipelineDeclaration) -> list[_Placed]:
         return []
     from hayase.governor import policy_named
 
-    found: list[_Placed] = []
+    mistakes: list[_Placed] = []
     for options in ({}, *({name: value} for name, value in governor.options)):
         try:
             policy_named(governor.policy, **options)
         except UnknownName as error:
             field = "policy" if error.kind == "policy" else error.name
-            found.append(("governor", "", FieldMistake(str(error), field=field)))
+            mistakes.append(("governor", "", FieldMistake(str(error), field=field)))
             if field == "policy":
                 break
         except DeclarationError as error:
             field = next(iter(options), "policy")
-            found += [("governor", "", FieldMistake(each.message, each.hint, field=field)) for each in error.mistakes]
-    return found
+            mistakes += [
+                ("governor", "", FieldMistake(mistake.message, mistake.hint, field=field)) for mistake in error.mistakes
+            ]
+    return mistakes
 
 
 # ---------------------------------------------------------------------------------------------------- operations
 
 
 def _tried(home: Home, declaration: PipelineDeclaration) -> tuple[PipelineDeclaration, list[_Placed]]:
-    """The declaration with all schemas that can be known, and what is wrong with functions."""
+    """Return the declaration with all schemas that can be inferred, and the mistakes of the functions."""
     if not declaration.operations:
         return declaration, []
     from hayase.engine.definition.operation_trials import tried
 
     known = _known(home)
     mistakes: list[_Placed] = []
-    done = {each.name: each for each in _unchanged(declaration, known)}
-    planned = plan(_with(declaration, done))
-    wrong = {name for kind, name, each in planned.mistakes if kind == "operation" and not _is_open(each)}
-    left = [each for each in declaration.operations if each.name not in {*done, *wrong}]
-    while True:  # once, but for operations that read others whose schemas are not known yet
-        before = len(left)
-        for operation in list(left):
-            beside = [*done.values(), *([known[operation.name]] if operation.name in known else [])]
+    finished = {unchanged.name: unchanged for unchanged in _unchanged(declaration, known)}
+    planned = plan(_with(declaration, finished))
+    invalid = {name for kind, name, mistake in planned.mistakes if kind == "operation" and not _is_open(mistake)}
+    remaining = [candidate for candidate in declaration.operations if candidate.name not in {*finished, *invalid}]
+    while True:  # more than once only if operations read others whose schemas are not known yet
+        before = len(remaining)
+        for operation in list(remaining):
+            beside = [*finished.values(), *([known[operation.name]] if operation.name in known else [])]
             current = Definition(0, replace(declaration, operations=tuple(beside)), (), 1, home)
             try:
-                made = tried(home, current, replace(declaration, operations=(*done.values(), operation)))
+                result = tried(home, current, replace(declaration, operations=(*finished.values(), operation)))
             except DeclarationError as error:
-                left.remove(operation)
+                remaining.remove(operation)
                 mistakes += [
-                    ("operation", operation.name, FieldMistake(each.message, each.hint, field="function"))
-                    for each in error.mistakes
+                    ("operation", operation.name, FieldMistake(mistake.message, mistake.hint, field="function"))
+                    for mistake in error.mistakes
                 ]
                 continue
-            found = made.operations[-1]
-            if found.schema is not None:
-                left.remove(operation)
-                done[operation.name] = found
-        if len(left) == before or not left:
-            return _with(declaration, done), mistakes
+            operation_with_schema = result.operations[-1]
+            if operation_with_schema.schema is not None:
+                remaining.remove(operation)
+                finished[operation.name] = operation_with_schema
+        if len(remaining) == before or not remaining:
+            return _with(declaration, finished), mistakes
 
 
 def _with(declaration: PipelineDeclaration, known: Mapping[str, OperationDeclaration]) -> PipelineDeclaration:
-    """The declaration with what is known of some operations."""
-    return replace(declaration, operations=tuple(known.get(each.name, each) for each in declaration.operations))
+    """Return the declaration with the operations in `known` in place of those of the same name."""
+    return replace(
+        declaration, operations=tuple(known.get(operation.name, operation) for operation in declaration.operations)
+    )
 
 
 def _known(home: Home) -> dict[str, OperationDeclaration]:
-    """The operations that the home has, as the pipeline's own declaration had them."""
+    """Return the operations of the home's newest definition, as the pipeline file declared them: without changes by
+    command."""
     newest = latest(home)
     if newest is None:
         return {}
-    found = {each.name: each for each in newest.declaration.operations}
+    operations = {operation.name: operation for operation in newest.declaration.operations}
     for change in newest.changes:
         if change.declared is not None:
-            found[change.name] = change.declared
+            operations[change.name] = change.declared
         else:
-            found.pop(change.name, None)
-    return found
+            operations.pop(change.name, None)
+    return operations
 
 
 def _unchanged(
     declaration: PipelineDeclaration, known: Mapping[str, OperationDeclaration]
 ) -> Iterator[OperationDeclaration]:
-    """The operations that are as the home has them, with the schemas that they have there."""
+    """Yield the operations that equal those in the home, with the schemas they have there."""
     from hayase.operations.shipped_code import ship
 
-    with tempfile.TemporaryDirectory(prefix="hayase-check-") as place:
+    with tempfile.TemporaryDirectory(prefix="hayase-check-") as directory:
         for operation in declaration.operations:
             before = known.get(operation.name)
             if before is None:
                 continue
             try:
-                shipped = ship(operation, Path(place))
-            except DeclarationError:  # told when it is tried
+                shipped = ship(operation, Path(directory))
+            except DeclarationError:  # the trial reports this mistake
                 continue
             if replace(shipped, schema=operation.schema or before.schema) == before:
                 yield replace(operation, schema=before.schema)

@@ -1,12 +1,13 @@
-"""The definition is data: versions of the pipeline, as files under the home, taken up by lanes at a batch boundary.
+"""Definitions: numbered versions of a pipeline as files in its home, and the rules for replacing one by the next. Lanes
+adopt a new version between two batches.
 
-A stage's identity is its name and *generation*, the version in which it began anew. Its state lives as long as the
-identity does. What a new version may change without a new generation is decided here (`compare`), and everything else is
-refused with the way out.
+A stage is identified by its name and *generation*, the version in which it last began anew; its state belongs to that
+identity. `compare` decides what a new version may change without a new generation. Any other change is refused, with a
+message that says what to do.
 
-Operations are also changed by commands, one at a time, while the pipeline's file stays as it is. A definition keeps both
-(`Change`): what the file said of the operation then, and what it is now. When the file says something else about it later,
-that is the newer edit, and wins.
+Commands also change operations, one at a time, without touching the pipeline's file. A definition records both
+(`Change`): what the file declared when the command ran, and what the operation is now. If the file later declares
+something else, that edit is newer and wins.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ __all__ = [
 
 Start = Literal["earliest", "now"]
 StageChange = Literal["kept", "changed", "anew", "refused", "added", "removed"]
-"""What becomes of a stage in a new version: `changed` ones go on with their state, those that must not are `refused`."""
+"""What becomes of a stage in a new version. A `changed` stage keeps its state; a `refused` one would need a reset."""
 
 
 _KIND = "definition"
@@ -68,9 +69,9 @@ _REMEDY = f"put back a copy from a backup, or let all stages begin anew: {BEGIN_
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What the home remembers of a stage: what it computes, since which version, and from where it began.
+    """What the home records of a stage: its fingerprint, its generation, and where it started to read.
 
-    Its streams stand here too, so that who only plans batches need not plan queries.
+    It also names the stage's streams, so that planning a batch does not require planning queries.
     """
 
     name: str
@@ -85,7 +86,7 @@ class StageRecord:
 
     @property
     def query(self) -> str:
-        """What it was declared as, like `Stage.query`."""
+        """The name under which it was declared, like `Stage.query`."""
         return query_of(self.name)
 
     @property
@@ -96,8 +97,8 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An operation that was changed by a command: what the pipeline's file said of it then, shipped (None: nothing), and
-    what it is now (None: removed)."""
+    """An operation that a command changed: what the pipeline's file declared at that time, shipped (None: nothing), and
+    what the operation is now (None: removed)."""
 
     name: str
     declared: OperationDeclaration | None
@@ -114,8 +115,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One version of the pipeline, or of what a `lane` runs of it: then the stages of the others stand beside. The number of
-    buckets is fixed by the first one."""
+    """One version of a pipeline, or the part of it that one `lane` runs; the stages of other lanes are then in
+    `beside`. The first version fixes the number of buckets."""
 
     version: int
     declaration: PipelineDeclaration
@@ -127,35 +128,37 @@ class Definition:
     changes: tuple[Change, ...] = ()
 
     def record(self, stage: str) -> StageRecord:
-        for each in self.records:
-            if each.name == stage:
-                return each
-        raise UnknownName("stage", stage, [each.name for each in self.records])
+        for record in self.records:
+            if record.name == stage:
+                return record
+        raise UnknownName("stage", stage, [record.name for record in self.records])
 
     def of_lane(self, lane: str) -> Definition:
-        """What a lane runs of it."""
-        mine = tuple(each for each in self.records if each.lane == lane)
-        return replace(self, records=mine, lane=lane, beside=tuple(each for each in self.records if each.lane != lane))
+        """Return the part of the definition that a lane runs."""
+        records = tuple(record for record in self.records if record.lane == lane)
+        return replace(
+            self, records=records, lane=lane, beside=tuple(record for record in self.records if record.lane != lane)
+        )
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """The lanes that there is something for; the main one in any case."""
-        return (MAIN, OPERATIONS) if any(each.lane == OPERATIONS for each in self.records) else (MAIN,)
+        """The lanes that have stages; the main lane is always included."""
+        return (MAIN, OPERATIONS) if any(record.lane == OPERATIONS for record in self.records) else (MAIN,)
 
     def readers(self, stage: str) -> frozenset[str]:
-        """A stage, and the stages that read its output, directly or through others."""
-        found: set[str] = set()
-        more = {stage}
-        while more != found:  # once, but for loops: they stand in the order in which they read each other
-            found = set(more)
-            for each in self.records:
-                if more.intersection(each.inputs):
-                    more.add(each.name)
-        return frozenset(found)
+        """Return a stage and all stages that read its output, directly or through others."""
+        before: set[str] = set()
+        readers = {stage}
+        while readers != before:  # records are in reading order, so only loops of jobs need more than one pass
+            before = set(readers)
+            for record in self.records:
+                if readers.intersection(record.inputs):
+                    readers.add(record.name)
+        return frozenset(before)
 
 
 def load(home: Home, version: int) -> Definition:
-    """The definition of a version, from its file."""
+    """Read the definition of a version from its file; DamagedState if it is missing or unreadable."""
     path = path_of(home, version)
     try:
         data: dict[str, Any] = orjson.loads(read_sealed(path, _KIND, _REMEDY))
@@ -164,10 +167,10 @@ def load(home: Home, version: int) -> Definition:
         return Definition(
             version=data["version"],
             declaration=PipelineDeclaration.from_json(data["declaration"]),
-            records=tuple(_record_from(each) for each in data["records"]),
+            records=tuple(_record_from(record) for record in data["records"]),
             buckets=data["buckets"],
             home=home,
-            changes=tuple(Change.from_json(each) for each in data.get("changes", ())),
+            changes=tuple(Change.from_json(change) for change in data.get("changes", ())),
         )
     except FileNotFoundError as error:
         raise DamagedState(f"the {_KIND} {path} is missing; {_REMEDY}") from error
@@ -177,7 +180,7 @@ def load(home: Home, version: int) -> Definition:
 
 @lru_cache(maxsize=64)
 def definition_of(home: Home, version: int) -> Definition:
-    """The same, read once per process: the file of a version never changes."""
+    """Like `load`, but cached per process: the file of a version never changes."""
     return load(home, version)
 
 
@@ -188,7 +191,7 @@ def _record_from(data: Mapping[str, Any]) -> StageRecord:
 
 
 def latest_version(home: Home) -> int:
-    """The newest version there is, 0 if none."""
+    """Return the newest version that has a file, 0 if there is none."""
     try:
         names = os.listdir(home.definitions)
     except FileNotFoundError:
@@ -197,15 +200,16 @@ def latest_version(home: Home) -> int:
 
 
 def latest(home: Home) -> Definition | None:
-    """The newest definition, if there is one; DamagedState if it is missing."""
+    """Return the newest definition, None if there is none; DamagedState if the head names one whose file is missing."""
     check_home(home.path)
-    told = head_of(home, DEFINITIONS).version  # before the look: it is never ahead
-    version = max(latest_version(home), told)
+    # The head is read before the directory is listed: it is never ahead of the files.
+    head_version = head_of(home, DEFINITIONS).version
+    version = max(latest_version(home), head_version)
     return load(home, version) if version else None
 
 
 def _latest_readable(home: Home) -> Definition | None:
-    """The newest definition that can be read, for what is to begin anew."""
+    """Return the newest definition that can be read; used when all stages begin anew."""
     for version in range(latest_version(home), 0, -1):
         with contextlib.suppress(DamagedState):
             return load(home, version)
@@ -213,25 +217,25 @@ def _latest_readable(home: Home) -> Definition | None:
 
 
 def stages_of(definition: Definition) -> Mapping[str, Stage]:
-    """The definition's stages, ready to run; planned once per process."""
+    """Return the definition's stages by name, ready to run; planned once per process."""
     return planned(definition.declaration, definition.home)
 
 
 @lru_cache(maxsize=16)
 def planned(declaration: PipelineDeclaration, home: Home) -> Mapping[str, Stage]:
-    """The stages of a declaration; DeclarationError tells what is wrong with it."""
+    """Return the stages of a declaration by name; DeclarationError lists its mistakes."""
     from hayase.engine.definition.stage_graph import (
-        plan,  # takes its time to load, and who only plans batches does without
+        plan,  # slow to import, and planning a batch does not need it
     )
 
-    made = plan(declaration, home.path)
-    if made.mistakes:
-        raise DeclarationError([mistake for _, _, mistake in made.mistakes])
-    return {stage.name: stage for stage in made.stages}
+    result = plan(declaration, home.path)
+    if result.mistakes:
+        raise DeclarationError([mistake for _, _, mistake in result.mistakes])
+    return {stage.name: stage for stage in result.stages}
 
 
 def default_buckets() -> int:
-    """As many as this machine has cores, within reason."""
+    """Return the number of CPU cores, but at least 2 and at most 16."""
     return max(2, min(os.cpu_count() or 2, 16))
 
 
@@ -241,11 +245,11 @@ def propose(
     resets: Mapping[str, Start] | None = None,
     everything: Start | None = None,
 ) -> Definition:
-    """Make a declaration the newest version, unless it is that already; streams it names are created or reconciled.
+    """Write a declaration as the newest version, unless it is that already, and create or reconcile its streams.
 
-    The code of operations is shipped. What commands have changed stays so, unless the declaration has changed it since.
-    `resets` gives stages a new generation; stages that read their output begin anew with them. `everything` does so with all
-    stages: then the definition before need not be there.
+    The code of operations is shipped to the home. Changes by command stay in force unless the declaration has since
+    changed the same operation. `resets` gives stages a new generation; stages that read their output begin anew too.
+    `everything` resets all stages, and then tolerates a damaged previous definition.
     """
     with only_writer(home):
         try:
@@ -254,7 +258,7 @@ def propose(
             if everything is None:
                 raise
             current = _latest_readable(home)
-        operations = {each.name for each in declaration.operations} if everything else ()
+        operations = {operation.name for operation in declaration.operations} if everything else ()
         declaration, changes = readied(home, current, declaration, frozenset([*(resets or ()), *operations]))
         if everything is not None:
             resets = {stage.query: everything for stage in planned(declaration, home).values()}
@@ -264,10 +268,11 @@ def propose(
 def readied(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
-    """What a declaration comes to in a home, with its operations as they will run, and what of them is by command."""
+    """Return the declaration with its operations as they will run in the home, and the changes by command that stay in
+    force."""
     if not declaration.operations and (current is None or not current.changes):
         return declaration, ()
-    from hayase.engine.definition import operation_trials  # which not every pipeline needs
+    from hayase.engine.definition import operation_trials  # imported only by pipelines with operations
 
     return operation_trials.readied(home, current, declaration, anew)
 
@@ -277,7 +282,7 @@ def amend(
     edit: Callable[[Definition], tuple[PipelineDeclaration, tuple[Change, ...]]],
     resets: Mapping[str, Start] | None = None,
 ) -> Definition:
-    """Make what `edit` makes of the newest definition the next one. Nobody else can come between."""
+    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock."""
     with only_writer(home):
         current = latest(home)
         if current is None:
@@ -290,7 +295,7 @@ def amend(
 
 @contextlib.contextmanager
 def only_writer(home: Home) -> Iterator[None]:
-    """Let nobody else write a definition meanwhile. Code that was shipped for one that is refused goes again."""
+    """Hold the lock for writing definitions. If the body raises, code that it shipped is removed again."""
     with writing(f"the home {home.path}"):
         begin_home(home.path)
         make_directory(home.definitions)
@@ -309,7 +314,7 @@ def only_writer(home: Home) -> Iterator[None]:
 
 
 def shipped_code(home: Home) -> set[str]:
-    """The names under which code has been shipped to a home."""
+    """Return the names of the shipped code directories in a home."""
     try:
         return set(os.listdir(home.code("")))
     except FileNotFoundError:
@@ -323,34 +328,34 @@ def _made(
     changes: tuple[Change, ...],
     resets: Mapping[str, Start] | None,
 ) -> Definition:
-    """The definition that follows the current one, written down; the current one itself if nothing is different."""
+    """Write and return the definition that follows the current one; return the current one if nothing differs."""
     buckets = _bucket_count(current, declaration)
     stages = planned(declaration, home)
     anew = with_readers(dict(resets or {}), stages)
     version = max(latest_version(home), head_of(home, DEFINITIONS).version) + 1
     records = _records(current, stages, anew, version)
-    for each in declaration.streams:
-        StreamLog.ensure(home.path, each)
-    before = {each.name: each.output for each in current.records} if current else {}
+    for stream in declaration.streams:
+        StreamLog.ensure(home.path, stream)
+    before = {old.name: old.output for old in current.records} if current else {}
     for record in records:
         if isinstance(record.output, TableDeclaration):
             continue
-        if record.generation == version:  # it is laid out when its lane begins it
+        if record.generation == version:  # its lane creates the stream when it starts the stage
             _check_free(home, record.output.name)
         elif before[record.name] != record.output:
             StreamLog.ensure(home.path, record.output)
     if current and (current.declaration, current.records, current.changes) == (declaration, records, changes):
         return current
-    made = Definition(version, declaration, records, buckets, home, changes=changes)
+    definition = Definition(version, declaration, records, buckets, home, changes=changes)
     with writing(f"the definition {path_of(home, version)}"):
-        body = orjson.dumps(_as_json(made), option=orjson.OPT_INDENT_2)
+        body = orjson.dumps(_as_json(definition), option=orjson.OPT_INDENT_2)
         write_atomic(path_of(home, version), seal(_KIND, body))
     tell_head(home, DEFINITIONS, Head(version))
-    return made
+    return definition
 
 
 def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) -> int:
-    """State lies in buckets, so their number stays."""
+    """Return the number of buckets. It cannot change, because state is partitioned by bucket."""
     if current is None:
         return declaration.buckets or default_buckets()
     if declaration.buckets not in (None, current.buckets):
@@ -362,10 +367,11 @@ def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) 
 
 
 def _check_free(home: Home, name: str) -> None:
-    """A stage that begins empties its output: that must not be a stream to which somebody has appended."""
+    """Raise DeclarationError if the output of a new stage, which is emptied when the stage starts, is a stream with
+    appended records."""
     try:
         kept = kept_in(home.path / "streams" / name)
-    except DamagedState:  # it is the output of a stage that begins anew to mend it
+    except DamagedState:  # the output of a stage that is reset in order to repair it
         return
     if kept is not None and kept.mark is None and StreamLog(home.path, kept.declaration).index().next:
         raise DeclarationError(
@@ -375,7 +381,7 @@ def _check_free(home: Home, name: str) -> None:
 
 
 def path_of(home: Home, version: int) -> Path:
-    """The file of a version."""
+    """Return the path of a version's file."""
     return home.definitions / f"{version:010d}.json"
 
 
@@ -383,25 +389,25 @@ def _as_json(definition: Definition) -> dict[str, Any]:
     return {
         "version": definition.version,
         "declaration": definition.declaration.as_json(),
-        "records": [asdict(each) for each in definition.records],
+        "records": [asdict(record) for record in definition.records],
         "buckets": definition.buckets,
-        "changes": [asdict(each) for each in definition.changes],
+        "changes": [asdict(change) for change in definition.changes],
     }
 
 
 def with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
-    """The stages that begin anew when some do: these, and those that read their output."""
+    """Return `resets`, extended by all stages that read the output of a reset stage, directly or through others."""
     names = {stage.query for stage in stages.values()}
     for name in resets:
         if name not in names:
             raise UnknownName("stage", name, names)
     known = -1
-    while len(resets) > known:  # once, but for loops
+    while len(resets) > known:  # more than one pass only for loops of jobs
         known = len(resets)
         for stage in stages.values():
             if stage.query in resets:
                 resets.setdefault(stage.name, resets[stage.query])
-            elif stage.name not in resets and any(each.stream in resets for each in stage.inputs):
+            elif stage.name not in resets and any(input_.stream in resets for input_ in stage.inputs):
                 resets[stage.name] = "earliest"
     return resets
 
@@ -409,26 +415,27 @@ def with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[
 def compare(
     current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start] | None = None
 ) -> dict[str, StageChange]:
-    """What becomes of every stage when these follow the current ones, and those in `anew` begin anew."""
-    known = {each.name: each for each in current.records} if current else {}
-    fates: dict[str, StageChange] = {}
+    """Return what becomes of every stage when `stages` replace the current ones and those in `anew` begin anew."""
+    known = {record.name: record for record in current.records} if current else {}
+    changes: dict[str, StageChange] = {}
     for name, stage in stages.items():
         if name not in known:
-            fates[name] = "added"
+            changes[name] = "added"
         elif name in (anew or {}):
-            fates[name] = "anew"
+            changes[name] = "anew"
         elif known[name].fingerprint == stage.fingerprint:
-            fates[name] = "kept"
+            changes[name] = "kept"
         else:
             assert current is not None
             old = _stage_of(current, name)
             goes_on = old is not None and _is_known(known[name], old) and _is_safe(old, stage)
-            fates[name] = "changed" if goes_on else "refused"
-    return fates | {name: "removed" for name in known if name not in stages}
+            changes[name] = "changed" if goes_on else "refused"
+    return changes | {name: "removed" for name in known if name not in stages}
 
 
 def _stage_of(current: Definition, name: str) -> Stage | None:
-    """A stage of the current definition; None if that was written by a version of Hayase that took what this one refuses."""
+    """Return a stage of the current definition; None if an earlier release of Hayase accepted a declaration that this
+    one refuses."""
     try:
         return stages_of(current).get(name)
     except DeclarationError:
@@ -438,34 +445,35 @@ def _stage_of(current: Definition, name: str) -> Stage | None:
 def _records(
     current: Definition | None, stages: Mapping[str, Stage], anew: Mapping[str, Start], version: int
 ) -> tuple[StageRecord, ...]:
-    known = {each.name: each for each in current.records} if current else {}
+    known = {record.name: record for record in current.records} if current else {}
     records = []
-    fates = compare(current, stages, anew)
-    refused = [name for name, fate in fates.items() if fate == "refused"]
+    changes = compare(current, stages, anew)
+    refused = [name for name, change in changes.items() if change == "refused"]
     if refused:
         raise StageChanged(_way_out(refused, known, stages))
-    for name, fate in fates.items():
-        if fate in ("added", "anew"):
+    for name, change in changes.items():
+        if change in ("added", "anew"):
             records.append(_record(stages[name], version, anew.get(name, "earliest")))
-        elif fate in ("kept", "changed"):
+        elif change in ("kept", "changed"):
             records.append(_record(stages[name], known[name].generation, known[name].start))
     return tuple(records)
 
 
 def _way_out(refused: Sequence[str], known: Mapping[str, StageRecord], stages: Mapping[str, Stage]) -> str:
-    """What to do about stages that cannot go on: all of them, and what would begin anew with them."""
-    names = list(dict.fromkeys(stages[each].query for each in refused))
+    """Return the error message for refused stages: what to do about them, and which readers would begin anew with
+    them."""
+    names = list(dict.fromkeys(stages[stage].query for stage in refused))
     if len(names) == 1:
-        told = _way_out_of_one(known[refused[0]], stages[refused[0]])
+        message = _way_out_of_one(known[refused[0]], stages[refused[0]])
     else:
-        listed = ", ".join(f'"{each}"' for each in names)
-        told = (
+        listed = ", ".join(f'"{name}"' for name in names)
+        message = (
             f"stages {listed} have changed, and what they remember does not fit their new definitions; put the old "
             f"definitions back, or begin anew with `hayase reset {' '.join(names)} --from earliest` (or `--from now`)"
         )
     anew = with_readers(dict.fromkeys(names, "earliest"), stages)
-    behind = dict.fromkeys(stages[each].query for each in anew if each in known and stages[each].query not in names)
-    return told + (f"; {', '.join(behind)}, which read what they write, begin anew with them" if behind else "")
+    behind = dict.fromkeys(stages[stage].query for stage in anew if stage in known and stages[stage].query not in names)
+    return message + (f"; {', '.join(behind)}, which read what they write, begin anew with them" if behind else "")
 
 
 def _way_out_of_one(record: StageRecord, stage: Stage) -> str:
@@ -489,7 +497,7 @@ def _way_out_of_one(record: StageRecord, stage: Stage) -> str:
 
 
 def _has_old_sets(record: StageRecord, stage: Stage) -> bool:
-    """Whether a table is declared as before, and has ORSets that an earlier release wrote."""
+    """Return whether a table's declaration is unchanged and has ORSet columns that an earlier release wrote."""
     if not isinstance(record.output, TableDeclaration) or not isinstance(stage.output, TableDeclaration):
         return False
     same = stage.output.columns[: len(record.output.columns)] == record.output.columns
@@ -497,28 +505,32 @@ def _has_old_sets(record: StageRecord, stage: Stage) -> bool:
 
 
 def begin_anew(operation: str) -> str:
-    """How an operation comes to write something else than before."""
+    """Return the advice for an operation that is to write another schema than before."""
     return f"let it begin anew: `hayase reset {operation} --from earliest` (or now), or `hayase ops update --reset earliest`"
 
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
-    inputs = tuple(dict.fromkeys(each.stream for each in stage.inputs))
+    inputs = tuple(dict.fromkeys(input_.stream for input_ in stage.inputs))
     return StageRecord(
         stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.meets, stage.lane
     )
 
 
 def _is_known(record: StageRecord, old: Stage) -> bool:
-    """Whether a query or a table means what it meant when it was recorded. If other code recorded it, that may have kept state
-    where this code needs none. Other stages are made of functions, which change without their declarations."""
+    """Return whether a query or table has the same fingerprint as when it was recorded. If another release of Hayase
+    recorded it, that release may have kept state where this one needs none. Stages of other kinds run functions, which
+    can change without their declarations, so they always pass."""
     is_query = old.every is None and old.remembers is None and old.lane == MAIN
     return record.fingerprint == old.fingerprint or not is_query
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
-    """A stage without state, which one that fires is too unless it says what it remembers, may compute something else from
-    the next record on, if its output keeps its shape; one that remembers the same goes on with that. What is in a table must
-    be what its rules make of the events."""
+    """Return whether `new` can continue with the state of `old`.
+
+    A stateless stage, or a firing one that does not say what it remembers, may compute something else from the next
+    record on if its output schema is the same. A stage that remembers the same as before continues with it. The content
+    of a table must be what its rules make of the events.
+    """
     if isinstance(new.output, TableDeclaration):
         from hayase.tables.table_planner import goes_on
 
@@ -527,6 +539,6 @@ def _is_safe(old: Stage, new: Stage) -> bool:
         return False
     if new.remembers == "" == old.remembers:
         return True  # it may also read other streams
-    same_inputs = [each.stream for each in old.inputs] == [each.stream for each in new.inputs]
-    stateless = all(each.kernel is None or each.every is not None for each in (old, new))
+    same_inputs = [input_.stream for input_ in old.inputs] == [input_.stream for input_ in new.inputs]
+    stateless = all(stage.kernel is None or stage.every is not None for stage in (old, new))
     return same_inputs and (stateless if new.remembers is None else old.remembers == new.remembers)

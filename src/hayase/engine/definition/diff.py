@@ -1,6 +1,7 @@
-"""What a new version of a pipeline does to the one in the home: told before it is made, or after.
+"""The difference between a new version of a pipeline and the one in the home, before it is written (`preview`) or after
+(`done`).
 
-What becomes of a stage is decided by `hayase.engine.definition.definitions.compare`, here as when the version is made.
+`hayase.engine.definition.definitions.compare` decides what becomes of a stage, here as when the version is written.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _WORST: Sequence[StageChange] = ("refused", "anew", "changed", "added", "removed
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What becomes of one thing that is declared; the `note` says why, or what to do."""
+    """What becomes of one declared object; `note` says why, or what to do."""
 
     kind: str
     name: str
@@ -56,31 +57,32 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What becomes of everything, against a version (0: there is none)."""
+    """What becomes of all declared objects, compared with `version` (0: there is none)."""
 
     version: int
     differences: tuple[Difference, ...]
 
     @property
     def is_possible(self) -> bool:
-        """Whether the change can be made as it is."""
-        return not any(each.fate in (_WORDS["refused"], "refused") for each in self.differences)
+        """Whether the change can be made without a reset."""
+        return not any(difference.fate in (_WORDS["refused"], "refused") for difference in self.differences)
 
     @property
     def changes_nothing(self) -> bool:
-        return all(each.fate == "kept" for each in self.differences)
+        return all(difference.fate == "kept" for difference in self.differences)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, ready for a JSON writer."""
+        """Return plain data for a JSON writer."""
         return {
             "version": self.version,
             "possible": self.is_possible,
-            "changes": [asdict(each) for each in self.differences],
+            "changes": [asdict(difference) for difference in self.differences],
         }
 
 
 def preview(home: Home, declaration: PipelineDeclaration) -> Preview:
-    """What would become of the pipeline in a home. Nothing is left behind; DeclarationError if the change is unsound."""
+    """Return what would become of the pipeline in a home. Nothing is written; DeclarationError if the declaration has
+    mistakes."""
     if not home.path.exists():
         with tempfile.TemporaryDirectory() as empty:
             return _previewed(Home(Path(empty)), declaration)
@@ -88,24 +90,24 @@ def preview(home: Home, declaration: PipelineDeclaration) -> Preview:
 
 
 class _Enough(Exception):
-    """All is known, and nothing is to be kept."""
+    """Raised to leave `only_writer` with an error, so that shipped code is removed again."""
 
 
 def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
-    found: list[Preview] = []
+    previews: list[Preview] = []
     try:
         with only_writer(home):
             current = latest(home)
             wanted, changes = readied(home, current, declaration)
-            found.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
+            previews.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
             raise _Enough
     except _Enough:
-        return found[0]
+        return previews[0]
 
 
 def done(before: Definition | None, made: Definition) -> Preview:
-    """What became of the pipeline by a version that was made."""
-    anew: dict[str, Start] = {each.name: each.start for each in made.records if each.generation == made.version}
+    """Return what became of the pipeline through the version `made`; `before` is the definition it replaced."""
+    anew: dict[str, Start] = {record.name: record.start for record in made.records if record.generation == made.version}
     return _differences(made.home, before, made.declaration, stages_of(made), made.changes, anew)
 
 
@@ -117,32 +119,32 @@ def _differences(
     changes: Sequence[Change],
     anew: Mapping[str, Start],
 ) -> Preview:
-    found = [
+    differences = [
         *_streams(home, current, declaration),
         *_tables(current, declaration, stages),
         *_stages(current, declaration, stages, anew),
         *_operations(current, changes),
     ]
-    return Preview(current.version if current else 0, tuple(found))
+    return Preview(current.version if current else 0, tuple(differences))
 
 
 def _streams(home: Home, current: Definition | None, declaration: PipelineDeclaration) -> Iterator[Difference]:
-    before = {each.name: each for each in current.declaration.streams} if current else {}
-    for each in declaration.streams:
-        kept = kept_in(home.path / "streams" / each.name)
-        if each.name in before and before[each.name] == each:
-            yield Difference("stream", each.name, "kept")
-        elif each.name not in before and kept is None:
-            yield Difference("stream", each.name, "added")
+    before = {stream.name: stream for stream in current.declaration.streams} if current else {}
+    for stream in declaration.streams:
+        kept = kept_in(home.path / "streams" / stream.name)
+        if stream.name in before and before[stream.name] == stream:
+            yield Difference("stream", stream.name, "kept")
+        elif stream.name not in before and kept is None:
+            yield Difference("stream", stream.name, "added")
         else:
             try:
                 if kept is not None:
-                    reconcile(kept.declaration, each)
-                fate = "changed in place" if each.name in before else "added"
-                yield Difference("stream", each.name, fate)
+                    reconcile(kept.declaration, stream)
+                fate = "changed in place" if stream.name in before else "added"
+                yield Difference("stream", stream.name, fate)
             except SchemaMismatch as error:
-                yield Difference("stream", each.name, "refused", str(error))
-    names = {each.name for each in declaration.streams}
+                yield Difference("stream", stream.name, "refused", str(error))
+    names = {stream.name for stream in declaration.streams}
     for name in before:
         if name not in names:
             yield Difference("stream", name, "removed", "its records stay in the home")
@@ -151,15 +153,15 @@ def _streams(home: Home, current: Definition | None, declaration: PipelineDeclar
 def _tables(
     current: Definition | None, declaration: PipelineDeclaration, stages: Mapping[str, Stage]
 ) -> Iterator[Difference]:
-    """Tables that nothing feeds; the others have a stage."""
-    before = {each.name: each for each in current.declaration.tables} if current else {}
-    fed = {*stages, *(each.name for each in (current.records if current else ()))}
-    for each in declaration.tables:
-        if each.name not in fed:
-            same = before.get(each.name) == each
-            fate = "kept" if same else "changed in place" if each.name in before else "added"
-            yield Difference("table", each.name, fate)
-    names = {each.name for each in declaration.tables}
+    """Yield the differences of tables that nothing feeds; the others have a stage."""
+    before = {table.name: table for table in current.declaration.tables} if current else {}
+    fed = {*stages, *(record.name for record in (current.records if current else ()))}
+    for table in declaration.tables:
+        if table.name not in fed:
+            same = before.get(table.name) == table
+            fate = "kept" if same else "changed in place" if table.name in before else "added"
+            yield Difference("table", table.name, fate)
+    names = {table.name for table in declaration.tables}
     yield from (Difference("table", name, "removed") for name in before if name not in names and name not in fed)
 
 
@@ -169,19 +171,19 @@ def _stages(
     stages: Mapping[str, Stage],
     anew: Mapping[str, Start],
 ) -> Iterator[Difference]:
-    """What is declared as one thing is told as one, by the worst that becomes of its stages."""
-    records = {each.name: each for each in current.records} if current else {}
+    """Yield one difference per declared object: the worst one among its stages."""
+    records = {record.name: record for record in current.records} if current else {}
     declared = (*declaration.jobs, *(current.declaration.jobs if current else ()))
-    jobs = {each.name for each in declared}
-    fates: dict[tuple[str, str], list[StageChange]] = {}
-    for name, fate in compare(current, stages, anew).items():
+    jobs = {job.name for job in declared}
+    changes: dict[tuple[str, str], list[StageChange]] = {}
+    for name, change in compare(current, stages, anew).items():
         stage = stages.get(name) or records[name]
-        fates.setdefault((_kind(stage, jobs), stage.query), []).append(fate)
-    for (kind, name), those in fates.items():
-        fate = min(those, key=_WORST.index)
-        if fate in ("added", "removed") and len(set(those)) > 1:
-            fate = "changed"
-        yield Difference(kind, name, _WORDS[fate], _note(name, fate, stages, anew))
+        changes.setdefault((_kind(stage, jobs), stage.query), []).append(change)
+    for (kind, name), object_changes in changes.items():
+        worst = min(object_changes, key=_WORST.index)
+        if worst in ("added", "removed") and len(set(object_changes)) > 1:
+            worst = "changed"
+        yield Difference(kind, name, _WORDS[worst], _note(name, worst, stages, anew))
 
 
 def _kind(stage: Stage | StageRecord, jobs: Collection[str]) -> str:
@@ -192,8 +194,8 @@ def _kind(stage: Stage | StageRecord, jobs: Collection[str]) -> str:
 
 def _note(name: str, fate: StageChange, stages: Mapping[str, Stage], anew: Mapping[str, Start]) -> str:
     if fate == "refused":
-        readers = [each for each in with_readers({name: "earliest"}, stages) if stages[each].query != name]
-        more = f"; {', '.join(dict.fromkeys(stages[each].query for each in readers))} with it" if readers else ""
+        readers = [stage for stage in with_readers({name: "earliest"}, stages) if stages[stage].query != name]
+        more = f"; {', '.join(dict.fromkeys(stages[stage].query for stage in readers))} with it" if readers else ""
         return f"needs `hayase reset {name} --from earliest` (or `--from now`){more}"
     if fate == "anew":
         return "from the earliest record" if anew.get(name, "earliest") == "earliest" else "from now on"
@@ -201,12 +203,12 @@ def _note(name: str, fate: StageChange, stages: Mapping[str, Stage], anew: Mappi
 
 
 def _operations(current: Definition | None, changes: Sequence[Change]) -> Iterator[Difference]:
-    """What commands have changed: where that stays so, and where the file takes over."""
-    names = {each.name for each in changes}
-    for each in changes:
-        what = "removed" if each.now is None else "added" if each.declared is None else "changed"
-        note = f"{what} by command, which holds until the file says something else of it; see `hayase ops history {each.name}`"
-        yield Difference("change by command", each.name, "kept", note)
-    for each in current.changes if current else ():
-        if each.name not in names:
-            yield Difference("change by command", each.name, "removed", "the file says something else of it now")
+    """Yield the changes by command that stay in force, and those that the file now overrides."""
+    names = {change.name for change in changes}
+    for change in changes:
+        what = "removed" if change.now is None else "added" if change.declared is None else "changed"
+        note = f"{what} by command, which holds until the file says something else of it; see `hayase ops history {change.name}`"
+        yield Difference("change by command", change.name, "kept", note)
+    for change in current.changes if current else ():
+        if change.name not in names:
+            yield Difference("change by command", change.name, "removed", "the file says something else of it now")
