@@ -1,7 +1,7 @@
-"""Operations changed one at a time, whether or not the pipeline runs: added, updated, removed, taken back.
+"""Commands that change one operation, whether or not the pipeline runs: add, update, remove, roll back.
 
-Every change is a new version of the definition, which lanes take up at a batch boundary. What fails its check is refused,
-and nothing is written. Changes from several sides at once follow each other, and none is lost.
+Every change writes a new version of the definition, which lanes adopt between two batches. A change that fails its
+check is refused and nothing is written. Concurrent changes are serialised, and none is lost.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OperationVersion:
-    """An operation from a version of the definition on; without a declaration it was removed then.
+    """An operation from one version of the definition on; without a declaration it was removed in that version.
 
-    `changed` names what is different from the version before. It is `by_command` if it is not as the pipeline's file says.
+    `changed` names the fields that differ from the version before. It is `by_command` if it differs from the pipeline's
+    file.
     """
 
     version: int
@@ -46,11 +47,11 @@ class OperationVersion:
 
     @property
     def short(self) -> str:
-        """The beginning of the fingerprint, which tells versions apart for people."""
+        """The first characters of the fingerprint, to tell versions apart in output for people."""
         return (self.fingerprint or "")[:8]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data; the operation as a pipeline file says it, null if it was removed."""
+        """Return plain data; the operation as in a pipeline file, null if it was removed."""
         declared = self.declaration
         return {
             "version": self.version,
@@ -66,19 +67,19 @@ class OperationVersion:
 def add_operation(
     home: Home, name: str, data: Mapping[str, Any], directory: str | None = None, start: Start = "earliest"
 ) -> Definition:
-    """Add an operation, as a pipeline file says it (`hayase.core.operation_data`); its module lies in `directory`.
+    """Add an operation, given as in a pipeline file (`hayase.core.operation_data`); its module is in `directory`.
 
-    It begins with the earliest record there is, or with what comes from `now` on.
+    It starts at the earliest retained record, or with records that arrive from `now` on.
     """
-    made = declared_operation(name, data, directory)
+    operation = declared_operation(name, data, directory)
 
     def edit(current: Definition) -> OperationDeclaration:
-        if name in {each.name for each in current.declaration.operations}:
+        if name in {existing.name for existing in current.declaration.operations}:
             raise DeclarationError(
                 f'there is an operation "{name}" already', f"change it with `hayase ops update {name}`"
             )
         _check_free(current, name)
-        return made
+        return operation
 
     return _changed(home, name, edit, {name: start})
 
@@ -90,30 +91,32 @@ def update_operation(
     directory: str | None = None,
     reset: Start | None = None,
 ) -> Definition:
-    """Change what is given of an operation; the rest stays as it is. The module of a function lies in `directory`.
+    """Change the given fields of an operation; the others stay as they are. A new function's module is in `directory`.
 
-    With `reset` it begins anew, and may write something else than before.
+    With `reset` it begins anew, and may then write another schema than before.
     """
 
     def edit(current: Definition) -> OperationDeclaration:
         before = _operation(current, name)
-        # a new function gives what the old one gave, or says otherwise
+        # a new function declares its schema, or its trial decides whether the previous one fits
         kept = {
             key: value for key, value in operation_data(before).items() if key != "schema" or "function" not in data
         }
-        given = {**kept, **data}
+        fields_now = {**kept, **data}
         if "window" in data and "slide" not in data:
-            given.pop("slide", None)
-        made = declared_operation(name, {key: value for key, value in given.items() if value is not None}, directory)
+            fields_now.pop("slide", None)
+        operation = declared_operation(
+            name, {key: value for key, value in fields_now.items() if value is not None}, directory
+        )
         if "function" not in data:
-            made = replace(made, function=before.function, directory=None, code=before.code)
-        return made
+            operation = replace(operation, function=before.function, directory=None, code=before.code)
+        return operation
 
     return _changed(home, name, edit, None if reset is None else {name: reset})
 
 
 def remove_operation(home: Home, name: str) -> Definition:
-    """Remove an operation; the stream that it wrote stays. Refused while others read it."""
+    """Remove an operation; its output stream stays. Refused while other stages read it."""
 
     def edit(current: Definition) -> None:
         _operation(current, name)
@@ -122,54 +125,55 @@ def remove_operation(home: Home, name: str) -> Definition:
 
 
 def rollback_operation(home: Home, name: str, to: int | None = None, reset: Start | None = None) -> Definition:
-    """Make an operation what it was in a version of the definition; without one, what it was before its last change."""
+    """Restore an operation as it was in version `to` of the definition; by default, as it was before its last
+    change."""
 
     def edit(current: Definition) -> OperationDeclaration | None:
         versions = history(home, name)
         if to is None:
-            others = [each for each in versions if each.declaration != versions[-1].declaration]
+            others = [version for version in versions if version.declaration != versions[-1].declaration]
             if not others:
                 raise DeclarationError(f'operation "{name}" has no version before this one', _see_history(name))
             return others[-1].declaration
-        found = [each for each in versions if each.version <= to]
-        if not found or to > current.version:
+        earlier = [version for version in versions if version.version <= to]
+        if not earlier or to > current.version:
             raise DeclarationError(f'there is no operation "{name}" in version {to}', _see_history(name))
-        return found[-1].declaration
+        return earlier[-1].declaration
 
     return _changed(home, name, edit, None if reset is None else {name: reset})
 
 
 def history(home: Home, name: str) -> list[OperationVersion]:
-    """What an operation has been, oldest first: one entry for every version that changed it."""
-    found = _histories(home)
-    if name not in found:
-        raise UnknownName("operation", name, found)
-    return found[name]
+    """Return the versions of an operation, oldest first: one entry for every definition that changed it."""
+    histories = _histories(home)
+    if name not in histories:
+        raise UnknownName("operation", name, histories)
+    return histories[name]
 
 
 def operations_of(home: Home) -> dict[str, list[OperationVersion]]:
-    """The operations there are now, each with its history."""
-    return {name: found for name, found in _histories(home).items() if found[-1].declaration is not None}
+    """Return the operations of the newest definition, each with its history."""
+    return {name: versions for name, versions in _histories(home).items() if versions[-1].declaration is not None}
 
 
 def _histories(home: Home) -> dict[str, list[OperationVersion]]:
-    found: dict[str, list[OperationVersion]] = {}
+    histories: dict[str, list[OperationVersion]] = {}
     for version in range(1, latest_version(home) + 1):
-        told = _told(home, version)
-        for name in dict.fromkeys([*found, *told.operations]):
-            before, now = found[name][-1] if name in found else None, told.operations.get(name)
+        operations = _told(home, version)
+        for name in dict.fromkeys([*histories, *operations.operations]):
+            before, now = histories[name][-1] if name in histories else None, operations.operations.get(name)
             declared = None if before is None else before.declaration
-            if now == declared and (before is None or before.by_command == (name in told.by_command)):
+            if now == declared and (before is None or before.by_command == (name in operations.by_command)):
                 continue
-            changed, fingerprint = _differences(declared, now), told.fingerprints.get(name)
-            entry = OperationVersion(version, told.time, now, fingerprint, changed, name in told.by_command)
-            found.setdefault(name, []).append(entry)
-    return found
+            changed, fingerprint = _differences(declared, now), operations.fingerprints.get(name)
+            entry = OperationVersion(version, operations.time, now, fingerprint, changed, name in operations.by_command)
+            histories.setdefault(name, []).append(entry)
+    return histories
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a definition says of operations."""
+    """The operations in one version of the definition."""
 
     time: datetime.datetime
     operations: Mapping[str, OperationDeclaration]
@@ -179,21 +183,21 @@ class _Told:
 
 @lru_cache(maxsize=4096)
 def _told(home: Home, version: int) -> _Told:
-    """Read once: a definition stays as it is."""
+    """Read the operations of a version; cached, because the file of a version never changes."""
     definition = load(home, version)
-    operations = {each.name: each for each in definition.declaration.operations}
+    operations = {operation.name: operation for operation in definition.declaration.operations}
     return _Told(
         datetime.datetime.fromtimestamp(path_of(home, version).stat().st_mtime, datetime.UTC),
         operations,
-        {each.name: each.fingerprint for each in definition.records if each.name in operations},
-        frozenset(each.name for each in definition.changes),
+        {record.name: record.fingerprint for record in definition.records if record.name in operations},
+        frozenset(change.name for change in definition.changes),
     )
 
 
 def _differences(one: OperationDeclaration | None, other: OperationDeclaration | None) -> tuple[str, ...]:
     if one is None or other is None:
         return ("added",) if one is None else ("removed",)
-    return tuple(each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name))
+    return tuple(field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name))
 
 
 def _see_history(name: str) -> str:
@@ -201,7 +205,7 @@ def _see_history(name: str) -> str:
 
 
 def _operation(current: Definition, name: str) -> OperationDeclaration:
-    known = {each.name: each for each in current.declaration.operations}
+    known = {operation.name: operation for operation in current.declaration.operations}
     if name not in known:
         raise UnknownName("operation", name, known)
     return known[name]
@@ -210,21 +214,21 @@ def _operation(current: Definition, name: str) -> OperationDeclaration:
 def _check_free(current: Definition, name: str) -> None:
     declared = current.declaration
     names = {
-        "stream": [each.name for each in declared.streams],
-        "query": [each.name for each in declared.queries],
-        "table": [each.name for each in declared.tables],
-        "job": [each.name for each in declared.jobs],
+        "stream": [stream.name for stream in declared.streams],
+        "query": [query.name for query in declared.queries],
+        "table": [table.name for table in declared.tables],
+        "job": [job.name for job in declared.jobs],
     }
-    for kind, those in names.items():
-        if name.lower() in map(str.lower, those):
+    for kind, taken in names.items():
+        if name.lower() in map(str.lower, taken):
             raise DeclarationError(f'"{name}" is a {kind} of this pipeline', "give the operation another name")
 
 
 def _check_unread(current: Definition, name: str) -> None:
-    readers = [each.name for each in current.records if name in each.inputs and each.name != name]
+    readers = [record.name for record in current.records if name in record.inputs and record.name != name]
     if readers:
-        told = ", ".join(f'"{each}"' for each in readers)
-        raise DeclarationError(f'operation "{name}" is read by {told}', "change or remove what reads it first")
+        listed = ", ".join(f'"{reader}"' for reader in readers)
+        raise DeclarationError(f'operation "{name}" is read by {listed}', "change or remove what reads it first")
 
 
 def _changed(
@@ -233,7 +237,7 @@ def _changed(
     edit: Callable[[Definition], OperationDeclaration | None],
     resets: Mapping[str, Start] | None,
 ) -> Definition:
-    """Write the definition in which one operation is what `edit` says."""
+    """Write the definition in which the operation `name` is what `edit` returns (None: removed)."""
     from hayase.engine.definition.operation_trials import tried
     from hayase.operations.shipped_code import ship
 
@@ -242,24 +246,24 @@ def _changed(
         if wanted is None:
             _check_unread(current, name)
         now = None if wanted is None else ship(wanted, home.code(""))
-        before = {each.name: each for each in current.declaration.operations}
-        operations = {each: one for each, one in before.items() if each != name or now is not None}
+        before = {operation.name: operation for operation in current.declaration.operations}
+        operations = {other: declared for other, declared in before.items() if other != name or now is not None}
         if now is not None:
             operations[name] = now
         declaration = replace(current.declaration, operations=tuple(operations.values()))
         declaration = tried(home, current, declaration, frozenset(resets or ()))
-        now = next((each for each in declaration.operations if each.name == name), None)
+        now = next((operation for operation in declaration.operations if operation.name == name), None)
         return declaration, _overlay(current, name, now)
 
     return amend(home, whole, resets)
 
 
 def _overlay(current: Definition, name: str, now: OperationDeclaration | None) -> tuple[Change, ...]:
-    """The changes by command with this one; what is again as the file says is none."""
-    known = {each.name: each for each in current.changes}
+    """Return the changes by command including this one; an operation that equals the file again is no change."""
+    known = {change.name: change for change in current.changes}
     if name in known:
         declared = known[name].declared
     else:
-        declared = next((each for each in current.declaration.operations if each.name == name), None)
-    others = tuple(each for each in current.changes if each.name != name)
+        declared = next((operation for operation in current.declaration.operations if operation.name == name), None)
+    others = tuple(change for change in current.changes if change.name != name)
     return others if now == declared else (*others, Change(name, declared, now))

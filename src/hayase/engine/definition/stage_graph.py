@@ -1,8 +1,9 @@
-"""All stages of a pipeline: those of its jobs, queries and operations, each behind what it reads, then those of its tables.
+"""Plans all stages of a pipeline: those of jobs, queries and operations, each after the stages it reads, then those of
+tables.
 
-Queries, jobs and operations may read each other in any order. What one of them writes is known once everything that it reads
-is, so planning goes in rounds: each round plans what reads streams that are known by now, until no more become known. What is
-left then reads something with a mistake, or reads in a circle what it writes itself.
+Queries, jobs and operations may read each other in any order. The output of one is known once all of its inputs are, so
+planning works in rounds: each round plans what reads streams that are known so far, until no more become known. What
+remains has an input with a mistake, or is part of a cycle.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _Placed = tuple[str, str, Mistake]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The stages, each behind those whose output it reads but for the loops of jobs, and what is wrong: (kind, name, mistake).
+    """The stages, each after those whose output it reads (except in loops of jobs), and the mistakes as (kind, name,
+    mistake).
 
-    The kind is that of a `PipelineFile`'s places; it is empty where the mistake knows its place already.
+    The kind is one of a `PipelineFile`'s positions; it is empty if the mistake already has a position.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -35,22 +37,23 @@ class Planned:
 
 
 def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
-    """The stages of a declaration; without a home they can be looked at, but find nothing in tables, nor shipped code."""
+    """Return the stages of a declaration. Without a home they can be inspected but not run: tables are empty and
+    shipped code is missing."""
     expected = _expected(declaration)
     known: dict[str, StreamDeclaration] = {}
     while True:
-        found = _round(declaration, home, known, expected)
-        if found.streams == known:
+        round_ = _round(declaration, home, known, expected)
+        if round_.streams == known:
             break
-        known = found.streams
-    mistakes = sorted(found.mistakes, key=lambda each: ("operation", "job", "query").index(each[0]))
+        known = round_.streams
+    mistakes = sorted(round_.mistakes, key=lambda placed: ("operation", "job", "query").index(placed[0]))
     wrong = {name for _, name, _ in mistakes}
-    mistakes += [each for each in _circles(declaration) if each[1] not in wrong]
-    stages = _in_order(found.stages)
+    mistakes += [circle for circle in _circles(declaration) if circle[1] not in wrong]
+    stages = _in_order(round_.stages)
     if declaration.tables or declaration.rules:
         from hayase.tables.table_planner import plan_tables
 
-        tables = plan_tables(declaration, _streams(declaration.streams, stages), found.emitted, expected)
+        tables = plan_tables(declaration, _streams(declaration.streams, stages), round_.emitted, expected)
         stages += tables.stages
         for name, mistake in tables.mistakes:
             mistakes.append(("column" if name and "." in name else "table" if name else "", name or "", mistake))
@@ -59,7 +62,7 @@ def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
 
 @dataclass(slots=True)
 class _Round:
-    """The stages that could be planned, the streams they write, what is wrong, and which streams hold what jobs emit to
+    """What one round planned: stages, the streams they write, mistakes, and the streams that carry what jobs emit to
     tables."""
 
     stages: list[Stage] = field(default_factory=list)
@@ -74,85 +77,86 @@ def _round(
     known: Mapping[str, StreamDeclaration],
     expected: Collection[str],
 ) -> _Round:
-    """Plan everything that reads only declared streams and those that are `known` from the round before."""
-    made = _Round()
-    own = {each.name for each in declaration.queries}
-    given = (*declaration.streams, *(each for name, each in known.items() if name not in own))
+    """Plan everything that reads only declared streams and those `known` from the round before."""
+    result = _Round()
+    query_names = {query.name for query in declaration.queries}
+    readable = (*declaration.streams, *(stream for name, stream in known.items() if name not in query_names))
     queries = plan_queries(
-        replace(declaration, streams=given, jobs=(), operations=()), lookups_of(declaration, home), expected
+        replace(declaration, streams=readable, jobs=(), operations=()), lookups_of(declaration, home), expected
     )
-    made.stages += queries.stages
-    made.mistakes += [("query", name, each) for name, each in queries.mistakes]
+    result.stages += queries.stages
+    result.mistakes += [("query", name, mistake) for name, mistake in queries.mistakes]
     if declaration.jobs:
         from hayase.jobs.job_planner import plan_jobs
         from hayase.tables.job_tables import StoredTable
 
         outputs = _job_outputs(declaration)
-        others = {name: each for name, each in known.items() if name not in outputs}
-        stored = {each.name: StoredTable(each, _place(home, each.name)) for each in declaration.tables}
-        before = _streams(declaration.streams, made.stages)
+        others = {name: stream for name, stream in known.items() if name not in outputs}
+        stored = {table.name: StoredTable(table, _place(home, table.name)) for table in declaration.tables}
+        before = _streams(declaration.streams, result.stages)
         jobs = plan_jobs(declaration, {**others, **before}, stored, expected)
-        made.stages += jobs.stages
-        made.mistakes += [("job", name, each) for name, each in jobs.mistakes]
-        made.emitted = jobs.emitted
+        result.stages += jobs.stages
+        result.mistakes += [("job", name, mistake) for name, mistake in jobs.mistakes]
+        result.emitted = jobs.emitted
     if declaration.operations:
         from hayase.operations.operation_planner import plan_operations
 
-        operations = plan_operations(declaration, _streams(declaration.streams, made.stages), home)
-        made.stages += operations.stages
-        made.mistakes += [("operation", name, each) for name, each in operations.mistakes]
-    made.streams = {each.stream.name: each.stream for each in made.stages if not each.name.startswith("_")}
-    return made
+        operations = plan_operations(declaration, _streams(declaration.streams, result.stages), home)
+        result.stages += operations.stages
+        result.mistakes += [("operation", name, mistake) for name, mistake in operations.mistakes]
+    result.streams = {stage.stream.name: stage.stream for stage in result.stages if not stage.name.startswith("_")}
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------- names
 
 
 def _job_outputs(declaration: PipelineDeclaration) -> dict[str, str]:
-    """The streams of jobs that others can read, and which job writes each."""
+    """Return the streams of jobs that other stages can read, with the job that writes each."""
     if not declaration.jobs:
         return {}
     from hayase.jobs.job_planner import read_by, written_by
 
-    tables = {each.name for each in declaration.tables}
+    tables = {table.name for table in declaration.tables}
     return {
         name: job.name for job in declaration.jobs for name in written_by(job) - (read_by(job) - {job.name}) - tables
     }
 
 
 def _expected(declaration: PipelineDeclaration) -> set[str]:
-    """The names of all streams that stages will write, whether or not they can be planned."""
-    queries = {each.name for each in declaration.queries}
-    operations = {each.name for each in declaration.operations}
+    """Return the names of all streams that stages will write, whether or not they can be planned."""
+    queries = {query.name for query in declaration.queries}
+    operations = {operation.name for operation in declaration.operations}
     return {*queries, *operations, *_job_outputs(declaration)}
 
 
 def _circles(declaration: PipelineDeclaration) -> list[_Placed]:
-    """What reads, through things of another kind, what it writes: each circle once. Circles of queries alone, and of
-    operations alone, are found where those are planned."""
+    """Return one mistake per cycle that goes through different kinds of declarations. The planners of queries and
+    operations report cycles within their kind."""
     kinds, reads, places = _reads(declaration)
-    found: list[_Placed] = []
-    told: set[str] = set()
-    for name in sorted(reads, key=lambda each: ("operation", "job", "query").index(kinds[each])):
-        way = None if name in told else _way_round(name, reads)
-        if way is None or {kinds[each] for each in way} in ({"query"}, {"operation"}):
+    mistakes: list[_Placed] = []
+    reported: set[str] = set()
+    for name in sorted(reads, key=lambda reader: ("operation", "job", "query").index(kinds[reader])):
+        path = None if name in reported else _way_round(name, reads)
+        if path is None or {kinds[member] for member in path} in ({"query"}, {"operation"}):
             continue
-        told |= {*way}
+        reported |= {*path}
         kind = kinds[name]
-        message = f'{kind} "{name}" reads, through others, what it writes: {" -> ".join(way)}'
+        message = f'{kind} "{name}" reads, through others, what it writes: {" -> ".join(path)}'
         hint = "let one of them read something else"
         if kind == "query":
-            found.append((kind, name, places[name, way[1]].mistake(message, hint)))
+            mistakes.append((kind, name, places[name, path[1]].mistake(message, hint)))
         else:
             mistake = FieldMistake(message, hint, field="reads") if kind == "operation" else Mistake(message, hint)
-            found.append((kind, name, mistake))
-    return found
+            mistakes.append((kind, name, mistake))
+    return mistakes
 
 
 def _reads(
     declaration: PipelineDeclaration,
 ) -> tuple[dict[str, str], dict[str, list[str]], dict[tuple[str, str], Part]]:
-    """Of queries, jobs and operations the kind, whose output each reads, and where in a query that is named."""
+    """Return, for queries, jobs and operations: the kind, the writers of what each reads, and where a query names
+    them."""
     writers = {name.lower(): name for name in _expected(declaration)}
     jobs = _job_outputs(declaration)
     kinds: dict[str, str] = {}
@@ -162,7 +166,7 @@ def _reads(
         kinds[query.name], reads[query.name] = "query", []
         try:
             sources = parse(query.text).sources
-        except DeclarationError:  # told where queries are planned
+        except DeclarationError:  # reported by the query planner
             continue
         for part in sources:
             source = writers.get(part.text.lower())
@@ -175,41 +179,41 @@ def _reads(
 
         for job in declaration.jobs:
             kinds[job.name] = "job"
-            names = [each for each in sorted(read_by_job(job)) if each in writers.values()]
-            reads[job.name] = [owner for owner in (jobs.get(each, each) for each in names) if owner != job.name]
+            names = [stream for stream in sorted(read_by_job(job)) if stream in writers.values()]
+            reads[job.name] = [owner for owner in (jobs.get(stream, stream) for stream in names) if owner != job.name]
     if declaration.operations:
         from hayase.operations.operation_planner import read_by as read_by_operation
 
         for operation in declaration.operations:
             kinds[operation.name] = "operation"
-            names = [each for each in read_by_operation(operation, writers.values()) if each in writers.values()]
-            reads[operation.name] = [jobs.get(each, each) for each in names]
+            names = [stream for stream in read_by_operation(operation, writers.values()) if stream in writers.values()]
+            reads[operation.name] = [jobs.get(stream, stream) for stream in names]
     return kinds, reads, places
 
 
 def _way_round(name: str, reads: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """A shortest way from a name over what it reads back to it."""
-    ways, seen = [[name]], set[str]()
-    while ways:
-        way = ways.pop(0)
-        for source in reads.get(way[-1], ()):
+    """Return a shortest path from a name through what it reads back to itself; None if there is none."""
+    paths, seen = [[name]], set[str]()
+    while paths:
+        path = paths.pop(0)
+        for source in reads.get(path[-1], ()):
             if source == name:
-                return [*way, name]
+                return [*path, name]
             if source not in seen:
                 seen.add(source)
-                ways.append([*way, source])
+                paths.append([*path, source])
     return None
 
 
 def lookups_of(declaration: PipelineDeclaration, home: Path | None = None) -> dict[str, Lookup]:
-    """The tables as queries meet them; without a home they are empty."""
+    """Return the tables as queries join with them; without a home they are empty."""
     if not declaration.tables:
         return {}
     from hayase.tables import TYPES
     from hayase.tables.lookups import TableLookup
 
-    known = [each for each in declaration.tables if all(kind in TYPES for _, kind in each.columns)]
-    return {each.name: TableLookup(each, _place(home, each.name)) for each in known}
+    known = [table for table in declaration.tables if all(kind in TYPES for _, kind in table.columns)]
+    return {table.name: TableLookup(table, _place(home, table.name)) for table in known}
 
 
 def _place(home: Path | None, table: str) -> Path:
@@ -217,16 +221,19 @@ def _place(home: Path | None, table: str) -> Path:
 
 
 def _streams(declared: Sequence[StreamDeclaration], stages: Sequence[Stage]) -> dict[str, StreamDeclaration]:
-    """Streams by name: the declared ones and what stages write."""
-    return {each.name: each for each in declared} | {each.stream.name: each.stream for each in stages}
+    """Return streams by name: the declared ones and the outputs of stages."""
+    return {stream.name: stream for stream in declared} | {stage.stream.name: stage.stream for stage in stages}
 
 
 def _in_order(stages: Sequence[Stage]) -> list[Stage]:
-    """Stages behind those whose output they read, otherwise as they stand; in a loop the first of it comes first."""
-    left, found = list(stages), list[Stage]()
-    while left:
-        waiting = {each.name for each in left}
-        free = [each for each in left if not any(one.stream in waiting for one in each.inputs)] or left[:1]
-        found += free
-        left = [each for each in left if each not in free]
-    return found
+    """Sort stages so that each comes after those whose output it reads, otherwise stably; a loop starts with its first
+    stage."""
+    remaining, ordered = list(stages), list[Stage]()
+    while remaining:
+        waiting = {stage.name for stage in remaining}
+        free = [
+            stage for stage in remaining if not any(input_.stream in waiting for input_ in stage.inputs)
+        ] or remaining[:1]
+        ordered += free
+        remaining = [stage for stage in remaining if stage not in free]
+    return ordered
