@@ -1,8 +1,8 @@
-"""The log of one stream: durable appends with dense offsets, and reads that lock nobody.
+"""The log of one stream: durable appends with dense offsets, and reads without locks.
 
-What `append`, `publish`, `advance` or `finish` has returned from survives a crash. An interrupted one left nothing, or
-everything: in doubt, an append with a producer and a sequence can be repeated and is recognised. Segments are written
-and synced outside of the writers' lock; inside, they only get their name.
+When `append`, `publish`, `advance` or `finish` returns, its effect survives a crash. An interrupted call has either no
+effect or its whole effect; an append with a producer and a sequence can be repeated, and the repeat is recognised.
+Segments are written and synced outside the writers' lock; under the lock they are only renamed.
 """
 
 from __future__ import annotations
@@ -39,17 +39,18 @@ from hayase.streams.segments import (
 __all__ = ["UNKNOWN", "Appended", "Piece", "StreamLog"]
 
 UNKNOWN = -1
-"""The offsets of a repeated append that is recognised, but not the last one of its producer."""
+"""The offsets of a recognised repeat that is not its producer's last append."""
 _SIZES_KEPT = 10_000
 _MANY = 256
-"""Segments at which an appender joins the small ones among them."""
+"""Number of segments at which an append also compacts small ones."""
 _TRIES = 64
-"""Times that a file may vanish between a look at the log and its opening, in a row, before it is called damage."""
+"""How often in a row a file may vanish between listing the log and opening it, before that counts as damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Records from offset `first` on; `running_max_before` is over the event times of all records before them."""
+    """Consecutive records from offset `first` on; `running_max_before` is the greatest event time of all records before
+    them."""
 
     rows: pa.RecordBatch
     first: int
@@ -58,7 +59,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where records went: [first, next). If `repeated` they were there before (both UNKNOWN if that is long ago)."""
+    """The offsets [first, next) of appended records. If `repeated`, they were in the log before; both offsets are
+    UNKNOWN if that append was not the producer's last."""
 
     first: int
     next: int
@@ -66,7 +68,7 @@ class Appended:
 
 
 class StreamLog:
-    """The log of one stream. Threads may share one; processes open their own."""
+    """The log of one stream. Threads may share an instance; each process opens its own."""
 
     def __init__(self, home: Path, declaration: StreamDeclaration):
         self.declaration = declaration
@@ -77,17 +79,18 @@ class StreamLog:
 
     @classmethod
     def open(cls, home: Path, name: str) -> StreamLog:
-        """The log of a stream that exists; UnknownName otherwise."""
+        """Open the log of an existing stream; UnknownName if there is none."""
         check_home(home)
         kept = kept_in(_path(home, name))
         if kept is None:
-            known = [each.parent.name for each in (home / "streams").glob("*/stream.json")]
+            known = [path.parent.name for path in (home / "streams").glob("*/stream.json")]
             raise UnknownName("stream", name, known, f' in "{home}"')
         return cls(home, kept.declaration)
 
     @classmethod
     def ensure(cls, home: Path, declaration: StreamDeclaration) -> StreamLog:
-        """The log of a declared stream, created or brought up to its declaration; SchemaMismatch if that cannot be."""
+        """Open the log of a declared stream, creating it or evolving its schema; SchemaMismatch if that is
+        impossible."""
         check_home(home)
         log = cls(home, declaration)
         kept = kept_in(log.path)
@@ -106,10 +109,10 @@ class StreamLog:
 
     @classmethod
     def anew(cls, home: Path, declaration: StreamDeclaration, mark: str | None = None) -> StreamLog:
-        """The log of a stream without records, whatever it was before; offsets go on where they were.
+        """Open the log of a stream and remove all its records; offsets continue where they were.
 
-        With a mark, only the first call does that: for a caller that may be stopped and come here again, after records
-        were appended that must stay.
+        With a mark, only the first call with that mark removes records: a caller that is interrupted can repeat the
+        call after records were appended that must stay.
         """
         log = cls(home, declaration)
         try:
@@ -118,7 +121,7 @@ class StreamLog:
             with log._directory.writing():
                 try:
                     kept = kept_in(log.path)
-                except DamagedState:  # it is written anew
+                except DamagedState:  # the declaration is rewritten below
                     kept = None
                 if kept is None or mark is None or kept.mark != mark:
                     log_compaction.clear(log._directory)
@@ -128,16 +131,16 @@ class StreamLog:
         return log
 
     def is_declared(self) -> bool:
-        """Whether the directory of the log says what this one was declared like."""
+        """Return whether the stored declaration equals that of this instance."""
         kept = kept_in(self.path)
         return kept is not None and kept.declaration == self.declaration
 
     def index(self) -> Index:
-        """The log as it is now; cheap enough to be asked every few milliseconds."""
+        """Return the current index of the log; cheap enough to call every few milliseconds."""
         return self._directory.index()
 
     def look(self) -> Index:
-        """The log as it is now, by a look at its directory, whatever was seen before."""
+        """Return the current index of the log by listing its directory, without using the cache."""
         return self._directory.listing().index
 
     def append(
@@ -149,10 +152,11 @@ class StreamLog:
         sequence: int | None = None,
         before: Callable[[], object] = lambda: None,
     ) -> Appended:
-        """Append records, durably. A producer's sequences grow: one not above the last is a repeat, and ignored.
+        """Append records durably. A producer's sequences increase: one that is not above the last is a repeat and adds
+        nothing.
 
-        `before` is called once the records are on the disk, if the stream takes them, right before they get their place: for
-        what must be durable before they are, and must not be if they cannot be appended.
+        `before` is called under the lock once the records are on disk and the stream accepts them, right before they
+        get their offsets: for what must be durable before them, and must not happen if they cannot be appended.
         """
         produced = one_append(producer, sequence, rows.num_rows)
         if not rows.num_rows:
@@ -165,20 +169,20 @@ class StreamLog:
                     if self._repeated(trailer) is None:
                         self._check_open()
                     before()
-                    done = self._place(draft, trailer, BEGINNING)
+                    appended = self._place(draft, trailer, BEGINNING)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
         self._compact_when_many()
-        return done
+        return appended
 
     def _compact_when_many(self) -> None:
-        """Join small segments when there are so many that every look at the log takes long: in a home without a running
-        pipeline nobody else does. What is appended is durable by now, so a disk without room for this is no failure."""
+        """Compact small segments if there are so many that listing the log is slow: in a home without a running
+        pipeline nobody else does. The append is durable by now, so a full disk is ignored here."""
         if self._directory.segments >= _MANY:
             with contextlib.suppress(StreamError):
                 while self.compact():
                     pass
-                # those that are left are large; look again when as many have come
+                # the remaining segments are large; check again after as many appends
                 self._directory.segments = 0
 
     def stage(
@@ -191,16 +195,16 @@ class StreamLog:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> Path:
-        """Write records as the durable file `directory/name` on the log's file system, to be published later."""
+        """Write records to the durable file `directory/name`, on the log's file system, to be published later."""
         return stage(directory, rows, self.declaration, name, written_at=now, producer=producer, sequence=sequence)
 
     def publish(self, staged: Path, clock: int | None = None, *, again: bool = False) -> Appended:
-        """Move a staged segment to the end of the log, and say with it how far its writer's clock is.
+        """Move a staged segment to the end of the log and advance the log's clock to `clock`.
 
-        `again` is for a caller that may have come this far before it was stopped: a staged file that is gone has then
-        been published. A staged file with a producer and a sequence is recognised like a repeated append.
+        `again` is for a caller that may have been interrupted after this step: a missing staged file then counts as
+        published. A staged file with a producer and a sequence is recognised like a repeated append.
         """
-        said = BEGINNING if clock is None else clock
+        new_clock = BEGINNING if clock is None else clock
         try:
             with self._directory.writing():
                 try:
@@ -211,22 +215,24 @@ class StreamLog:
                         raise StreamError(
                             name, f'there is no staged segment "{staged}" for stream "{name}"; was it published before?'
                         ) from None
-                    durable.fsync_directory(self.path)  # whoever renamed it may have been stopped before this
-                    self._advance(said)
+                    durable.fsync_directory(
+                        self.path
+                    )  # the process that renamed it may have been interrupted before this
+                    self._advance(new_clock)
                     return Appended(UNKNOWN, UNKNOWN, repeated=True)
                 if trailer.rows:
-                    answer = self._place(staged, trailer, said)
+                    appended = self._place(staged, trailer, new_clock)
                 else:
-                    answer = Appended(self._directory.tail.next, self._directory.tail.next)
-                if answer.repeated or not trailer.rows:
-                    self._advance(said)
+                    appended = Appended(self._directory.tail.next, self._directory.tail.next)
+                if appended.repeated or not trailer.rows:
+                    self._advance(new_clock)
                     durable.remove(staged)
-                return answer
+                return appended
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
 
     def advance(self, clock: int, known: int = BEGINNING) -> None:
-        """Say that no record before `clock` will follow, durably; nothing happens if that was said already."""
+        """Declare durably that no record before `clock` will follow; no effect if the log's clock is not behind."""
         try:
             with self._directory.writing():
                 self._advance(clock, known)
@@ -234,20 +240,20 @@ class StreamLog:
             raise unwritten(self.declaration.name, error) from error
 
     def finish(self, known: int = BEGINNING) -> None:
-        """Say that no record will follow at all; later appends raise StreamFinished.
+        """Declare that no more records will follow; later appends raise StreamFinished.
 
-        A stage's output is `known` up to the greatest event time of what the stage read, which may lie behind its own.
+        `known` is the greatest event time that the writing stage has read; it may be greater than that of its output.
         """
         self.advance(END, known)
 
     def reopen(self, clock: int) -> None:
-        """Take back that the stream is finished: records from `clock` on may follow. Nothing happens to one that is not."""
+        """Undo `finish`: records from `clock` on may follow. No effect on a stream that is not finished."""
         try:
             with self._directory.writing():
                 tail = self._directory.tail
                 if tail.clock < END:
                     return
-                if not tail.clocks:  # a segment says so with its records: their greatest event time is known
+                if not tail.clocks:  # the clock is in a segment's name, and cannot be taken back
                     raise StreamError(self.declaration.name, f'stream "{self.declaration.name}" cannot be continued')
                 name = segment_name(tail.next, tail.next, tail.running_max, clock)
                 durable.create_empty(self.path / name)
@@ -257,14 +263,14 @@ class StreamLog:
             raise unwritten(self.declaration.name, error) from error
 
     def read(self, first: int, next: int) -> Iterator[Piece]:
-        """The records [first, next), mapped, not copied, in pieces of at most one batch of a segment."""
+        """Yield the records [first, next), memory-mapped, in pieces of at most one batch of a segment."""
         at, vanished = first, 0
         index = self._reaching(first, next)
         while at < next:
             entry = index.holding(at)
             try:
                 segment = self._opened(entry)
-            except FileNotFoundError as error:  # compacted or removed since the index was made
+            except FileNotFoundError as error:  # compacted or removed since the index was read
                 vanished += 1
                 if vanished == _TRIES:
                     raise damaged(self.path / entry.name, self.declaration.name, "it cannot be opened") from error
@@ -276,7 +282,7 @@ class StreamLog:
             at = min(next, entry.next)
 
     def running_max_at(self, offset: int) -> int:
-        """The running maximum of event time over all records of the stream before an offset in [start, next]."""
+        """Return the greatest event time of all records before an offset in [start, next]."""
         index = self._reaching(offset, offset)
         if offset == index.next:
             return index.running_max
@@ -284,24 +290,25 @@ class StreamLog:
         return entry.before if offset == entry.first else next(self.read(offset, offset + 1)).running_max_before
 
     def within(self, first: int, rows: int, size: int) -> int:
-        """How far a read from `first` goes with at most so many records and, about, bytes; one record at least."""
+        """Return where a read from `first` must stop to have at most `rows` records and about `size` bytes, but at
+        least one record."""
         index = self.index()
         end = min(index.next, first + rows)
         if end <= first or first < index.start:
             return end
-        at, left = first, float(size)
+        at, remaining = first, float(size)
         for entry in index.entries[index.position(first) :]:
             if at >= end:
                 break
             count = min(entry.next, end) - at
-            each = self._bytes(entry) / (entry.next - entry.first)
-            if count * each > left:
-                return max(at + int(left / each), first + 1)
-            at, left = at + count, left - count * each
+            record_bytes = self._bytes(entry) / (entry.next - entry.first)
+            if count * record_bytes > remaining:
+                return max(at + int(remaining / record_bytes), first + 1)
+            at, remaining = at + count, remaining - count * record_bytes
         return end
 
     def _bytes(self, entry: Entry) -> int:
-        """The size of a segment's file; nothing if it was compacted meanwhile, and is looked for in vain."""
+        """Return the size of a segment's file; 0 if it was compacted meanwhile."""
         size = self._sizes.get(entry.name)
         if size is None:
             try:
@@ -314,14 +321,14 @@ class StreamLog:
         return size
 
     def last_written(self) -> int | None:
-        """When the newest record was appended, by its writer's clock; None in an empty log."""
+        """Return when the newest record was appended, by its writer's clock; None for an empty log."""
         entries = self.index().entries
         if not entries:
             return None
         if self._last_written is None or self._last_written[0] != entries[-1].name:
             try:
                 written = read_trailer(self.path / entries[-1].name, self.declaration.name).written_at
-            except FileNotFoundError:  # compacted since the index was made
+            except FileNotFoundError:  # compacted since the index was read
                 written = read_trailer(
                     self.path / self._directory.listing().index.entries[-1].name, self.declaration.name
                 ).written_at
@@ -329,11 +336,11 @@ class StreamLog:
         return self._last_written[1]
 
     def written_at(self, offset: int) -> int:
-        """When a record that is there was appended, about: small segments that were joined have one time."""
+        """Return about when a record was appended: a compacted segment has one time for all its records."""
         entry = self.index().holding(offset)
         try:
             return read_trailer(self.path / entry.name, self.declaration.name).written_at
-        except FileNotFoundError:  # compacted since the index was made
+        except FileNotFoundError:  # compacted since the index was read
             entry = self._directory.listing().index.holding(offset)
             return read_trailer(self.path / entry.name, self.declaration.name).written_at
 
@@ -344,15 +351,16 @@ class StreamLog:
         target_rows: int = log_compaction.TARGET_ROWS,
         at_least: int = 8,
     ) -> int:
-        """Merge one run of small segments, if one is worth it, and return how many it had; call until it returns 0."""
+        """Merge one run of small segments if it is worth it, and return how many it had; call until it returns 0."""
         return log_compaction.compact(self._directory, self.declaration, target_bytes, target_rows, at_least)
 
     def trim(self, keep_from: int, now: int) -> int:
-        """Remove what retention lets go, but nothing from offset `keep_from` on; returns how many records went."""
+        """Remove records as retention allows, but none from offset `keep_from` on; return how many were removed."""
         return log_compaction.trim(self._directory, self.declaration.retention, keep_from, now)
 
     def clear(self) -> None:
-        """Remove all records, with running maximum, clock and producers. Offsets go on. If interrupted, repeat it."""
+        """Remove all records, with running maximum, clock and producers; offsets continue. Repeat it if it is
+        interrupted."""
         try:
             with self._directory.writing():
                 log_compaction.clear(self._directory)
@@ -360,34 +368,35 @@ class StreamLog:
             raise unwritten(self.declaration.name, error) from error
 
     def _place(self, draft: Path, trailer: Trailer, clock: int) -> Appended:
-        """Give a durable segment its place at the end, unless it is a repeat; only while writing."""
+        """Rename a durable segment to its place at the end of the log, unless it is a repeat; only while writing."""
         directory, tail = self._directory, self._directory.tail
         repeated = self._repeated(trailer)
         if repeated is not None:
-            durable.fsync_directory(self.path)  # the first one may have been stopped just before this
+            durable.fsync_directory(self.path)  # the first attempt may have been interrupted just before this
             return repeated
         self._check_open()
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
         durable.rename(draft, self.path / segment_name(first, end, running_max, clock))
         directory.segments += 1
-        directory.producers.add([each.moved(first) for each in trailer.producers], first, end)
+        directory.producers.add([produced.moved(first) for produced in trailer.producers], first, end)
         directory.tail = Tail(end, running_max, max(tail.clock, clock), tail.clocks)
         if tail.clocks and clock >= tail.clock:
             self._drop_clocks(tail.clocks)
         return Appended(first, end)
 
     def _repeated(self, trailer: Trailer) -> Appended | None:
-        """Where a segment's records are, if its producer has appended them before; only while writing."""
-        for each in trailer.producers:
-            last = self._directory.known_producers().last(each.producer)
-            if last is not None and each.sequence <= last.sequence:
-                same = each.sequence == last.sequence
+        """Return the offsets of a segment's records if its producer has appended them before, else None; only while
+        writing."""
+        for produced in trailer.producers:
+            last = self._directory.known_producers().last(produced.producer)
+            if last is not None and produced.sequence <= last.sequence:
+                same = produced.sequence == last.sequence
                 return Appended(last.first if same else UNKNOWN, last.next if same else UNKNOWN, repeated=True)
         return None
 
     def _check_open(self) -> None:
-        """Refuse records of a finished stream; only while writing."""
+        """Raise StreamFinished if the stream is finished; only while writing."""
         if self._directory.tail.clock >= END:
             raise StreamFinished(
                 self.declaration.name,
@@ -395,7 +404,7 @@ class StreamLog:
             )
 
     def last_of(self, producer: str) -> Produced | None:
-        """The last append of a producer, with its place in the stream."""
+        """Return the last append of a producer, with its offsets."""
         with self._directory.writing():
             return self._directory.known_producers().last(producer)
 
@@ -410,15 +419,15 @@ class StreamLog:
         self._drop_clocks(tail.clocks)
 
     def _drop_clocks(self, names: tuple[str, ...]) -> None:
-        """Remove files whose only word, a clock, is overtaken."""
+        """Remove clock-only files that a newer clock has superseded."""
         for name in names:
             durable.remove(self.path / name)
         tail = self._directory.tail
-        left = tuple(name for name in tail.clocks if name not in names)
-        self._directory.tail = Tail(tail.next, tail.running_max, tail.clock, left)
+        remaining = tuple(name for name in tail.clocks if name not in names)
+        self._directory.tail = Tail(tail.next, tail.running_max, tail.clock, remaining)
 
     def _reaching(self, first: int, next_: int) -> Index:
-        """An index that holds [first, next_), or the error that says why there is none."""
+        """Return an index that contains [first, next_), or raise the error that says why there is none."""
         name, index = self.declaration.name, self.index()
         if next_ > index.next or first > next_:
             index = self._directory.listing().index

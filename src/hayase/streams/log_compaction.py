@@ -1,7 +1,7 @@
-"""Upkeep of a log, while others read it and write to it: small segments become large ones, old ones go.
+"""Compaction, retention and clearing of a log, concurrent with readers and writers.
 
-Everything here first publishes what replaces the old files and only then removes them, so that a reader finds each
-record in one file or the other, and an interruption leaves at most files that nothing needs, for the next call.
+Every function first publishes the files that replace the old ones and only then removes those. A reader therefore finds
+each record in one file or the other, and an interruption leaves at most superfluous files, which the next call removes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from hayase.streams.segments import Segment, open_segment, read_trailer, unwritt
 __all__ = ["TARGET_BYTES", "TARGET_ROWS", "clear", "compact", "trim"]
 
 TARGET_BYTES = 64 * 1024 * 1024
-"""A segment as large as this is not merged any further."""
+"""A segment of this size is not merged any further."""
 TARGET_ROWS = 1_000_000
-"""A segment with as many records as this is not merged any further."""
+"""A segment with this many records is not merged any further."""
 
 
 def compact(
     directory: LogDirectory, declaration: StreamDeclaration, target_bytes: int, target_rows: int, at_least: int
 ) -> int:
-    """Merge the first run of small segments that is worth it; returns how many segments it had."""
+    """Merge the first run of small segments that is worth it; return how many segments it had, 0 if there is none."""
     try:
         _sweep(directory)
         try:
             run = _run_to_merge(directory, target_bytes, target_rows, at_least)
             segments = [open_segment(directory.path / entry.name, declaration.name) for entry in run]
-        except FileNotFoundError:  # somebody else is at it
+        except FileNotFoundError:  # another process is compacting the log
             return 0
         if not run:
             return 0
@@ -47,9 +47,9 @@ def compact(
         )
         first = run[0].first
         producers = last_of_each(
-            each.moved(entry.first - first)
+            produced.moved(entry.first - first)
             for entry, segment in zip(run, segments)
-            for each in segment.trailer.producers
+            for produced in segment.trailer.producers
         )
         written_at = max(segment.trailer.written_at for segment in segments)
         name = segment_name(first, run[-1].next, run[-1].running_max, max(entry.clock for entry in run))
@@ -68,38 +68,38 @@ def compact(
 
 
 def trim(directory: LogDirectory, retention: Retention, keep_from: int, now: int) -> int:
-    """Remove the oldest segments that are too old or too much, up to `keep_from`; returns how many records went."""
+    """Remove the oldest segments that exceed the retention, up to `keep_from`; return how many records were removed."""
     if retention.age is None and retention.size is None:
         return 0
     try:
         with directory.writing():
             listing = directory.listing()
-            going = list(_too_old_or_too_much(directory, listing.index.entries, retention, keep_from, now))
-            if going:
-                directory.producers.fold(going, listing)
-                # The clock of all: what files without records have said must outlive them, too.
-                _rebase(directory, listing, going[-1].next, going[-1].running_max, listing.index.clock)
+            expired = list(_too_old_or_too_much(directory, listing.index.entries, retention, keep_from, now))
+            if expired:
+                directory.producers.fold(expired, listing)
+                # The clock of the whole log: clock-only files may be removed too, and their clock must survive.
+                _rebase(directory, listing, expired[-1].next, expired[-1].running_max, listing.index.clock)
                 directory.forget()
         _sweep(directory)
     except OSError as error:
         raise unwritten(directory.stream, error) from error
-    return sum(entry.next - entry.first for entry in going)
+    return sum(entry.next - entry.first for entry in expired)
 
 
 def clear(directory: LogDirectory) -> None:
-    """Remove all records, as if there had never been any, except that offsets go on; only while writing.
+    """Remove all records, running maximum, clock and producers; offsets continue. Only while writing.
 
-    If it is interrupted it must be repeated: clock and producers may be gone before the records are. Files may be missing: this
-    is how the output of a stage is mended.
+    Repeat it if it is interrupted: clock and producers may be gone before the records are. It tolerates missing files,
+    because it is used to repair the output of a stage.
     """
     names = os.listdir(directory.path)
     end = max([directory.head().next, *map(reaches, names)])
     directory.begin_head(end)
-    placed = [each for each in names if reaches(each) == end]
+    placed = [file for file in names if reaches(file) == end]
     for name in placed:  # before the new base, whose clock they would overrule
         if is_clock(name):
             durable.remove(directory.path / name)
-    base, bases = base_name(end, BEGINNING, BEGINNING), [each for each in placed if each.endswith(".base")]
+    base, bases = base_name(end, BEGINNING, BEGINNING), [file for file in placed if file.endswith(".base")]
     for name in bases:
         durable.rename(directory.path / name, directory.path / base)
     if not bases:
@@ -111,7 +111,7 @@ def clear(directory: LogDirectory) -> None:
 
 
 def _rebase(directory: LogDirectory, listing: Listing, start: int, running_max: int, clock: int) -> None:
-    """Let the log begin at `start`, by one durable step."""
+    """Make the log start at `start`, in one durable step."""
     name = base_name(start, running_max, clock)
     if name == listing.base:
         return
@@ -122,10 +122,10 @@ def _rebase(directory: LogDirectory, listing: Listing, start: int, running_max: 
 
 
 def _sweep(directory: LogDirectory) -> None:
-    """Remove files that nothing needs: covered by others, before the base, or left by writers that are gone."""
+    """Remove superfluous files: covered by others, before the base, or left by writers that ended."""
     obsolete = directory.listing().obsolete
     if obsolete:
-        durable.fsync_directory(directory.path)  # what makes them obsolete must last before they go
+        durable.fsync_directory(directory.path)  # the files that replace them must be durable first
     for name in obsolete:
         durable.remove(directory.path / name)
     durable.remove_leftovers(directory.staging)
@@ -137,7 +137,7 @@ def _all_batches(segment: Segment) -> Iterator[pa.RecordBatch]:
 
 
 def _run_to_merge(directory: LogDirectory, target_bytes: int, target_rows: int, at_least: int) -> Sequence[Entry]:
-    """The first run of neighbours that stays within the target and is worth merging."""
+    """Return the first run of adjacent segments that stays within the targets and is worth merging."""
     entries = directory.listing().index.entries
     if len(entries) < at_least:
         return ()
@@ -155,10 +155,11 @@ def _run_to_merge(directory: LogDirectory, target_bytes: int, target_rows: int, 
 
 
 def _worth_it(sizes: Sequence[int], begin: int, end: int, at_least: int) -> slice | None:
-    """The part of a run that is many files and of which none is the bulk.
+    """Return the part of a run that has enough files, none of which is larger than the others together; None if there
+    is none.
 
-    A file larger than the others together stays out, so that a record whose segment is merged finds itself in one at
-    least twice as large: it is copied a logarithmic number of times in all.
+    A file larger than all others stays out, so that a merged record is always in a segment at least twice as large as
+    before: each record is copied a logarithmic number of times.
 
     >>> _worth_it([90, 5, 5, 5], 0, 4, 3), _worth_it([5, 5, 5, 90], 0, 4, 3), _worth_it([5, 90], 0, 2, 2)
     (slice(1, 4, None), slice(0, 3, None), None)

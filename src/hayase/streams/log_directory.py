@@ -1,11 +1,11 @@
-"""The directory of one log: looked at by anybody without a lock, changed by one writer at a time.
+"""The directory of one log: read by anybody without a lock, changed by one writer at a time.
 
-Writers exclude each other with a lock on the file `lock`. In it stands who held it last, so that a writer who finds
-itself there knows that nobody changed the log meanwhile, and need not list the directory to find its end.
+Writers exclude each other with a lock on the file `lock`. The file holds the id of the last writer: a writer that finds
+its own id knows that nobody else has changed the log, and need not list the directory to find its end.
 
-Behind that stands the head: how far the log had come when it was last written, by which anybody sees that files at its end
-are missing. It is written after what it tells of is durable, and not waited for: it may be old, or unknown after a loss of
-power, but never ahead of the log. Whoever looks reads it before the files.
+After the id, the file holds the head: how far the log had come when it was last written. It shows that files at the end
+are missing. It is written after what it describes is durable, and not synced: it may be old, or unknown after a power
+failure, but is never ahead of the log. Readers read it before they list the files.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from hayase.streams.stream_ends import is_output, known_end
 __all__ = ["Head", "LogDirectory", "Tail"]
 
 _TRIES = 64
-"""Listings in a row that may look broken because files come and go meanwhile, before it is called damage."""
+"""How many listings in a row may look broken because files change meanwhile, before that counts as damage."""
 _SETTLED_NS = 50_000_000
-"""A directory's time of change moves in steps of some milliseconds: a change right after a look may not show in it."""
+"""Resolution of a directory's modification time, which is some milliseconds, with a margin: a change right after a
+listing may not show in it."""
 _FRESH_NS = 1_000_000_000
-"""After so long a listing is repeated whatever the directory's time of change says: clocks of shared disks differ."""
+"""Age after which a listing is repeated even if the modification time is unchanged: clocks of shared disks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a log, as its writer needs it; `clocks` are the files there that carry a clock only."""
+    """The end of a log, as its writer needs it; `clocks` are the files there that carry only a clock."""
 
     next: int
     running_max: int
@@ -54,26 +55,26 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a log has come at least; nothing is said of one that is not known."""
+    """A lower bound of how far a log has come; the default says nothing."""
 
     next: int = 0
     running_max: int = BEGINNING
     clock: int = BEGINNING
 
     def as_bytes(self) -> bytes:
-        """With a checksum at the end."""
+        """Return the encoded head, with a checksum at the end."""
         body = _HEAD.pack(self.next, self.running_max, self.clock)
         return body + xxhash.xxh3_64_digest(body)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Head:
-        """The inverse; what does not match its checksum is not known."""
+        """Decode a head; the default if the checksum does not match."""
         body = data[: _HEAD.size]
         known = len(data) == _HEAD_BYTES and xxhash.xxh3_64_digest(body) == data[_HEAD.size :]
         return cls(*_HEAD.unpack(body)) if known else cls()
 
     def missing_from(self, index: Index) -> str | None:
-        """What an index lacks that the log has had; None if nothing."""
+        """Return what the index lacks compared with this head, as text; None if nothing."""
         if index.next < self.next:
             files = f"{index.next:020d}-*.seg and those behind it, up to record {self.next},"
             return f"the log ends before record {index.next}, and had {self.next}: {files} are missing"
@@ -97,7 +98,7 @@ class _Look:
 
 
 class LogDirectory:
-    """Looks at a log's directory, and the turn of one writer in it. Threads may share one."""
+    """Cached listings of a log's directory, and the writers' lock. Threads may share an instance."""
 
     def __init__(self, path: Path, stream: str):
         self.path, self.stream = path, stream
@@ -107,14 +108,14 @@ class LogDirectory:
         self._tail: Tail | None = None
         self._producers_known = False
         self.segments = 0
-        """About how many there are: as many as there were at the last look, and those that this writer has added."""
+        """Approximate number of segments: those at the last listing, and those that this writer has added since."""
         self._turn = threading.Lock()
         self._owner = (os.getpid(), uuid.uuid4().bytes)
         self._held, self._lock_file = -1, -1
         self._headed: Head | None = None
 
     def index(self) -> Index:
-        """The log as it is now; next to free when nothing has changed."""
+        """Return the current index; almost free if nothing has changed."""
         look = self._looked
         if look is not None and look.settled and time.monotonic_ns() < look.until_ns:
             try:
@@ -126,7 +127,7 @@ class LogDirectory:
         return self.listing().index
 
     def listing(self) -> Listing:
-        """The log as it is now, by listing the directory."""
+        """List the directory and return the log's files; StreamError if files are missing."""
         for _ in range(_TRIES):
             head = self.head()
             try:
@@ -156,7 +157,7 @@ class LogDirectory:
         )
 
     def _without_them(self) -> str:
-        """How to go on if missing files are lost for good."""
+        """Return the advice for files that are lost for good."""
         try:
             kept = kept_in(self.path)
         except DamagedState:
@@ -167,7 +168,7 @@ class LogDirectory:
         return f"go on without them: `hayase home repair {home} --accept-loss {self.stream}`"
 
     def head(self) -> Head:
-        """How far the log had come when its writer last said so, or a lane that reads or writes it."""
+        """Return how far the log had come, according to its last writer or to a lane that reads or writes it."""
         seen = known_end(self.path.parent.parent, self.stream, (MAIN, OPERATIONS))
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -180,20 +181,21 @@ class LogDirectory:
         return head if seen <= head.next else replace(head, next=seen)
 
     def begin_head(self, next_: int) -> None:
-        """Let the head tell of an empty log, durably: of the one that there was it must not speak any more. While writing."""
+        """Durably set the head to that of an empty log, so that it no longer describes removed records. Only while
+        writing."""
         os.pwrite(self._held, Head(next_).as_bytes(), _OWNER_BYTES)
         durable.fsync_file(self._held)
         self._headed = None
 
     def set_head(self) -> None:
-        """Let the head tell of the log as it is, whatever it told before; only while writing."""
+        """Durably set the head to the log's current files, whatever it was before; only while writing."""
         index = self.arranged()
         os.pwrite(self._held, Head(index.next, index.running_max, index.clock).as_bytes(), _OWNER_BYTES)
         durable.fsync_file(self._held)
         self._headed = None
 
     def arranged(self) -> Index:
-        """The log that the files make up, whatever the head tells."""
+        """Return the index of the files alone, ignoring the head."""
         try:
             return arrange(os.listdir(self.path)).index
         except Broken as broken:
@@ -203,7 +205,7 @@ class LogDirectory:
             ) from broken
 
     def drop_gaps(self) -> int:
-        """Let the log begin behind its last gap; returns how many offsets before it are given up, 0 if there is no gap.
+        """Make the log start after its last gap; return how many offsets before it are given up, 0 if there is no gap.
         Only while writing."""
         names = os.listdir(self.path)
         with suppress(Broken):
@@ -217,7 +219,7 @@ class LogDirectory:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """This writer's turn: nobody else changes the log meanwhile. `tail` and `producers` are up to date."""
+        """Hold the writers' lock. Inside, `tail` and `producers` are up to date."""
         with self._turn:
             descriptor = self._held = self._opened_lock()
             try:
@@ -227,11 +229,11 @@ class LogDirectory:
                 try:
                     yield
                 except BaseException:
-                    self.forget()  # how far it came is not known: look again next time
+                    self.forget()  # the state is unknown: list the directory again next time
                     raise
                 self._tell_head()
             finally:
-                # Not left to `close`: a process forked meanwhile would hold the lock until it ends.
+                # Unlock explicitly: a process forked meanwhile shares the descriptor and would hold the lock until it ends.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
@@ -250,7 +252,7 @@ class LogDirectory:
         self._tail = tail
 
     def forget(self) -> None:
-        """Look at the directory again before anything else is written."""
+        """Discard cached state, so that the directory is listed again before the next write."""
         self._tail, self._producers_known, self._headed = None, False, None
 
     def _tell_head(self) -> None:
@@ -262,7 +264,7 @@ class LogDirectory:
             self._headed = head
 
     def known_producers(self) -> Producers:
-        """Who appended what, up to the end of the log; only while `writing`."""
+        """Return the last append of each producer, up to the end of the log; only while `writing`."""
         if not self._producers_known or self.producers.upto < self.tail.next:
             self.producers.refresh(self.listing())
             self._producers_known = True
@@ -277,15 +279,15 @@ class LogDirectory:
     def _was_last(self, descriptor: int) -> bool:
         if self._owner[0] != os.getpid():
             self._owner = (os.getpid(), uuid.uuid4().bytes)
-        mine, which = self._owner[1], os.fstat(descriptor).st_ino
-        same, self._lock_file = self._lock_file in (-1, which), which
-        if not same:  # a copy of the log was put in its place
+        owner, inode = self._owner[1], os.fstat(descriptor).st_ino
+        same, self._lock_file = self._lock_file in (-1, inode), inode
+        if not same:  # the log was replaced by a copy
             self.producers, self._looked = Producers(self.path, self.stream), None
-        if same and os.pread(descriptor, len(mine), 0) == mine:
+        if same and os.pread(descriptor, len(owner), 0) == owner:
             return True
-        os.pwrite(descriptor, mine, 0)
+        os.pwrite(descriptor, owner, 0)
         return False
 
     def _gone(self) -> UnknownName:
-        known = [each.name for each in self.path.parent.glob("*/") if each.is_dir()]
+        known = [path.name for path in self.path.parent.glob("*/") if path.is_dir()]
         return UnknownName("stream", self.stream, known, f' in "{self.path.parent}"')
