@@ -1,18 +1,20 @@
-"""Operations: any Python function on windows of records, in a process of its own that may fail without harm.
+"""Operations: user-written Python functions on windows of records, run in child processes so that failures are
+contained.
 
-| module | what it does |
+| module | contents |
 |---|---|
-| `windows`, `counted`, `timed` | which windows are complete, by count or time, per queue or key; what is held back |
-| `arrivals`, `shelves` | the records of a step in order; rows that wait, by group |
-| `functions`, `results` | what a user writes and how it is called; what it gives, fitted to the schema of the output |
-| `running` | the function on one window after the other, in groups: the loop inside the process |
-| `template`, `processes`, `frames` | the processes: their program, our side of them, what they say to each other |
-| `children` | calls in a child process, with limits; every failure pinned to its window |
-| `attempts` | who is tried again, divided, or refused |
-| `shipping` | the code of an operation, copied into the home with the local modules that it imports |
-| `checking` | loads a function and tries it on a sample, before it is taken |
-| `kernel` | all of it behind `hayase.core.stages.Kernel` |
+| `record_windows`, `count_windows`, `time_windows` | which windows are complete, by count or time; what is held back |
+| `arrivals`, `row_buffer` | the records of a step in order; rows that wait, by group |
+| `user_functions`, `result_rows` | the user's function and how it is called; its results, converted to the output schema |
+| `window_runner` | the loop inside the process: calls the function on one window after the other |
+| `template`, `processes`, `frames` | the processes: their program, the parent's side of them, their protocol |
+| `children` | calls in a child process, with limits; every failure is attributed to its window |
+| `attempts`, `outcomes` | what is called again, divided or refused; the results of calls |
+| `shipped_code` | the code of an operation, copied into the home with the local modules that it imports |
+| `function_check` | loads a function and calls it on a sample before its definition is accepted |
+| `operation_planner`, `operation_builder` | from declarations to stages; declarations made in Python |
+| `operation_kernel` | all of it behind `hayase.core.stages.Kernel` |
 
-Results come out exactly once, side effects of functions at least once: a window is called again when it failed, when the
-process ended before its results were handed over, and when the batch is run again.
+Results are produced exactly once, side effects of functions happen at least once: a window is called again when it
+failed, when the process ended before its results were handed over, and when the batch is repeated.
 """

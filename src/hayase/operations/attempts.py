@@ -1,17 +1,17 @@
-"""Trying again: which windows are called once more, which are cut in halves, and who is refused in the end.
+"""Retries of an operation's function: which windows are called again, which are cut in halves, and which are refused.
 
-A window that fails is called again, up to `attempts` times, after a pause that doubles. If it still fails and windows may
-be divided (they are tumbling), it is cut in halves, and these again where they fail, each called once, until single
-records are left, which have `attempts` calls of their own. So the neighbours of a poison record come through, in smaller
-windows, and a record is refused only if it fails alone. A window that may not be divided is refused as a whole.
+A window that fails is called again, up to `attempts` times, after pauses that double. If it still fails and windows may
+be divided (they are tumbling), it is cut in halves, recursively, each half called once, until single records remain,
+which get `attempts` calls of their own. So the neighbours of a poison record succeed, in smaller windows, and a record
+is refused only if it fails alone. A window that may not be divided is refused as a whole.
 
-A pause is for what failed: windows go in portions, and while some wait to be tried again, others are worked on. Only when
-nothing else is left to do, there is a pause for all.
+Pauses do not block other work: windows are called in portions, and while some wait to be called again, others run.
+`try_windows` sleeps only if nothing else is left to do.
 
-A record may also spoil what the function keeps between calls (close its connection, fill its memory), so that all that
-follow fail too. Behind a portion whose last window has failed, the function is therefore made anew; and if others before
-it have failed too, without one between that did not, all of these are suspected: the next time they are called with care,
-which is to make the function anew behind each failure.
+A record may also corrupt what the function keeps between calls (close its connection, fill its memory), so that all
+later calls fail too. After a portion whose last window failed, the function is therefore restarted. If the windows
+right before it failed too, all of these are suspected: they are called again with care, which means that the function
+is restarted after each failure.
 
 A window with n records, k of them poison, costs at most `most_calls(n, k, attempts)` calls.
 """
@@ -35,7 +35,7 @@ __all__ = ["Attempts", "Pace", "Refusal", "Tried", "most_calls", "try_windows"]
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a window is called, and the pauses between, in seconds."""
+    """How often a window is called, and the pauses between calls, in seconds."""
 
     most: int = 3
     pause: float = 0.05
@@ -48,9 +48,9 @@ class Attempts:
             raise DeclarationError("a pause between attempts is negative", "give 0 or more seconds")
 
     def pause_after(self, failures: int) -> float:
-        """The pause before something is called again that has failed so often.
+        """Return the pause before the next call of something that has failed `failures` times.
 
-        >>> [Attempts(5, 0.5, 1.5).pause_after(each) for each in (1, 2, 3)]
+        >>> [Attempts(5, 0.5, 1.5).pause_after(failures) for failures in (1, 2, 3)]
         [0.5, 1.0, 1.5]
         """
         return min(self.pause * 2.0 ** min(failures - 1, 60), self.longest_pause)
@@ -58,7 +58,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Records `start` to before `stop`, of a window, that failed for the last time; `attempts` calls with them failed."""
+    """Records [`start`, `stop`) of a window that failed for the last time; `attempts` calls with them failed."""
 
     window: int
     start: int
@@ -69,9 +69,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Rows in the order of the windows, for each the number of its window; who is refused, in order; calls of a window.
+    """The result of `try_windows`: rows in window order with the window number of each, refusals in order, and the
+    number of calls.
 
-    `nanoseconds` are how long the function was at work on each window, in all attempts.
+    `nanoseconds` is the time the function spent on each window, over all attempts.
     """
 
     rows: pa.Table
@@ -83,12 +84,12 @@ class Tried:
 
 @dataclass(slots=True)
 class Pace:
-    """How many windows are called at once: as many as take about a tenth of a second."""
+    """How many windows are called at once: about as many as take a tenth of a second."""
 
     windows: int = 64
 
     def follow(self, seconds: float) -> None:
-        """Learn from how long it took to call so many."""
+        """Adapt to how long a full portion took."""
         if seconds < 0.05:
             self.windows = min(self.windows * 4, 1 << 16)
         elif seconds > 0.2:
@@ -99,8 +100,8 @@ class Pace:
 class _Span:
     """A window, or a part of one, that waits to be called again until it is `due`.
 
-    `alone` counts the failures of exactly this span, `failed` all calls with its records that failed. A span that is
-    `whole` is a window; one that is `suspected` is called with care. One that is `deadly` has ended the process.
+    `alone` counts the failures of exactly this span, `failed` all failed calls that contained its records. A `whole`
+    span is a complete window; a `suspected` one is called with care; a `deadly` one has ended the process.
     """
 
     due: float
@@ -116,7 +117,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Portion:
-    """What is called together: spans, then windows that were not called before."""
+    """What is called together: spans that failed before, then windows that were never called."""
 
     again: list[_Span]
     new: range
@@ -130,7 +131,7 @@ class _Portion:
 
 
 class _Trial:
-    """Windows on their way: those never called so far, spans that wait, and what has come out."""
+    """The progress of `try_windows`: windows not called yet, spans that wait, and the results so far."""
 
     def __init__(self, starts: np.ndarray, stops: np.ndarray, attempts: Attempts, divide: bool) -> None:
         self._starts, self._stops, self._attempts, self._divide = starts, stops, attempts, divide
@@ -143,34 +144,35 @@ class _Trial:
         self._calls = 0
 
     def due(self) -> float | None:
-        """When something is to be called, None if nothing is left. Spans that are due soon one after the other wait for each
-        other, if that is all there is."""
+        """Return when the next call is due, None if nothing is left. If only waiting spans are left, those that are due
+        shortly after each other are called together."""
         if self._new < len(self._starts):
             return -math.inf
         if not self._waiting:
             return None
         soon = self._waiting[0].due + self._attempts.pause / 4
-        return max(each.due for each in self._waiting if each.due <= soon)
+        return max(span.due for span in self._waiting if span.due <= soon)
 
     def take(self, now: float, most: int) -> _Portion:
-        """What is due. Spans that are suspected go by themselves."""
+        """Return the next portion: what is due at `now`, and up to `most` new windows. Suspected spans form a portion
+        of their own."""
         ready = []
         while self._waiting and self._waiting[0].due <= now:
             ready.append(heappop(self._waiting))
-        suspected = [each for each in ready if each.suspected]
+        suspected = [span for span in ready if span.suspected]
         if suspected:
-            for each in ready:
-                if not each.suspected:
-                    heappush(self._waiting, each)
+            for span in ready:
+                if not span.suspected:
+                    heappush(self._waiting, span)
             return _Portion(sorted(suspected, key=_place), range(0))
         new = range(self._new, min(self._new + most, len(self._starts)))
         self._new = new.stop
         return _Portion(sorted(ready, key=_place), new)
 
     def call(self, call: Call, portion: _Portion) -> Mapping[int, Failure]:
-        """Call a portion; what failed of it."""
+        """Call a portion and return its failures by position."""
         new = slice(portion.new.start, portion.new.stop)
-        bounds = np.array([_bounds(each) for each in portion.again], np.int64).reshape(-1, 3)
+        bounds = np.array([_bounds(span) for span in portion.again], np.int64).reshape(-1, 3)
         window = np.concatenate([bounds[:, 0], np.arange(new.start, new.stop)])
         start = np.concatenate([bounds[:, 1], self._starts[new]])
         outcomes = call(start, np.concatenate([bounds[:, 2], self._stops[new]]), portion.careful)
@@ -182,19 +184,19 @@ class _Trial:
         return outcomes.failures
 
     def follow(self, portion: _Portion, failures: Mapping[int, Failure], now: float) -> bool:
-        """What follows from failures: spans once more, their halves, or refusals. Whether the last one has failed."""
-        run = len(portion)  # from there on all have failed
-        while run - 1 in failures:
-            run -= 1
-        suspicious = len(portion) - run >= min(len(portion), 2)
-        for at, failure in sorted(failures.items()):
-            if at < len(portion.again):
-                span = portion.again[at]
+        """Decide on the failures of a portion: retry, divide or refuse. Return whether its last window failed."""
+        all_failed_from = len(portion)  # from here on all windows have failed
+        while all_failed_from - 1 in failures:
+            all_failed_from -= 1
+        suspicious = len(portion) - all_failed_from >= min(len(portion), 2)
+        for position, failure in sorted(failures.items()):
+            if position < len(portion.again):
+                span = portion.again[position]
             else:
-                number = portion.new[at - len(portion.again)]
+                number = portion.new[position - len(portion.again)]
                 span = _Span(now, number, int(self._starts[number]), int(self._stops[number]))
-            self._fail(span, failure, now, span.suspected or (suspicious and at >= run))
-        return run < len(portion)
+            self._fail(span, failure, now, span.suspected or (suspicious and position >= all_failed_from))
+        return all_failed_from < len(portion)
 
     def _fail(self, span: _Span, failure: Failure, now: float, suspected: bool) -> None:
         size, alone, failed = span.stop - span.start, span.alone + 1, span.failed + 1
@@ -210,13 +212,13 @@ class _Trial:
             self._refusals.append(Refusal(span.window, span.start, span.stop, failed, failure))
 
     def tried(self) -> Tried:
-        """What has come of it."""
+        """Return the result, once nothing is left to call."""
         window, start = (np.concatenate(parts) for parts in zip(*self._owners))
         rows = pa.concat_tables(self._tables)
         order = np.lexsort((start, window))
         if (order[1:] < order[:-1]).any():
             rows, window = rows.take(pa.array(order)), window[order]
-        refusals = sorted(self._refusals, key=lambda each: (each.window, each.start))
+        refusals = sorted(self._refusals, key=lambda refusal: (refusal.window, refusal.start))
         return Tried(rows, window, tuple(refusals), self._calls, self._nanoseconds)
 
 
@@ -225,7 +227,8 @@ def _bounds(span: _Span) -> tuple[int, int, int]:
 
 
 def _place(span: _Span) -> tuple[bool, int, int]:
-    """Who comes first: those who may end the process, since what was done before them would have to be done again."""
+    """Sort key: spans that may end the process come first, since results before them would have to be computed
+    again."""
     return not span.deadly, span.window, span.start
 
 
@@ -240,8 +243,8 @@ def try_windows(
     pace: Pace | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tried:
-    """Call windows, at least one, until each has given its rows or is refused. `renew` makes the function forget what it
-    keeps."""
+    """Call windows, at least one, until each has returned its rows or is refused. `renew` restarts the function, so
+    that it loses what it keeps between calls."""
     pace, now = pace or Pace(), clock()
     trial = _Trial(starts, stops, attempts, divide)
     while (due := trial.due()) is not None:
@@ -259,7 +262,8 @@ def try_windows(
 
 
 def most_calls(records: int, poison: int, attempts: int) -> int:
-    """The most calls that a window of some records can cost if so many of them always fail, and the others never.
+    """Return the maximal number of calls for a window with `records` records, of which `poison` always fail and the
+    others never.
 
     >>> most_calls(1, 1, 3), most_calls(8, 0, 3), most_calls(8, 1, 3)
     (3, 1, 11)

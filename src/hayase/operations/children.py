@@ -1,17 +1,19 @@
-"""Calls of foreign functions, in a child process that may fail in any way without harm to anybody else.
+"""Calls of user functions in a child process, whose failures affect nobody else.
 
-A process of ours (a Spark worker) has one *nursery*: a process of its own, started once, that has imported what is
-needed. From it a *template* is forked per function, which loads the user's module once; from that a *child*, in which
-the function runs. When the child ends, the next one is forked, within milliseconds; from then on one is forked ahead.
+Each process of Hayase (a Spark worker) has one *nursery*: a process started once that has imported what is needed. A
+*template* is forked from it per function and imports the user's module once; a *child* forked from the template runs
+the function. When a child ends, the next is forked within milliseconds; after the first loss, one is always forked
+ahead.
 
-Many windows go to the child in one request and come back in a few answers, so that a window costs microseconds; the child
-notes in shared memory which window is under work, so that a failure is still that window's alone. Windows that were done
-but not handed over when a child ended are done again: results come once, side effects at least once.
+Many windows go to the child in one request and return in a few answers, so that the overhead per window is
+microseconds. The child records in shared memory which window it works on, so that a failure is still attributed to that
+window alone. Windows that were finished but not handed over when a child ended are called again: results are produced
+exactly once, side effects happen at least once.
 
-- Time is wall-clock time per window: a function may wait for another service. It is measured from outside, and ended by
-  SIGKILL, so that no function can hold it up.
-- Memory is address space, over what the template has: the limit is met by a MemoryError where it happens.
-- What a function prints goes to stderr. What it starts (processes, threads) ends with the child.
+- Time is wall-clock time per window, since a function may wait for another service. It is measured from outside and
+  enforced by SIGKILL, so that no function can evade it.
+- Memory is address space beyond what the template uses: exceeding the limit raises MemoryError where it happens.
+- What a function prints goes to stderr. Processes and threads that it starts end with the child.
 """
 
 from __future__ import annotations
@@ -41,18 +43,19 @@ __all__ = ["Children", "Limits", "shared_children"]
 
 _MOST_WINDOWS = 4096
 _MOST_BYTES = 8 << 20
-"""Windows, and bytes of rows, of one request: so many that it is worth it, so few that it can be sent again."""
+"""Windows, and bytes of rows, per request: enough to amortise the overhead, few enough to send again."""
 _GARBLED = Failure("crashed", "it spoiled what the process answers")
 LOADING = 300.0
 """Seconds that the import of a user's module may take."""
 _MOST_CARE = 3
-"""New children in a row that fail at once: it is not what others left behind that makes them fail."""
+"""After this many new children in a row whose first window fails, earlier windows are no longer assumed to be the
+cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one window may cost: seconds of its own, computing or waiting for something, and bytes of memory over what the loaded
-    module takes. Time for which a busy machine kept it from running does not count."""
+    """What one window may use: seconds, computing or waiting, and bytes of memory beyond what the loaded module takes.
+    Time during which a busy machine kept the process from running does not count."""
 
     seconds: float = 30.0
     memory: int = 1 << 30
@@ -65,7 +68,7 @@ class Limits:
 
 
 class Delays:
-    """How long a process was kept waiting by others, between two moments: the running total, as it was at each look.
+    """How long the scheduler kept a process waiting between two moments, from samples of the running total.
 
     >>> delays = Delays(100.0, 5.0)
     >>> delays.between(101.0, 102.0, 5.5), delays.between(102.0, 104.0, 7.0)
@@ -76,7 +79,8 @@ class Delays:
         self._looks = [(moment, total)]
 
     def between(self, since: float, now: float, total: float) -> float:
-        """Seconds that it was kept waiting since then, or since the last look before that; `total` is the total now."""
+        """Return the seconds it was kept waiting since the last sample at or before `since`; `total` is the current
+        total."""
         while len(self._looks) > 1 and self._looks[1][0] <= since:
             del self._looks[0]
         self._looks.append((now, total))
@@ -84,7 +88,7 @@ class Delays:
 
 
 class _Overdue(Exception):
-    """The window under work has had its time; or a group of them, see `Child.noted`."""
+    """The current window, or a group of windows (see `Child.noted`), has exceeded its time limit."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -92,10 +96,10 @@ class _Overdue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a child ended: what it had noted, and the failure if that was a window, which then is to blame, and its time.
+    """How a child ended: the window it had noted and, if that is a single window, its failure and time.
 
-    Else one of a group is to blame, or the child was idle; what was asked is to be asked again. A failure of one that was
-    idle is a want of memory.
+    Otherwise one window of a group is to blame, or the child was idle, and the request is repeated. An idle child has a
+    failure only if it ran out of memory.
     """
 
     window: int
@@ -105,7 +109,7 @@ class _End:
 
 @dataclass(slots=True)
 class _Made:
-    """What has come of a call: answers in the order of the windows, up to number `done`, and who is known to fail.
+    """The progress of a call: answers in window order, up to window number `done`, and windows that are known to fail.
 
     `care` counts the requests in a row whose first window failed.
     """
@@ -119,7 +123,7 @@ class _Made:
     care: int = 0
 
     def add(self, outcomes: Outcomes, first: int) -> None:
-        """Take an answer; the numbers of its failures count from `first`."""
+        """Add an answer; the numbers of its failures count from `first`."""
         self.tables.append(outcomes.rows)
         self.counts.append(outcomes.counts)
         self.nanoseconds.append(outcomes.nanoseconds)
@@ -127,7 +131,7 @@ class _Made:
         self.done += len(outcomes.counts)
 
     def settle(self) -> None:
-        """Pass the windows whose failure is known."""
+        """Skip windows whose failure is known already."""
         while self.done in self.guilty:
             self.failures[self.done], took = self.guilty.pop(self.done)
             self.counts.append(np.zeros(1, np.int64))
@@ -136,10 +140,10 @@ class _Made:
 
 
 class Children:
-    """A function in child processes, one at a time. Several threads may call it; they take turns.
+    """A function in child processes, one at a time. Threads may share an instance; their calls are serialised.
 
-    `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`). A field of results
-    that is `ignored` is left out. The import of the function's module may take `loading` seconds.
+    `reads` is the schema of the records, `writes` that of the results, None until it is known (`infer`). The field
+    `ignored` is dropped from results. The import of the function's module may take `loading` seconds.
     """
 
     def __init__(
@@ -155,45 +159,46 @@ class Children:
         self.reads = arrow_schema(ddl(reads))
         self.writes = None if writes is None else arrow_schema(ddl(writes))
         self.starts = 0
-        """How many children there have been."""
+        """Number of children started so far."""
         self._lock = threading.Lock()
         self._processes = _Processes()
         self._finalizer = weakref.finalize(self, _Processes.end, self._processes)
         self._in_vain = 0
 
     def close(self) -> None:
-        """End the processes; the next call starts others."""
+        """End the processes; the next call starts new ones."""
         with self._lock:
             self._processes.end()
 
     def renew(self) -> None:
-        """Have a fresh child for the next call: what the function keeps between calls may be spoiled."""
+        """Use a new child for the next call: what the function keeps between calls may be corrupt."""
         with self._lock:
             self._drop()
 
     def check(self) -> str:
-        """Load the module; what the function takes, or a DeclarationError that says what is wrong."""
+        """Load the module and return what the function takes; DeclarationError if it cannot be loaded."""
         with self._lock:
             self._loaded()
             return self._processes.takes
 
     def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool = False) -> Outcomes:
-        """What the function gives for windows, of which number i has the rows from `starts[i]` to before `stops[i]`.
+        """Call the function on windows; window i has the rows [`starts[i]`, `stops[i]`).
 
-        If it is to be careful, what follows a window that failed is called in another child: what the function keeps
-        between calls may be spoiled.
+        If `careful`, windows after a failed one are called in a new child, since what the function keeps between calls
+        may be corrupt.
         """
         assert self.writes is not None, "the schema of the results must be known"
-        made = _Made([self.writes.empty_table()])
+        progress = _Made([self.writes.empty_table()])
         with self._lock:
-            while made.done < len(starts):
-                end = _portion(rows, starts, stops, made.done)
-                self._call_portion(Request(rows, starts, stops, careful=careful), end, made)
-        counts, nanoseconds = np.concatenate(made.counts), np.concatenate(made.nanoseconds)
-        return Outcomes(pa.concat_tables(made.tables), counts, made.failures, nanoseconds)
+            while progress.done < len(starts):
+                end = _portion(rows, starts, stops, progress.done)
+                self._call_portion(Request(rows, starts, stops, careful=careful), end, progress)
+        counts, nanoseconds = np.concatenate(progress.counts), np.concatenate(progress.nanoseconds)
+        return Outcomes(pa.concat_tables(progress.tables), counts, progress.failures, nanoseconds)
 
     def infer(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> str:
-        """The schema, as DDL, of what the function gives for a sample; a DeclarationError if that cannot be had."""
+        """Return the schema, as DDL, of the function's results for a sample; DeclarationError if it cannot be
+        inferred."""
         with self._lock:
             failure = None
             while failure is None:
@@ -210,12 +215,12 @@ class Children:
                 except Garbled:
                     self._drop()
                     failure = _GARBLED
-        told = f"{failure.reason}{failure.place}" + (f"\n{failure.traceback}" if failure.traceback else "")
-        raise DeclarationError(f"{self.function.name} failed for the sample: {told}")
+        details = f"{failure.reason}{failure.place}" + (f"\n{failure.traceback}" if failure.traceback else "")
+        raise DeclarationError(f"{self.function.name} failed for the sample: {details}")
 
     def _call_portion(self, whole: Request, end: int, made: _Made) -> None:
-        """Call the windows up to `end`, in as many children as that takes."""
-        alone = 0  # up to there each window is a group of its own, since one of them is to blame for what befell all
+        """Call the windows up to `end`, in as many children as necessary."""
+        alone = 0  # up to here each window is a group of its own, to find the one that ended the process
         while made.done < end:
             first, stop = made.done, min([end, *made.guilty, *([alone] if alone > made.done else [])])
             child = self._ready()
@@ -235,7 +240,9 @@ class Children:
                     made.guilty[first + ended.window] = ended.failure, ended.nanoseconds
                 elif ended.window != IDLE:
                     alone = min(first + GROUP - ended.window + 1, stop)
-                elif ended.failure is not None and made.done == first:  # what was asked does not even fit: ask for less
+                elif (
+                    ended.failure is not None and made.done == first
+                ):  # the request itself does not fit into memory: send half of it
                     end = first + (stop - first) // 2
                     if end == first:
                         made.guilty[first] = ended.failure, 0
@@ -248,7 +255,7 @@ class Children:
             made.care = made.care + 1 if first in made.failures else 0
 
     def _take(self, letter: bytes, body: bytes, first: int, stop: int, made: _Made) -> None:
-        """Take an answer about windows of a request that goes from `first` to `stop`."""
+        """Add an answer for a request of the windows [`first`, `stop`)."""
         assert self.writes is not None
         if letter != b"A":
             raise Garbled
@@ -258,10 +265,10 @@ class Children:
         made.add(outcomes, first)
         self._in_vain = 0
         if any(failure.kind == "memory" for failure in outcomes.failures.values()):
-            self._drop()  # who knows what has no memory left
+            self._drop()  # the process may be in any state after a MemoryError
 
     def _awaited(self, child: Child) -> list[tuple[bytes, bytes]]:
-        """The next answers; raises `_Overdue` when the window under work has had its time."""
+        """Return the next answers; raises `_Overdue` when the current window exceeds its time limit."""
         asked = time.monotonic()
         waited = Delays(asked, child.kept_waiting())
         while True:
@@ -272,16 +279,16 @@ class Children:
             left = since + most - now
             if left <= 0:
                 left += waited.between(since, now, child.kept_waiting())
-            found = child.frames(
+            frames = child.frames(
                 max(0.0, min(left, self.limits.seconds))
-            )  # by then, whatever is begun now can be overdue
-            if found:
-                return found
+            )  # a window that begins now can be overdue by then
+            if frames:
+                return frames
             if left <= 0 and child.noted == noted:
                 raise Gone if noted[0] == IDLE else _Overdue(noted[0])
 
     def _ended(self, child: Child, stopped: Gone | _Overdue) -> _End:
-        """End a child that cannot go on."""
+        """End a child that cannot continue, and return why it ended."""
         self._processes.child = None
         now = time.monotonic_ns()
         if isinstance(stopped, _Overdue):
@@ -306,13 +313,13 @@ class Children:
         return _End(window, Failure(kind, reason, *place(trace)), took)
 
     def _drop(self) -> None:
-        """End the child, if there is one."""
+        """End the current child, if there is one."""
         child, self._processes.child = self._processes.child, None
         if child is not None and self._processes.owner == os.getpid():
             child.kill()
 
     def _count_in_vain(self, how: str) -> None:
-        """No window is to blame; but a process that ends so again and again cannot work here."""
+        """Count an end that no window caused; EnvironmentUnfit after several in a row."""
         self._in_vain += 1
         if self._in_vain >= MOST_STARTS:
             self._in_vain = 0
@@ -321,7 +328,7 @@ class Children:
             )
 
     def _ready(self) -> Child:
-        """A child that waits for a request."""
+        """Return a child that waits for a request."""
         while True:
             template = self._loaded()
             if self._processes.child is not None:
@@ -331,20 +338,20 @@ class Children:
                 child.started()
                 self._processes.child = child
                 self.starts += 1
-                if self.starts > 1:  # who has lost one may lose another
+                if self.starts > 1:  # a function that ended one child may end another
                     self._processes.spare = Child(template)
             except Gone:
                 self._processes.end()
                 self._count_in_vain("it could not be forked")
 
     def _loaded(self) -> Template:
-        """The template that has loaded the function."""
-        if self._processes.owner != os.getpid():  # a fork of the owner: they are not ours
+        """Return the template that has loaded the function."""
+        if self._processes.owner != os.getpid():  # after a fork: the processes belong to the parent
             self._processes.forget()
         if self._processes.template is not None:
             return self._processes.template
         template = NURSERY.template()
-        asked = {
+        request = {
             "function": self.function.as_json(),
             "reads": ddl(self.reads),
             "writes": None if self.writes is None else ddl(self.writes),
@@ -353,7 +360,7 @@ class Children:
         }
         until = time.monotonic() + self.loading
         try:
-            letter, body = template.answer(template.request(b"L", orjson.dumps(asked)), self.loading)
+            letter, body = template.answer(template.request(b"L", orjson.dumps(request)), self.loading)
         except Gone:
             _, how = ending(NURSERY.end(template))
             if time.monotonic() >= until:
@@ -369,7 +376,7 @@ class Children:
 
 @dataclass(slots=True)
 class _Processes:
-    """The processes of a function, and whose they are. The spare is a child that has nothing to do yet."""
+    """The processes of a function and the process that owns them. The spare is a child forked ahead."""
 
     template: Template | None = None
     child: Child | None = None
@@ -378,17 +385,17 @@ class _Processes:
     owner: int = field(default_factory=os.getpid)
 
     def end(self) -> None:
-        """End them."""
+        """End all of them."""
         if self.owner == os.getpid():
-            for each in (self.child, self.spare):
-                if each is not None:
-                    each.kill()
+            for child in (self.child, self.spare):
+                if child is not None:
+                    child.kill()
             if self.template is not None:
                 NURSERY.end(self.template)
         self.forget()
 
     def forget(self) -> None:
-        """Have none."""
+        """Drop the references without ending the processes."""
         self.template = self.child = self.spare = None
         self.owner = os.getpid()
 
@@ -400,17 +407,17 @@ _sharing = threading.Lock()
 def shared_children(
     function: OperationFunction, reads: pa.Schema, writes: pa.Schema, limits: Limits, ignored: str | None = None
 ) -> Children:
-    """The children of a function that all in this process share who want the same; they end when nobody has them."""
+    """Return the `Children` that all callers in this process with equal arguments share; they end when unreferenced."""
     key = (os.getpid(), function, ddl(reads), ddl(writes), limits, ignored)
     with _sharing:
-        found = _shared.get(key)
-        if found is None:
-            found = _shared[key] = Children(function, reads, writes, limits, ignored)
-        return found
+        children = _shared.get(key)
+        if children is None:
+            children = _shared[key] = Children(function, reads, writes, limits, ignored)
+        return children
 
 
 def _portion(rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, first: int) -> int:
-    """Up to which window one request goes."""
+    """Return the window at which a request that starts with window `first` ends."""
     per_row = max(rows.nbytes // max(rows.num_rows, 1), 1)
     last = min(first + _MOST_WINDOWS, len(starts))
     sizes = np.cumsum(stops[first:last] - starts[first:last])
@@ -418,7 +425,7 @@ def _portion(rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, first:
 
 
 def _gathered(whole: Request, first: int, stop: int) -> Request:
-    """Windows of a request over as few rows as have to be sent."""
+    """Return a request for the windows [`first`, `stop`) with no more rows than necessary."""
     starts, stops = whole.starts[first:stop], whole.stops[first:stop]
     low, high, sizes = int(starts.min()), int(stops.max()), stops - starts
     total = int(sizes.sum())

@@ -1,4 +1,4 @@
-"""What comes of calling a function on windows: rows, or for each window that failed, how."""
+"""The result of calling a function on windows: rows, or a failure for each window that failed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ KINDS = {
 }
 """The ways in which a call can fail."""
 DEADLY = frozenset(["time", "exited", "crashed", "killed"])
-"""Those that end the process before what it has done is handed over."""
+"""The kinds of failure that end the process before finished results are handed over."""
 
 _MOST_TEXT = 12_000
-"""Characters of a traceback that are kept: of a longer one the beginning and, mostly, the end."""
+"""Characters of a traceback that are kept: the first quarter and the rest from the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a call failed: one of `KINDS`, a sentence, and where it was, as far as that is known."""
+    """How a call failed: one of `KINDS`, a sentence, and where it happened, as far as known."""
 
     kind: str
     reason: str
@@ -45,7 +45,7 @@ class Failure:
 
     @property
     def place(self) -> str:
-        """Where it was, as the end of a sentence.
+        """Where it happened, as the end of a sentence.
 
         >>> Failure("raised", "ValueError: x", "score", 12).place
         ' in score, line 12'
@@ -62,10 +62,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The rows that some windows gave, in the order of the windows; `counts[i]` of them are window i's.
+    """The rows that windows returned, in window order; `counts[i]` of them belong to window i.
 
-    A window among the `failures`, which are by number, gave none. `nanoseconds` are how long the function was at work on each
-    window, failed or not, if that is known.
+    Windows in `failures`, by number, have no rows. `nanoseconds` is the time the function spent on each window, failed
+    or not, if it is known.
     """
 
     rows: pa.Table
@@ -76,10 +76,10 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Windows to be called: number i has the rows from `starts[i]` to before `stops[i]`.
+    """Windows to call: window i has the rows [`starts[i]`, `stops[i]`).
 
-    What comes of them is told of each `alone`, or in groups as it suits. With `careful` no window is called behind one that
-    failed, in the same process.
+    With `alone`, each window is answered separately, otherwise in groups. With `careful`, no window is called after a
+    failed one in the same process.
     """
 
     rows: pa.RecordBatch
@@ -90,5 +90,5 @@ class Request:
 
 
 Call = Callable[[np.ndarray, np.ndarray, bool], Outcomes]
-"""Calls a function on windows: window i has the records from `starts[i]` to before `stops[i]` of those at hand. If it is to be
-careful, it makes the function forget what it keeps between calls whenever a window has failed."""
+"""Calls a function on windows: window i has the records [`starts[i]`, `stops[i]`). If the third argument (careful) is
+true, the function is restarted after each failed window."""

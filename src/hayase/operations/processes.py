@@ -1,4 +1,5 @@
-"""Our side of the processes that run foreign code (`template`): the nursery, templates, children, and how they end."""
+"""The parent's side of the processes that run user code (`template`): nursery, templates, children, and how they
+end."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ from hayase.operations.window_runner import IDLE
 __all__ = ["MOST_STARTS", "NURSERY", "STANDING_STILL", "Child", "Gone", "Template", "ending", "place"]
 
 MOST_STARTS = 3
-"""How often in a row a process may end without anybody's fault."""
+"""How often in a row a process may end without a window being to blame."""
 STANDING_STILL = 300.0
-"""Seconds after which a process that has nothing to do and does not answer is given up."""
+"""Seconds after which an idle process that does not answer is given up."""
 
 _LAST_WORDS = 0.5
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
@@ -41,11 +42,11 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from hayase.operations.templ
 
 
 class Gone(Exception):
-    """A process that should serve us has ended, or stands still."""
+    """A process has ended or does not respond."""
 
 
 class Template:
-    """Our side of a template process: its socket, and what it has told of the ends of others."""
+    """The parent's side of a template process: its socket, and the exit statuses it has reported."""
 
     def __init__(self, control: socket.socket, process: int, parent: Template | None = None) -> None:
         self.control, self.process, self.parent = control, process, parent
@@ -55,57 +56,57 @@ class Template:
         self.ended: dict[int, int] = {}
 
     def read(self) -> None:
-        """Take what has come."""
+        """Process the frames that have arrived."""
         for letter, body in self._inbox.frames():
             if letter == b"x":
                 process, status = orjson.loads(body)
                 self.ended[process] = status
                 continue
             if letter == b"p":
-                self.ended.pop(int(body), None)  # of a process before, about which nobody has asked
+                self.ended.pop(int(body), None)  # the status of an earlier process with the same id
             self._answers[self._came] = letter, body
             self._came += 1
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, as far as was read."""
+        """Whether the process has ended, as far as its socket was read."""
         return self._inbox.ended
 
     def request(self, letter: bytes, body: bytes = b"", fds: Sequence[int] = ()) -> int:
-        """Send a request; the number by which to ask for its answer."""
+        """Send a request and return the number to pass to `answer`."""
         self._send(letter, body, fds)
         self._requests += 1
         return self._requests - 1
 
     def answer(self, number: int, seconds: float) -> tuple[bytes, bytes]:
-        """Wait for the answer to a request."""
+        """Wait for the answer to a request; raises `Gone` after `seconds`."""
         self.wait(lambda: number in self._answers, seconds)
         return self._answers.pop(number)
 
     def end(self, process: int) -> int:
-        """End a process that was forked here; how it had ended, or ends now, as `os.waitpid` tells it."""
+        """End a process that was forked from this template and return its status, as `os.waitpid` reports it."""
         if process not in self.ended:
             self.kill(process)
             self.wait(lambda: process in self.ended, STANDING_STILL)
         return self.ended.pop(process)
 
     def kill(self, process: int) -> None:
-        """End a process that was forked here, without waiting for that."""
+        """End a process that was forked from this template without waiting for it."""
         self._send(b"E", b"%d" % process)
 
     def ask_where(self, process: int) -> None:
-        """Have a process that was forked here write down where its function is."""
+        """Make a process that was forked from this template write down where its function is."""
         self._send(b"W", b"%d" % process)
 
     def wait(self, done: Callable[[], bool], seconds: float) -> None:
-        """Read until it is done; raises `Gone` if that takes longer."""
+        """Read frames until `done` returns true; raises `Gone` after `seconds`."""
         until = time.monotonic() + seconds
         self.read()
         while not done():
-            left = until - time.monotonic()
-            if left <= 0 or self.is_gone:
+            remaining = until - time.monotonic()
+            if remaining <= 0 or self.is_gone:
                 raise Gone
-            readable([self.control], left)
+            readable([self.control], remaining)
             self.read()
 
     def _send(self, letter: bytes, body: bytes, fds: Sequence[int] = ()) -> None:
@@ -119,7 +120,7 @@ class Template:
 
 
 class _Nursery:
-    """The process from which templates are forked; one for all threads of this process, started when it is needed."""
+    """The process from which templates are forked; one for all threads of this process, started on demand."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -128,7 +129,7 @@ class _Nursery:
         self._owner = 0
 
     def template(self) -> Template:
-        """A new template without a function."""
+        """Return a new template that has not loaded a function yet."""
         with self._lock:
             for _ in range(MOST_STARTS):
                 try:
@@ -143,7 +144,7 @@ class _Nursery:
             raise EnvironmentUnfit(f"the process from which operations are forked ended {MOST_STARTS} times by itself")
 
     def end(self, template: Template) -> int | None:
-        """End a template; how it had ended or ends now, None if nobody knows."""
+        """End a template and return its exit status; None if it is unknown."""
         template.close()
         with self._lock:
             if self._template is None or template.parent is not self._template or self._owner != os.getpid():
@@ -154,7 +155,7 @@ class _Nursery:
                 return None
 
     def _running(self) -> Template:
-        if self._template is not None and self._owner != os.getpid():  # a fork of the owner: the process is not ours
+        if self._template is not None and self._owner != os.getpid():  # after a fork: the nursery belongs to the parent
             self._template.close()
             self._template = None
             if self._finalizer is not None:
@@ -168,7 +169,7 @@ class _Nursery:
                         "-c",
                         _PROGRAM,
                         str(theirs.fileno()),
-                        *(each or str(Path.cwd()) for each in sys.path),
+                        *(directory or str(Path.cwd()) for directory in sys.path),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=_standard_error(),
@@ -211,7 +212,8 @@ NURSERY = _Nursery()
 
 
 class Child:
-    """Our side of a child: its socket, what it notes, and the file of traces. It is on its way until `started` is called."""
+    """The parent's side of a child: its socket, the shared note, and the file of traces. It is being forked until
+    `started` returns."""
 
     def __init__(self, template: Template) -> None:
         ours, theirs = socket.socketpair()
@@ -232,7 +234,7 @@ class Child:
             raise
 
     def started(self) -> None:
-        """Wait until it has been forked; raises `Gone` if it is not."""
+        """Wait until the child has been forked; raises `Gone` if it is not."""
         try:
             self.process = int(self.template.answer(self._number, STANDING_STILL)[1])
         except Gone:
@@ -240,7 +242,7 @@ class Child:
             raise
 
     def send(self, letter: bytes, parts: list[Any], seconds: float) -> None:
-        """Send a request; raises `Gone` if it is not taken in time."""
+        """Send a request; raises `Gone` if the child does not read it in time."""
         self._asked = time.monotonic_ns()
         try:
             send_within(self.channel, letter, parts, seconds)
@@ -248,69 +250,74 @@ class Child:
             raise Gone from error
 
     def frames(self, seconds: float) -> list[tuple[bytes, bytes]]:
-        """What has come from it, after at most so many seconds; raises `Gone` if nothing will."""
+        """Return the frames that arrive within `seconds`; raises `Gone` if none can arrive any more."""
         control = self.template.control
         known = self.process in self.template.ended or self.inbox.ended
         if not known and control in readable([self.channel, control], seconds):
             self.template.read()
             if self.template.is_gone:
                 raise Gone
-        ended = self.inbox.ended or self.process in self.template.ended  # asked first: all it sent is here by then
-        found = self.inbox.frames()
-        if not found and (ended or self.inbox.ended):
+        ended = (
+            self.inbox.ended or self.process in self.template.ended
+        )  # checked before reading: all it sent has then arrived
+        frames = self.inbox.frames()
+        if not frames and (ended or self.inbox.ended):
             raise Gone
-        return found
+        return frames
 
     @property
     def noted(self) -> tuple[int, int]:
-        """The window under work, counted in the last request, or `IDLE`, or `GROUP` less one; since when, in nanoseconds."""
+        """The current window, counted within the last request, or `IDLE`, or `GROUP` less the last window of a group;
+        and since when, in nanoseconds."""
         window, since = self._note[0], self._note[1]
-        return (window, since) if since >= self._asked else (IDLE, self._asked)  # else it is of a request before
+        return (
+            (window, since) if since >= self._asked else (IDLE, self._asked)
+        )  # an older note belongs to an earlier request
 
     def kept_waiting(self) -> float:
-        """Seconds that it has spent ready to run while others had the processors, since it was forked; 0 where the system does
-        not tell."""
+        """Return the seconds that the child was ready to run but not scheduled, since it was forked; 0 if the system
+        does not say."""
         try:
             return int(Path(f"/proc/{self.process}/schedstat").read_bytes().split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
             return 0.0
 
     def trace(self, ask: bool) -> str:
-        """Where the function was when the process crashed or, if it is to be asked, where it is now.
+        """Return where the function was when the process crashed or, with `ask`, where it is now.
 
-        A signal brings that, which works in C code too; but a function may have blocked it.
+        A signal makes the process write it, which also works in C code; but a function may have blocked the signal.
         """
-        told = self._traced()
+        text = self._traced()
         if ask:
             with contextlib.suppress(Gone):
                 self.template.ask_where(self.process)
             until, before = time.monotonic() + _LAST_WORDS, ""
-            while time.monotonic() < until and not (told and told == before):
+            while time.monotonic() < until and not (text and text == before):
                 time.sleep(0.0003)
-                before, told = told, self._traced()
-        return told
+                before, text = text, self._traced()
+        return text
 
     def _traced(self) -> str:
         size = os.fstat(self._file).st_size
         return os.pread(self._file, max(0, min(size - TRACE, 1 << 16)), TRACE).decode(errors="replace")
 
     def settle(self) -> None:
-        """Let a process end by itself of which nothing more is heard, so that what it has noted is its last word."""
+        """Wait briefly for a process that closed its socket to end, so that its note is final."""
         with contextlib.suppress(Gone):
             self.template.wait(lambda: self.process in self.template.ended, _LAST_WORDS)
 
     def end(self) -> int | None:
-        """End it; how it had ended or ends now, None if nobody knows."""
+        """End the child and return its exit status; None if it is unknown."""
         self.channel.close()
         try:
             return self.template.end(self.process)
         except Gone:
-            return None  # it ends with its template, or when it next looks at its socket
+            return None  # it ends with its template, or when it next reads its socket
         finally:
             self._release()
 
     def kill(self) -> None:
-        """End it, without waiting for that. One on its way ends when it looks at its socket."""
+        """End the child without waiting. One that is still being forked ends when it reads its socket."""
         self.channel.close()
         if self.process:
             with contextlib.suppress(Gone):
@@ -324,7 +331,7 @@ class Child:
 
 
 def _shared_file() -> int:
-    """A file without a name; in memory, where there is such a thing."""
+    """Return the descriptor of an unnamed file, in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("hayase")
     with tempfile.TemporaryFile() as file:
@@ -332,7 +339,7 @@ def _shared_file() -> int:
 
 
 def ending(status: int | None) -> tuple[str, str]:
-    """A kind of failure and the words for how a process ended."""
+    """Return the kind of failure and the text for an exit status."""
     if status is None:
         return "killed", "it ended together with the process that it was forked from"
     if os.WIFSIGNALED(status):
@@ -345,8 +352,8 @@ def ending(status: int | None) -> tuple[str, str]:
             signal.SIGABRT: "abort",
             signal.SIGBUS: "bus error",
         }
-        told = f"{words[number]}, {name}" if number in words else name
-        return "crashed", f"it crashed the process ({told})"
+        description = f"{words[number]}, {name}" if number in words else name
+        return "crashed", f"it crashed the process ({description})"
     code = os.WEXITSTATUS(status)
     if code == CHANNEL_LOST:
         return "crashed", "it closed file descriptors that are not its own"
@@ -358,13 +365,14 @@ def ending(status: int | None) -> tuple[str, str]:
 
 
 def place(trace: str) -> tuple[str | None, int | None, str]:
-    """The innermost function and line of a trace that is no library's, and the trace without the frames of Hayase."""
+    """Return the innermost function and line of a trace outside libraries, and the trace without Hayase's own
+    frames."""
     kept, places = [], []
     for line in trace.splitlines():
-        found = _PLACE.search(line)
-        if found is None or not found["file"].startswith((_OWN, "<string>")):
+        match = _PLACE.search(line)
+        if match is None or not match["file"].startswith((_OWN, "<string>")):
             kept.append(line)
-            places += [found] if found is not None else []
+            places += [match] if match is not None else []
     text = "\n".join(kept).partition("\n\nExtension modules:")[0].rstrip()
-    inner = [each for each in places if not each["file"].startswith(_LIBRARIES)] or places
+    inner = [match_ for match_ in places if not match_["file"].startswith(_LIBRARIES)] or places
     return (inner[0]["function"], int(inner[0]["line"]), text) if inner else (None, None, text)

@@ -1,25 +1,25 @@
-"""The program of the processes that run foreign code: warm templates, and the children forked from them.
+"""The program of the processes that run user code: warm templates, and the children forked from them.
 
-The first template is started by `main`, with the number of its socket: it has imported what Hayase needs and, on request,
-forks others, each of which loads one user's module and then forks children to run its function. A frame on the socket
-of a template (see `frames`) is
+`main` runs the first template, with the number of its socket: it has imported what Hayase needs and, on request, forks
+other templates, each of which loads one user module and then forks children that run its function. A frame on the
+socket of a template (see `frames`) is
 
 - `T`, with a socket: fork a template that serves that socket; answers `p` and its process id;
 - `L`, the function and the two schemas as JSON: load the module; answers `=` and what the function takes, or `!` and a
   failure;
 - `F`, with a socket and a file: fork a child that serves that socket; answers `p` and its process id;
-- `W`, a process id: have that child write down where its function is;
-- `E`, a process id: end that process and all that it has started.
+- `W`, a process id: make that child write down where its function is;
+- `E`, a process id: end that process and everything it has started.
 
-Whenever a process ends that a template has forked, it says so: `x`, the process id and the status of `os.waitpid`.
-Templates run no foreign code but the import. They end, and whatever they have forked with them, when the other end of
-their socket is closed, however their owner ended.
+When a process that a template forked ends, the template sends `x`, the process id and the status of `os.waitpid`.
+Templates run no user code except the import. They end, with everything they have forked, when the other end of their
+socket is closed, however their owner ended.
 
-A child answers `C` (`frames.pack_request`) with several `A` (`frames.pack_answer`), and `I`, the same request for a schema,
-with `=` and the DDL or `!` and a failure. The file, shared with the owner, begins with two numbers, the window that is
-under work and since when; behind `TRACE` stands where the function was when it crashed, or when SIGUSR2 came.
+A child answers `C` (`frames.pack_request`) with several `A` (`frames.pack_answer`), and `I`, the same request for a
+schema, with `=` and the DDL or `!` and a failure. The file, shared with the owner, begins with two numbers: the current
+window, and since when. From `TRACE` on it holds where the function was when it crashed or received SIGUSR2.
 
-This bounds accidents, not malice: foreign code has the rights of its owner.
+This protects against accidents, not against malice: user code has the rights of its owner.
 """
 
 from __future__ import annotations
@@ -57,27 +57,28 @@ from hayase.operations.window_runner import IDLE, answers, given_for
 __all__ = ["CHANNEL_LOST", "FAULTY", "MEMORY_SHORT", "TRACE", "main"]
 
 CHANNEL_LOST = 201
-"""A child ends with it when its socket is no longer its socket."""
+"""Exit code of a child whose socket descriptor no longer refers to its socket."""
 MEMORY_SHORT = 202
-"""A child ends with it after a want of memory, which may have left anything behind; an answer that tells of one is its last."""
+"""Exit code of a child after it ran out of memory, which may leave it in any state; an answer with such a failure is
+its last."""
 FAULTY = 203
-"""A process ends with it after an error of Hayase's own."""
+"""Exit code of a process after an error in Hayase itself."""
 TRACE = 4096
-"""Where traces begin in the shared file, and how much of it is mapped."""
+"""Offset of traces in the shared file, and the size of its mapped part."""
 
 _SUBREAPER, _DEATH_SIGNAL = 36, 1  # of prctl
 
 
 def main(file: int) -> NoReturn:
-    """Be the first template, over that socket."""
+    """Run the first template on the socket with this descriptor."""
     control = socket.socket(fileno=file)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    pa.array([1]).cast(pa.string())  # what Arrow loads late
+    pa.array([1]).cast(pa.string())  # loads what Arrow otherwise loads on first use
     _serve_template(control)
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere a process that somebody leaves behind, or that is left behind, lives on."""
+    """Call prctl; Linux only. On other systems, orphaned processes are not ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -97,12 +98,13 @@ class _Template:
         os.set_blocking(self.woken, False)
 
     def watch(self) -> None:
-        """Be woken when a forked process ends. Also after an import, which may have changed that."""
+        """Wake up when a forked process ends. Called again after an import, which may have changed the handler."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
 
     def reap(self) -> None:
-        """Tell of the processes that have ended. What they left behind has become ours, and ends too."""
+        """Report the processes that have ended. Their orphans have become children of this process, and are ended
+        too."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.woken, 4096)
         ended = []
@@ -120,7 +122,7 @@ class _Template:
             send(self.control, b"x", orjson.dumps([process, status]))
 
     def clear(self) -> None:
-        """End what is ours and was not forked by us: somebody's children whose parent is gone."""
+        """End children of this process that it has not forked: orphans of ended processes."""
         for process in _children(os.getpid()):
             if process not in self.forked:
                 _kill_tree(process)
@@ -130,7 +132,7 @@ class _Template:
             _kill_tree(process)
 
     def fork(self) -> int:
-        """Fork; in the new process nothing is left of the template but what it has loaded."""
+        """Fork; the new process keeps nothing of the template except what it has loaded."""
         process = os.fork()
         if process:
             self.forked.add(process)
@@ -146,26 +148,26 @@ class _Template:
 
 
 def _children(process: int) -> list[int]:
-    """The children of a process; where Linux has a list of them, without looking at all processes there are."""
+    """Return the children of a process; on Linux from its own list, without scanning all processes."""
     try:
-        lists = [each.read_text() for each in Path(f"/proc/{process}/task").glob("*/children")]
+        lists = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")]
     except OSError:
         lists = []
     if lists:
-        return [int(each) for text in lists for each in text.split()]
+        return [int(number) for text in lists for number in text.split()]
     with contextlib.suppress(psutil.Error):
-        return [each.pid for each in psutil.Process(process).children()]
+        return [child.pid for child in psutil.Process(process).children()]
     return []
 
 
 def _kill_tree(process: int) -> None:
-    """Kill a process with all descendants and its process group."""
+    """Kill a process with all its descendants and its process group."""
     children = _children(process)
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(process, signal.SIGKILL)
-    for each in children:
-        _kill_tree(each)
+    for child in children:
+        _kill_tree(child)
 
 
 def _serve_template(control: socket.socket) -> NoReturn:
@@ -207,13 +209,13 @@ def _obey(template: _Template, letter: bytes, body: bytes, fds: list[int]) -> No
         process = template.fork()
         if not process:
             _become(template.loaded, socket.socket(fileno=fds[0]), fds[1:])
-        for each in fds:
-            os.close(each)
+        for descriptor in fds:
+            os.close(descriptor)
         send(template.control, b"p", b"%d" % process)
 
 
 def _become(loaded: _Loaded | None, sock: socket.socket, files: list[int]) -> NoReturn:
-    """What a forked process does until it ends: it never returns to where it came from."""
+    """Run a forked process until it ends; never returns to the caller."""
     try:
         if not files:
             _serve_template(sock)
@@ -227,8 +229,8 @@ def _become(loaded: _Loaded | None, sock: socket.socket, files: list[int]) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A function with the schemas of its records and of its results (None: not known yet), of which a field may be ignored,
-    and its address space."""
+    """A loaded function with the schemas of its records and results (None: not known yet), the result field to drop,
+    and its limit of address space."""
 
     function: Function
     reads: pa.Schema
@@ -238,44 +240,44 @@ class _Loaded:
 
 
 def _load(body: bytes) -> tuple[_Loaded | None, Any]:
-    asked = orjson.loads(body)
-    reads, writes = arrow_schema(asked["reads"]), asked["writes"]
+    request = orjson.loads(body)
+    reads, writes = arrow_schema(request["reads"]), request["writes"]
     try:
-        function = OperationFunction.from_json(asked["function"]).load()
+        function = OperationFunction.from_json(request["function"]).load()
     except DeclarationError as error:
         return None, Failure("raised", str(error)).as_json()
     except BaseException as error:  # SystemExit among others
         return None, failure_of(error).as_json()
     schema = None if writes is None else arrow_schema(writes)
-    memory = psutil.Process().memory_info().vms + asked["memory"]
-    return _Loaded(function, reads, schema, asked["ignored"], memory), function.takes
+    memory = psutil.Process().memory_info().vms + request["memory"]
+    return _Loaded(function, reads, schema, request["ignored"], memory), function.takes
 
 
 def _warm_up(loaded: _Loaded) -> None:
-    """Answer a request for nothing, without the function: what that loads in a template, all of its children have, and the
-    memory that it touches in a child is its own by then."""
-    nulls = [pa.nulls(1, each.type) for each in loaded.reads]
+    """Answer a dummy request without the function. What this loads in a template is shared by its children; in a child
+    it takes page faults before the first real request."""
+    nulls = [pa.nulls(1, field.type) for field in loaded.reads]
     request = Request(pa.RecordBatch.from_arrays(nulls, schema=loaded.reads), np.array([0, 0]), np.array([1, 1]))
-    body = b"".join(bytes(memoryview(each)) for each in pack_request(request))
-    given: Iterator[dict[str, Any]] = iter([{}])  # so that the second call raises an exception
-    nobody = Function(lambda window: next(given), loaded.function.takes)
-    for each in answers(nobody, loaded.writes or loaded.reads, unpack_request(body, loaded.reads), [0, 0]):
-        pack_answer(0, each)
+    body = b"".join(bytes(memoryview(part)) for part in pack_request(request))
+    results: Iterator[dict[str, Any]] = iter([{}])  # so that the second call raises an exception
+    dummy = Function(lambda window: next(results), loaded.function.takes)
+    for outcomes in answers(dummy, loaded.writes or loaded.reads, unpack_request(body, loaded.reads), [0, 0]):
+        pack_answer(0, outcomes)
 
 
 # ---------------------------------------------------------------------------------------------------- children
 
 
 class _Channel:
-    """The socket of a child, as long as it is what stands behind its descriptor: foreign code may have closed it."""
+    """The socket of a child, checked before each use: user code may have closed its descriptor."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._identity = self._now()
 
     def _now(self) -> tuple[int, int]:
-        found = os.fstat(self.sock.fileno())
-        return found.st_dev, found.st_ino
+        status = os.fstat(self.sock.fileno())
+        return status.st_dev, status.st_ino
 
     def send(self, letter: bytes, parts: list[Any]) -> None:
         try:
@@ -299,7 +301,7 @@ class _Channel:
 
 
 def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
-    """Answer calls until the other end is closed."""
+    """Answer requests until the other end of the socket is closed."""
     note = memoryview(mmap.mmap(shared, TRACE)).cast("q")
     os.lseek(shared, TRACE, os.SEEK_SET)
     faulthandler.enable(shared, all_threads=False)
@@ -311,37 +313,37 @@ def _serve_child(loaded: _Loaded, sock: socket.socket, shared: int) -> NoReturn:
     while True:
         try:
             _answer(loaded, channel, note)
-        except MemoryError:  # outside of the function: the records, or the results, are too much
+        except MemoryError:  # outside the function: the records or the results do not fit
             _relieve()
             os._exit(MEMORY_SHORT)
 
 
 def _answer(loaded: _Loaded, channel: _Channel, note: Any) -> None:
-    """Answer one request."""
+    """Receive and answer one request."""
     letter, body = channel.receive()
     request = unpack_request(body, loaded.reads)
     if letter == b"I":
         note[1] = time.monotonic_ns()
         note[0] = 0
-        told, text = _inferred(loaded, request, note)
+        answer_letter, text = _inferred(loaded, request, note)
         note[0] = IDLE
-        channel.send(told, [text])
+        channel.send(answer_letter, [text])
         return
     first = 0
     assert loaded.writes is not None
-    for each in answers(loaded.function, loaded.writes, request, note, loaded.ignored, _relieve):
-        channel.send(b"A", pack_answer(first, each))
-        first += len(each.counts)
+    for outcomes in answers(loaded.function, loaded.writes, request, note, loaded.ignored, _relieve):
+        channel.send(b"A", pack_answer(first, outcomes))
+        first += len(outcomes.counts)
         note[0] = IDLE
-        if any(failure.kind == "memory" for failure in each.failures.values()):
-            os._exit(MEMORY_SHORT)  # the other side does not ask for more either
+        if any(failure.kind == "memory" for failure in outcomes.failures.values()):
+            os._exit(MEMORY_SHORT)  # the parent sends no more requests either
 
 
 def _limit_memory(most: int) -> None:
-    """Let the address space grow up to so many bytes.
+    """Limit the address space to `most` bytes.
 
-    The address space, not what is resident, so that the limit holds at once and is an exception where it is met. The
-    hard limit is left as it is, so that there is room to tell of it.
+    Address space rather than resident memory: the limit applies at once, and raises an exception where it is exceeded.
+    The hard limit stays, so that there is room to report the failure.
     """
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
@@ -353,7 +355,7 @@ def _relieve() -> None:
 
 
 def _inferred(loaded: _Loaded, request: Request, note: Any) -> tuple[bytes, bytes]:
-    """The schema of what a function gives for some windows."""
+    """Return the answer to a request for the schema of a function's results."""
     try:
         return b"=", schema_of_results(list(given_for(loaded.function, request, note)), loaded.ignored).encode()
     except DeclarationError as error:
