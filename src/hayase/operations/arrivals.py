@@ -1,4 +1,5 @@
-"""The records of a step as windows take them: all queues in one order, in groups, each record known by queue and offset."""
+"""The input of a step for windows: the records of all queues in one order, their groups, and the removal of
+duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ __all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "told_once"
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """The records of a step in order."""
+    """The records of a step in order; `at[i]` is the position of record i in the batch of its queue."""
 
     rows: pa.RecordBatch
     at: np.ndarray
@@ -28,9 +29,10 @@ class Came:
 
 
 def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arrival: bool = False) -> Came:
-    """The batches of all queues as one, in (time, queue, offset) order.
+    """Merge the batches of all queues into one, in (time, queue, offset) order.
 
-    By arrival each queue keeps its own order: a record is as late as the latest before it.
+    With `by_arrival` each queue keeps its own order: a record counts as late as the latest record before it in its
+    queue.
     """
     parts, places, times = [], [], []
     for number, batch in enumerate(inputs):
@@ -46,7 +48,7 @@ def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arriva
         return Came(nothing(schema), np.empty(0, np.int64))
     rows = pa.concat_batches(parts)
     if by_arrival:
-        order = np.argsort(np.concatenate([np.maximum.accumulate(each) for each in times]), kind="stable")
+        order = np.argsort(np.concatenate([np.maximum.accumulate(queue_times) for queue_times in times]), kind="stable")
     else:
         order = np.lexsort((column(rows, OFFSET), column(rows, QUEUE), np.concatenate(times)))
     return Came(rows.take(pa.array(order)), np.concatenate(places)[order])
@@ -57,7 +59,7 @@ def column(rows: pa.RecordBatch, name: str) -> np.ndarray:
 
 
 def groups_of(spec: WindowSpec, rows: pa.RecordBatch, index: KeyIndex, insert: bool = True) -> np.ndarray:
-    """The number of every row's group, -1 if it is not known and not to be inserted."""
+    """Return the group number of every row; -1 for an unknown group if `insert` is false."""
     if not spec.by:
         return column(rows, QUEUE).astype(np.int64) if spec.per_queue else np.zeros(rows.num_rows, np.int64)
     encoded = encode([rows.column(name) for name in ((QUEUE, *spec.by) if spec.per_queue else spec.by)])
@@ -65,14 +67,14 @@ def groups_of(spec: WindowSpec, rows: pa.RecordBatch, index: KeyIndex, insert: b
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    some = [each for each in batches if each.num_rows]
-    return some[0] if len(some) == 1 else pa.concat_batches(some) if some else nothing(schema)
+    filled = [batch for batch in batches if batch.num_rows]
+    return filled[0] if len(filled) == 1 else pa.concat_batches(filled) if filled else nothing(schema)
 
 
 def told_once(rows: pa.RecordBatch) -> np.ndarray:
-    """One of each record. A record that is given again comes at another time."""
+    """Return the positions of distinct records. A replayed record has another time and counts as another record."""
     queue, offset, time = (column(rows, name) for name in (QUEUE, OFFSET, TIME))
     order = np.lexsort((time, offset, queue))
     new = np.ones(len(order), np.bool_)
-    new[1:] = np.any([each[order][1:] != each[order][:-1] for each in (queue, offset, time)], axis=0)
+    new[1:] = np.any([values_[order][1:] != values_[order][:-1] for values_ in (queue, offset, time)], axis=0)
     return order[new]

@@ -1,4 +1,4 @@
-"""Windows by count (see `windows`): a record a window, or so many of each group."""
+"""Windows by count (see `record_windows`): one record per window, or a number of records per group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hayase.operations.row_buffer import Shelf
 __all__ = ["CountWindows", "Singles"]
 
 _ARRIVAL = "__arrival"
-"""Column of what is held: rises from record to record, so that no two that are told of at the same time have the same one."""
+"""Column of held rows: increases from record to record, so that no two rows held at the same time share a value."""
 
 
 class Singles:
-    """Windows of one record: nothing is held."""
+    """Windows of one record; no state."""
 
     def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
         self._spec, self._schema = spec, held_schema(schema)
@@ -31,7 +31,7 @@ class Singles:
         return Complete(came.rows, at, at + 1, column(came.rows, TIME), came.at)
 
     def restore(self, rows: pa.RecordBatch) -> None:
-        """There is no state."""
+        """Do nothing: there is no state."""
 
     def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows.slice(0, 0)
@@ -55,71 +55,73 @@ class CountWindows:
         return len(self._shelf)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        came = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
+        arrivals = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
         size, slide = self._spec.size, self._spec.slide
-        group = self._grouped(came.rows)
+        group = self._grouped(arrivals.rows)
         order = np.argsort(group, kind="stable")
         touched, counts = np.unique(group, return_counts=True)
         total = self._held[touched] + counts
-        made = np.where(total < size, 0, (total - size) // slide + 1)
-        full = made > 0
-        ready = np.repeat(full, counts)  # in the order of groups
-        some = order[ready]
-        late = order[~ready]
+        completed = np.where(total < size, 0, (total - size) // slide + 1)
+        full = completed > 0
+        ready = np.repeat(full, counts)  # in group order
+        ready_rows = order[ready]
+        waiting_rows = order[~ready]
         held_group, held = self._shelf.take(touched[full])
-        fresh = np.concatenate([np.zeros(len(held_group), np.bool_), np.ones(len(some), np.bool_)])
-        number = np.concatenate([held_group, group[some]])
+        fresh = np.concatenate([np.zeros(len(held_group), np.bool_), np.ones(len(ready_rows), np.bool_)])
+        number = np.concatenate([held_group, group[ready_rows]])
         sort = np.argsort(number, kind="stable")
-        rows = joined([held, came.rows.take(pa.array(some))], self._schema).take(pa.array(sort))
+        rows = joined([held, arrivals.rows.take(pa.array(ready_rows))], self._schema).take(pa.array(sort))
         number, fresh = number[sort], fresh[sort]
-        place = np.concatenate([np.full(len(held_group), -1), some])[sort]  # among those that came
+        arrival_position = np.concatenate([np.full(len(held_group), -1), ready_rows])[
+            sort
+        ]  # in this step's records; -1 for held rows
 
-        lengths, windows = total[full], made[full]
+        lengths, windows = total[full], completed[full]
         begins = np.cumsum(lengths) - lengths
         nth = np.arange(windows.sum()) - np.repeat(np.cumsum(windows) - windows, windows)
         starts = np.repeat(begins, windows) + nth * slide
-        by_last = np.argsort(place[starts + size - 1])
-        starts = starts[by_last]
+        by_last_record = np.argsort(arrival_position[starts + size - 1])
+        starts = starts[by_last_record]
 
-        left = np.arange(len(number)) - np.repeat(begins, lengths) >= np.repeat(windows * slide, lengths)
-        self._shelf.put(number[left], rows.filter(pa.array(left)))
-        self._shelf.put(group[late], came.rows.take(pa.array(late)))
-        written = np.sort(np.concatenate([late, place[left & fresh]]))
+        held_back = np.arange(len(number)) - np.repeat(begins, lengths) >= np.repeat(windows * slide, lengths)
+        self._shelf.put(number[held_back], rows.filter(pa.array(held_back)))
+        self._shelf.put(group[waiting_rows], arrivals.rows.take(pa.array(waiting_rows)))
+        written = np.sort(np.concatenate([waiting_rows, arrival_position[held_back & fresh]]))
         state = [
-            *self._state(came.rows.take(pa.array(written)), gone=False),
-            *self._state(rows.filter(pa.array(~left & ~fresh)), gone=True),
+            *self._state(arrivals.rows.take(pa.array(written)), gone=False),
+            *self._state(rows.filter(pa.array(~held_back & ~fresh)), gone=True),
         ]
-        self._count(touched, total - made * slide)
+        self._count(touched, total - completed * slide)
         instants = column(rows, TIME)[starts + size - 1] if len(starts) else np.empty(0, np.int64)
-        at = np.where(place < 0, -1, came.at[place]) if len(came) else place
+        at = np.where(arrival_position < 0, -1, arrivals.at[arrival_position]) if len(arrivals) else arrival_position
         return Complete(rows, starts, starts + size, instants, at, state)
 
     def restore(self, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
             return
         gone = rows.column(GONE).to_numpy(zero_copy_only=False)
-        told = rows.select(self._schema.names)
-        group = self._grouped(told)
+        restored = rows.select(self._schema.names)
+        group = self._grouped(restored)
         touched = np.unique(group)
         held_group, held = self._shelf.take(touched)
-        every = joined([held, told], self._schema)
+        rows_now = joined([held, restored], self._schema)
         number = np.concatenate([held_group, group])
         gone = np.concatenate([np.zeros(len(held_group), np.bool_), gone])
-        arrival = column(every, _ARRIVAL)
+        arrival = column(rows_now, _ARRIVAL)
         self._next = max(self._next, int(arrival.max()) + 1)
         order = np.lexsort((gone, arrival, number))
         last = np.ones(len(order), np.bool_)
         last[:-1] = np.diff(arrival[order]) != 0
         kept = order[last & ~gone[order]]
-        self._shelf.put(number[kept], every.take(pa.array(kept)))
+        self._shelf.put(number[kept], rows_now.take(pa.array(kept)))
         self._count(touched, np.bincount(number[kept], minlength=len(self._held))[touched])
 
     def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         group = groups_of(self._spec, rows, self._index, insert=False)
         touched = np.unique(group[group >= 0])
         _, held = self._shelf.take(touched, keep=True)
-        lost = rows.column(GONE).to_numpy(zero_copy_only=False)
-        return rows.filter(pa.array(~lost & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
+        gone = rows.column(GONE).to_numpy(zero_copy_only=False)
+        return rows.filter(pa.array(~gone & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
 
     def _numbered(self, came: Came) -> Came:
         first, self._next = self._next, self._next + len(came)
@@ -136,19 +138,19 @@ class CountWindows:
         return group
 
     def _count(self, groups: np.ndarray, held: np.ndarray) -> None:
-        """Note how many rows groups hold. A group that holds none is forgotten."""
+        """Set how many rows groups hold. A group that holds none is removed from the index."""
         self._held[groups] = held
         if self._spec.by:
             self._index.drop(groups[held == 0])
 
     def _state(self, rows: pa.RecordBatch, gone: bool) -> list[Tuples]:
-        """Rows as state; of one that is gone the key says where it was."""
+        """Return rows as state; a tombstone keeps only queue, arrival and key, which identify the row."""
         if not rows.num_rows:
             return []
         kept = {QUEUE, _ARRIVAL, *self._spec.by}
         columns = [
-            rows.column(each.name) if not gone or each.name in kept else pa.nulls(rows.num_rows, each.type)
-            for each in self._schema
+            rows.column(field.name) if not gone or field.name in kept else pa.nulls(rows.num_rows, field.type)
+            for field in self._schema
         ]
         schema = self._schema.append(pa.field(GONE, pa.bool_()))
         mark = pa.repeat(pa.scalar(gone), rows.num_rows)

@@ -1,7 +1,7 @@
-"""What the processes say to each other: frames of one letter, a length and that many bytes, over sockets.
+"""The protocol between the processes of operations: frames of one letter, a length and that many bytes, over sockets.
 
-Data is Arrow IPC, the rest JSON or plain numbers; nothing that comes from a process with foreign code in it is unpickled,
-and rows from there are validated before they are believed.
+Data is Arrow IPC, the rest JSON or plain numbers. Nothing that comes from a process with user code is unpickled, and
+rows from there are validated before use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LARGEST = 1 << 36
 
 
 class Garbled(Exception):
-    """Bytes that are no frame, or a frame that says what cannot be."""
+    """Bytes that are not a frame, or a frame with impossible content."""
 
 
 class Stalled(Exception):
@@ -49,7 +49,7 @@ class Stalled(Exception):
 
 
 def send(sock: socket.socket, letter: bytes, body: bytes = b"", fds: Sequence[int] = ()) -> None:
-    """Send a frame, and with it file descriptors. Waits as long as it takes."""
+    """Send a frame, optionally with file descriptors; blocks until it is sent."""
     head = _HEAD.pack(letter, len(body))
     if fds:
         socket.send_fds(sock, [head], list(fds))
@@ -60,10 +60,10 @@ def send(sock: socket.socket, letter: bytes, body: bytes = b"", fds: Sequence[in
 
 
 def receive(sock: socket.socket) -> tuple[bytes, bytes, list[int]] | None:
-    """The next frame, with the file descriptors that came with it; None when the other side is gone."""
+    """Return the next frame and the file descriptors sent with it; None if the other side has closed the socket."""
     head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_FDS)
-    for each in fds:
-        os.set_inheritable(each, False)
+    for descriptor in fds:
+        os.set_inheritable(descriptor, False)
     rest = _exactly(sock, _HEAD.size - len(head)) if head else None
     if rest is None:
         return None
@@ -84,8 +84,8 @@ def _exactly(sock: socket.socket, size: int) -> bytes | None:
 
 
 def send_within(sock: socket.socket, letter: bytes, parts: Sequence[Any], seconds: float) -> None:
-    """Send a frame without waiting for ever; raises `Stalled` if the other side does not read in time."""
-    views = [memoryview(each).cast("B") for each in parts]
+    """Send a frame; raises `Stalled` if the other side does not read it within `seconds`."""
+    views = [memoryview(part).cast("B") for part in parts]
     views.insert(0, memoryview(_HEAD.pack(letter, sum(map(len, views)))))
     until = time.monotonic() + seconds
     for view in views:
@@ -93,33 +93,33 @@ def send_within(sock: socket.socket, letter: bytes, parts: Sequence[Any], second
             try:
                 view = view[sock.send(view, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
-                left = until - time.monotonic()
-                if left <= 0 or not _polled([sock], select.POLLOUT, left):
+                remaining = until - time.monotonic()
+                if remaining <= 0 or not _polled([sock], select.POLLOUT, remaining):
                     raise Stalled from None
 
 
 def readable(sources: Sequence[socket.socket | int], seconds: float | None) -> list[socket.socket | int]:
-    """Those from which something can be read, or which have ended, after at most so many seconds."""
+    """Return the sources that are readable or closed, after at most `seconds`."""
     return _polled(sources, select.POLLIN, seconds)
 
 
 def _polled(sources: Sequence[socket.socket | int], event: int, seconds: float | None) -> list[socket.socket | int]:
     poll = select.poll()
-    known = {each if isinstance(each, int) else each.fileno(): each for each in sources}
+    known = {source if isinstance(source, int) else source.fileno(): source for source in sources}
     for file in known:
         poll.register(file, event)
     return [known[file] for file, _ in poll.poll(None if seconds is None else max(seconds, 0.0) * 1000)]
 
 
 class Inbox:
-    """Frames from a socket, put together as their parts come, without waiting for them."""
+    """Frames from a socket, assembled as their parts arrive, without blocking."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._data = sock, bytearray()
         self.ended = False
 
     def frames(self) -> list[tuple[bytes, bytes]]:
-        """All frames that are whole now; `ended` if no more will come."""
+        """Return all frames that are complete; `ended` is then true if no more will come."""
         while not self.ended:
             try:
                 part = self._sock.recv(1 << 20, socket.MSG_DONTWAIT)
@@ -129,7 +129,7 @@ class Inbox:
                 part = b""
             self.ended = not part
             self._data += part
-        found, at = [], 0
+        frames, at = [], 0
         while len(self._data) - at >= _HEAD.size:
             letter, size = _HEAD.unpack_from(self._data, at)
             if size > _LARGEST:
@@ -137,24 +137,24 @@ class Inbox:
             end = at + _HEAD.size + size
             if end > len(self._data):
                 break
-            found.append((letter, bytes(memoryview(self._data)[at + _HEAD.size : end])))
+            frames.append((letter, bytes(memoryview(self._data)[at + _HEAD.size : end])))
             at = end
         del self._data[:at]
-        return found
+        return frames
 
 
 # ---------------------------------------------------------------------------------------------------- calls and answers
 
 
 def pack_request(request: Request) -> list[Any]:
-    """A request, for one who knows the schema of its rows."""
+    """Encode a request; the receiver must know the schema of its rows."""
     head = struct.pack("<Q??6x", len(request.starts), request.alone, request.careful)
-    bounds = [each.astype("<i8", copy=False) for each in (request.starts, request.stops)]
+    bounds = [array.astype("<i8", copy=False) for array in (request.starts, request.stops)]
     return [head, *bounds, request.rows.serialize()]
 
 
 def unpack_request(body: bytes, schema: pa.Schema) -> Request:
-    """The request as it was."""
+    """Decode a request."""
     count, alone, careful = struct.unpack_from("<Q??", body)
     bounds = np.frombuffer(body, "<i8", 2 * count, 16)
     rows = pa.ipc.read_record_batch(pa.py_buffer(body).slice(16 + 16 * count), schema)
@@ -162,25 +162,25 @@ def unpack_request(body: bytes, schema: pa.Schema) -> Request:
 
 
 def pack_answer(first: int, outcomes: Outcomes) -> list[Any]:
-    """What came of a group of windows, the first of which has that number."""
+    """Encode the outcomes of a group of windows; `first` is the number of its first window."""
     failed = orjson.dumps([[at, failure.as_json()] for at, failure in outcomes.failures.items()])
     head = struct.pack("<QQQ", first, len(outcomes.counts), len(failed))
     batches = outcomes.rows.combine_chunks().to_batches() or [
         pa.RecordBatch.from_pylist([], schema=outcomes.rows.schema)
     ]
-    numbers = [each.astype("<i8", copy=False) for each in (outcomes.counts, outcomes.nanoseconds)]
+    numbers = [array.astype("<i8", copy=False) for array in (outcomes.counts, outcomes.nanoseconds)]
     return [head, *numbers, failed, batches[0].serialize()]
 
 
 def unpack_answer(body: bytes, schema: pa.Schema, windows: int) -> tuple[int, Outcomes]:
-    """The answer about a group among so many windows; `Garbled` unless it is a sound one."""
+    """Decode and validate the answer for a group among `windows` windows; raises `Garbled` if it is invalid."""
     try:
         first, count, size = struct.unpack_from("<QQQ", body)
         if count == 0 or first + count > windows:
             raise Garbled
         counts, nanoseconds = np.frombuffer(body, "<i8", 2 * count, 24).reshape(2, count)
         at = 24 + 16 * count
-        failures = {int(number): Failure.from_json(each) for number, each in orjson.loads(body[at : at + size])}
+        failures = {int(number): Failure.from_json(failure) for number, failure in orjson.loads(body[at : at + size])}
         rows = pa.ipc.read_record_batch(pa.py_buffer(body).slice(at + size), schema)
         rows.validate(full=True)
     except (ValueError, TypeError, KeyError, struct.error, OSError, pa.ArrowException) as error:
@@ -193,7 +193,7 @@ def unpack_answer(body: bytes, schema: pa.Schema, windows: int) -> tuple[int, Ou
 
 
 def unpack_failure(letter: bytes, body: bytes) -> Failure:
-    """The failure that a frame `!` tells of; `Garbled` if it is another, or tells of none."""
+    """Decode the failure in a frame `!`; raises `Garbled` for any other frame."""
     try:
         if letter == b"!":
             return Failure.from_json(orjson.loads(body))

@@ -1,6 +1,8 @@
-"""Checking an operation before it is taken: its module loads, its function works on a sample, its schema is known.
+"""The check of a function before its operation is accepted: its module loads, it works on a sample, its schema is
+known.
 
-It may fail for some of the sample, as poison is what dead letters are for, but for less than half of it.
+The function may fail for some windows of the sample, since poison records become dead letters, but for less than half
+of them.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from hayase.operations.user_functions import OperationFunction
 __all__ = ["MOST_SAMPLES", "check_function", "trials_within"]
 
 MOST_SAMPLES = 20
-"""Windows of a sample that a function is called on."""
+"""Maximal number of sample windows that a function is called on."""
 PATIENCE = 10.0
-"""Seconds after which no further window is tried: somebody waits."""
+"""Seconds after which no further window is tried: a user is waiting."""
 _UNTIL: ContextVar[float] = ContextVar("until", default=float("inf"))
-"""When all trials that are made here must have ended, by the monotonic clock."""
+"""When all trials in this context must have ended, by the monotonic clock."""
 
 
 @contextlib.contextmanager
 def trials_within(seconds: float) -> Iterator[None]:
-    """Bound the time of all trials inside: of the import, whatever that may take elsewhere, and of the windows together."""
+    """Bound the total time of all trials inside: the imports and all windows together."""
     token = _UNTIL.set(clock.monotonic() + seconds)
     try:
         yield
@@ -49,21 +51,22 @@ def check_function(
     limits: Limits | None = None,
     time: str | None = None,
 ) -> str:
-    """The schema, as DDL, of what the function gives: the declared one, else as it is found by calling it on a sample.
+    """Return the schema, as DDL, of the function's results: the declared one, else the one inferred by calling it on
+    the sample.
 
-    The column `time` of the output is left out: it is not the function's to give.
+    The column `time` of the output is left out, since Hayase fills it in.
 
-    Everything runs in a child process. A function that cannot be loaded, or that fails for half of the sample, be it that it
-    gives what does not fit, is refused with a DeclarationError.
+    Everything runs in a child process. DeclarationError if the function cannot be loaded, or fails, or returns what
+    does not fit, for half of the sample.
     """
     window.check(reads)
     declared = None
     if writes is not None:
-        declared = pa.schema([each for each in arrow_schema(writes) if each.name != time])
-    left = max(0.1, _UNTIL.get() - clock.monotonic())
+        declared = pa.schema([field for field in arrow_schema(writes) if field.name != time])
+    remaining = max(0.1, _UNTIL.get() - clock.monotonic())
     limits = limits or Limits()
-    limits = replace(limits, seconds=min(limits.seconds, left))
-    children = Children(function, reads, declared, limits, time, min(LOADING, left))
+    limits = replace(limits, seconds=min(limits.seconds, remaining))
+    children = Children(function, reads, declared, limits, time, min(LOADING, remaining))
     try:
         children.check()
         if sample is None or not sample.num_rows:
@@ -80,7 +83,7 @@ def check_function(
 
 
 def _good(children: Children, sample: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> list[int]:
-    """The windows for which the function works, of those that there is time for."""
+    """Return the windows for which the function works, of those that there is time for."""
     good: list[int] = []
     failed: list[DeclarationError] = []
     until = min(clock.monotonic() + PATIENCE, _UNTIL.get())
@@ -105,5 +108,5 @@ def _call(children: Children, sample: pa.RecordBatch, start: np.ndarray, stop: n
         children.infer(sample, start, stop)
         return
     for failure in children.call(sample, start, stop).failures.values():
-        told = f"{children.function.name} failed for the sample: {failure.reason}{failure.place}"
-        raise DeclarationError(f"{told}\n{failure.traceback}" if failure.traceback else told)
+        message = f"{children.function.name} failed for the sample: {failure.reason}{failure.place}"
+        raise DeclarationError(f"{message}\n{failure.traceback}" if failure.traceback else message)

@@ -1,18 +1,18 @@
 """Windows of an operation: by count or by time, per queue or per key, tumbling or sliding, over records in order.
 
-Records come in (time, queue, offset) order, in steps from one clock to the next. A window by count has the records
-`k * slide` to before `k * slide + size` of its group, and is complete with its last record. A window by time has those
+Records arrive in (time, queue, offset) order, in steps from one clock to the next. A window by count has the records `k
+* slide` to before `k * slide + size` of its group, and is complete with its last record. A window by time has those
 with `k * slide <= time < k * slide + size`, if there are any, and is complete when the clock reaches its end. Its
 `instant` is the time of its last record, or the last instant before its end: always within the step that completes it.
-Windows come out by instant; at the same instant by their last record, or by their first.
+Windows are emitted by instant; at the same instant by their last record, or by their first.
 
-Windows by count may also go by arrival: then a step has whatever came, each queue in its own order, and no clock matters.
-The instant of a window is still the time of its last record, which need not be its latest. Windows come out as they are
-completed; of what came in one step, queues take turns by time, as far as their own order lets them.
+Windows by count may also use arrival order: then a step has whatever arrived, each queue in its own order, and the
+clock does not matter. The instant of a window is still the time of its last record, which need not be its latest.
+Windows are emitted as they are completed; within a step, queues alternate by time as far as their own order permits.
 
-What comes out depends on the records alone, not on the steps; by arrival, on the order in each queue. What is held back is
-state: rows of `held_schema`, in one section. A window by count leaves a tombstone for a row that was written and is no
-longer needed.
+The output depends only on the records (with arrival order: on the order within each queue), not on the steps. What is
+held back is state: rows of `held_schema`, in one section. A window by count writes a tombstone for a written row that
+is no longer needed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from hayase.core.times import duration_text
 __all__ = ["GONE", "HELD", "QUEUE", "Complete", "WindowSpec", "Windows", "held_schema", "windows_of"]
 
 HELD = "held"
-"""The one section of the state."""
+"""The only section of the state."""
 QUEUE = "__queue"
 """Column of held rows: the number of the input that a record came from."""
 GONE = "__gone"
-"""Column of state: whether the row says that a record is held no longer."""
+"""Column of state: whether the row is a tombstone, which says that a record is no longer held."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """Windows of `size` records, or microseconds, one beginning every `slide`; tumbling if these are equal.
+    """Windows of `size` records or microseconds, one starting every `slide`; tumbling if these are equal.
 
     Each group has windows of its own: records with equal values in the columns `by` and, if windows are `per_queue`, of
-    one queue. Windows `by_arrival` take records in the order of the log, not of time.
+    one queue. Windows `by_arrival` take records in log order instead of time order.
     """
 
     unit: str
@@ -65,7 +65,7 @@ class WindowSpec:
             raise DeclarationError("a window of nothing", "give a size and a slide of at least 1")
         if self.slide > self.size:
             size, slide = (
-                duration_text(each) if self.unit == "time" else f"{each}" for each in (self.size, self.slide)
+                duration_text(extent) if self.unit == "time" else f"{extent}" for extent in (self.size, self.slide)
             )
             raise DeclarationError(
                 f"a window of {size} that slides by {slide} leaves records out", "slide by the size or less"
@@ -73,11 +73,11 @@ class WindowSpec:
 
     @property
     def tumbling(self) -> bool:
-        """Whether every record is in one window only."""
+        """Whether every record is in exactly one window."""
         return self.size == self.slide
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse a key that the records do not have, or that is none."""
+        """Raise DeclarationError if a key column does not exist or its type cannot be a key."""
         for name in self.by:
             if name not in schema.names:
                 raise DeclarationError(f'unknown key column "{name}"', nearest(name, schema.names).removeprefix("; "))
@@ -85,17 +85,17 @@ class WindowSpec:
 
 
 def held_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of records as windows hold them."""
+    """Return the schema of records as windows hold them."""
     head = [pa.field(QUEUE, pa.int32()), pa.field(TIME, pa.int64()), pa.field(OFFSET, pa.int64())]
-    return pa.schema([*head, *(each.with_nullable(True) for each in schema)])
+    return pa.schema([*head, *(field.with_nullable(True) for field in schema)])
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Windows that a step completes: number i has `rows[starts[i]:stops[i]]`, oldest first, and its instant.
+    """Windows that a step completes: window i has `rows[starts[i]:stops[i]]`, oldest first, and its instant.
 
-    `came[r]` is the position of row r in the batch of its queue, -1 if it came in an earlier step. `state` is the change of
-    what is held.
+    `came[r]` is the position of row r in the batch of its queue, -1 if it arrived in an earlier step. `state` is the
+    change of the held rows.
     """
 
     rows: pa.RecordBatch
@@ -110,21 +110,21 @@ class Windows(Protocol):
     """The windows of one bucket."""
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        """Take the records of a step, a batch per queue in (time, offset) order, or in that of their arrival, and give the
-        windows it completes."""
+        """Take the records of a step, one batch per queue in (time, offset) or arrival order, and return the windows it
+        completes."""
 
     def restore(self, rows: pa.RecordBatch) -> None:
-        """Take up state that was written."""
+        """Take in state that was written."""
 
     def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Of state that was written, what is still held."""
+        """Return the rows of written state that are still held."""
 
     def __len__(self) -> int:
-        """How many rows are held."""
+        """Return how many rows are held."""
 
 
 def windows_of(spec: WindowSpec, schema: pa.Schema) -> Windows:
-    """The windows of records with that schema, none held yet."""
+    """Return the windows for records with this schema, with no rows held."""
     from hayase.operations.count_windows import CountWindows, Singles
     from hayase.operations.time_windows import TimeWindows
 

@@ -1,7 +1,8 @@
-"""Rows that wait, by number: what a window by count holds back until it is full, for each key.
+"""A buffer of rows by group number: what windows by count hold back until they are full.
 
-They lie in runs, each sorted by number, whose sizes fall by half from one to the next. To put rows in moves each of them a
-logarithmic number of times; to take out those of some numbers costs these rows and a search per run, not all that wait.
+Rows are kept in runs, each sorted by number, whose sizes halve from one to the next. Adding rows moves each of them a
+logarithmic number of times; taking the rows of some numbers costs these rows and a search per run, independent of the
+size of the buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _Run:
 
 
 class Shelf:
-    """Rows by number; those of one number keep the order in which they were put in."""
+    """Rows by number; those of one number keep the order in which they were added."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -33,7 +34,7 @@ class Shelf:
         return sum(run.count for run in self._runs)
 
     def put(self, number: np.ndarray, rows: pa.RecordBatch) -> None:
-        """Put rows in, sorted by number."""
+        """Add rows, sorted by number."""
         if not len(number):
             return
         self._runs.append(_Run(number, rows, np.ones(len(number), np.bool_), len(number)))
@@ -41,31 +42,31 @@ class Shelf:
             self._runs[-2:] = [_merged(self._runs[-2:])]
 
     def take(self, numbers: np.ndarray, keep: bool = False) -> tuple[np.ndarray, pa.RecordBatch]:
-        """All rows of these distinct numbers, sorted by number, and out of the shelf unless they are to be kept there."""
-        found = [(np.empty(0, np.int64), nothing(self._schema))]
+        """Return all rows of these distinct numbers, sorted by number, and remove them unless `keep` is true."""
+        parts = [(np.empty(0, np.int64), nothing(self._schema))]
         for run in self._runs:
             at = ranges(np.searchsorted(run.number, numbers), np.searchsorted(run.number, numbers, side="right"))
             at = at[run.there[at]]
             if len(at):
-                found.append((run.number[at], run.rows.take(pa.array(at))))
+                parts.append((run.number[at], run.rows.take(pa.array(at))))
                 if not keep:
                     run.there[at] = False
                     run.count -= len(at)
         if not keep:
             self._runs = [_compact(run) for run in self._runs if run.count]
-        number = np.concatenate([each for each, _ in found])
+        number = np.concatenate([part for part, _ in parts])
         order = np.argsort(number, kind="stable")
-        rows = found[-1][1] if len(found) == 2 else pa.concat_batches([each for _, each in found])
+        rows = parts[-1][1] if len(parts) == 2 else pa.concat_batches([batch for _, batch in parts])
         return number[order], rows.take(pa.array(order))
 
 
 def nothing(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema)
+    """Return an empty batch."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _compact(run: _Run) -> _Run:
-    """The run without what is gone, if that is more than half of it."""
+    """Return the run without removed rows, if these are more than half of it."""
     if 2 * run.count >= len(run.number):
         return run
     return _Run(run.number[run.there], run.rows.filter(pa.array(run.there)), np.ones(run.count, np.bool_), run.count)
@@ -79,7 +80,7 @@ def _merged(runs: list[_Run]) -> _Run:
 
 
 def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """The numbers from each start to before its stop, one range after the other.
+    """Return the integers from each start to before its stop, one range after the other.
 
     >>> ranges(np.array([0, 7, 5]), np.array([2, 7, 8])).tolist()
     [0, 1, 5, 6, 7]

@@ -1,4 +1,4 @@
-"""Windows by time (see `windows`): what is held follows from the clock."""
+"""Windows by time (see `record_windows`): all rows of windows that have not ended are held."""
 
 from __future__ import annotations
 
@@ -22,42 +22,45 @@ class TimeWindows:
 
     def __init__(self, spec: WindowSpec, schema: pa.Schema) -> None:
         self._spec, self._schema = spec, held_schema(schema)
-        self._chunks: list[pa.RecordBatch] = []  # one later than the other
+        self._chunks: list[pa.RecordBatch] = []  # in time order
         self._restored: list[pa.RecordBatch] = []
-        self._upto = BEGINNING  # everything before is known
+        self._upto = BEGINNING  # the clock of the last step
 
     def __len__(self) -> int:
-        return sum(int(each.num_rows) for each in (*self._chunks, *self._restored))
+        return sum(int(chunk.num_rows) for chunk in (*self._chunks, *self._restored))
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
         size, slide = self._spec.size, self._spec.slide
         self._catch_up(since)
-        came = came_in_order(inputs, self._schema)
+        arrivals = came_in_order(inputs, self._schema)
         self._upto = clock
-        first, last = (since - size) // slide + 1, (clock - size) // slide  # of the windows that end now
-        times = column(came.rows, TIME)
+        first, last = (
+            (since - size) // slide + 1,
+            (clock - size) // slide,
+        )  # numbers of the windows that end in this step
+        times = column(arrivals.rows, TIME)
         new = int(np.searchsorted(times, (last + 1) * slide))
         state = []
-        if new < len(came):
-            kept = came.rows.slice(new)
+        if new < len(arrivals):
+            kept = arrivals.rows.slice(new)
             mark = pa.repeat(pa.scalar(False), kept.num_rows)
             schema = self._schema.append(pa.field(GONE, pa.bool_()))
             until = int(times[-1]) // slide * slide + size
             state = [Tuples(HELD, pa.RecordBatch.from_arrays([*kept.columns, mark], schema=schema), until)]
         if last < first:
-            self._hold(came.rows)
+            self._hold(arrivals.rows)
             return Complete(nothing(self._schema), *(np.empty(0, np.int64),) * 4, state)
-        older, stop = sum(int(each.num_rows) for each in self._chunks), last * slide + size
-        rows = joined([*self._chunks, came.rows], self._schema)
+        older, stop = sum(int(chunk.num_rows) for chunk in self._chunks), last * slide + size
+        rows = joined([*self._chunks, arrivals.rows], self._schema)
         ends = column(rows, TIME)
-        low, high = (int(each) for each in np.searchsorted(ends, [first * slide, stop]))
-        at = np.concatenate([np.full(older, -1), came.at])[low:high]
-        left = rows.slice(int(np.searchsorted(ends, (last + 1) * slide)))
-        self._chunks = [left] if left.num_rows else []
-        return self._complete(rows.slice(low, high - low), at, first, last, state)
+        low, high = (int(bound) for bound in np.searchsorted(ends, [first * slide, stop]))
+        positions = np.concatenate([np.full(older, -1), arrivals.at])[low:high]
+        remaining = rows.slice(int(np.searchsorted(ends, (last + 1) * slide)))
+        self._chunks = [remaining] if remaining.num_rows else []
+        return self._complete(rows.slice(low, high - low), positions, first, last, state)
 
     def _complete(self, rows: pa.RecordBatch, at: np.ndarray, first: int, last: int, state: list[Tuples]) -> Complete:
-        """The windows from number `first` to `last` over rows in order."""
+        """Return the windows numbered `first` to `last` over rows in time order."""
         size, slide = self._spec.size, self._spec.slide
         if not rows.num_rows:
             return Complete(rows, *(np.empty(0, np.int64),) * 4, state)
@@ -85,29 +88,29 @@ class TimeWindows:
         self._restored.append(rows.select(self._schema.names))
 
     def _catch_up(self, since: int) -> None:
-        """Take up what others wrote, and let go of what has ended before."""
+        """Take in restored state, and drop rows of windows that ended before `since`."""
         if self._restored:
-            told = joined(self._restored, self._schema)
+            restored = joined(self._restored, self._schema)
             self._restored = []
-            told = told.filter(pa.array(column(told, TIME) >= self._upto))
-            told = told.take(pa.array(told_once(told)))
-            order = np.lexsort((column(told, OFFSET), column(told, QUEUE), column(told, TIME)))
-            self._hold(told.take(pa.array(order)))
+            restored = restored.filter(pa.array(column(restored, TIME) >= self._upto))
+            restored = restored.take(pa.array(told_once(restored)))
+            order = np.lexsort((column(restored, OFFSET), column(restored, QUEUE), column(restored, TIME)))
+            self._hold(restored.take(pa.array(order)))
         first = self._needed(since)
         while self._chunks and column(self._chunks[0], TIME)[0] < first:
             oldest = self._chunks[0]
-            left = oldest.slice(int(np.searchsorted(column(oldest, TIME), first)))
-            self._chunks[:1] = [left] if left.num_rows else []
+            remaining = oldest.slice(int(np.searchsorted(column(oldest, TIME), first)))
+            self._chunks[:1] = [remaining] if remaining.num_rows else []
 
     def _hold(self, rows: pa.RecordBatch) -> None:
-        """Hold rows that are later than all others; chunks grow, so that there are few."""
+        """Hold rows that are later than all held ones; chunks are merged, so that there are few."""
         if rows.num_rows:
             self._chunks.append(rows)
         while len(self._chunks) > 1 and self._chunks[-2].num_rows <= 2 * self._chunks[-1].num_rows:
             self._chunks[-2:] = [pa.concat_batches(self._chunks[-2:])]
 
     def _needed(self, clock: int) -> int:
-        """The least time that belongs to a window which has not ended at the clock."""
+        """Return the least time that belongs to a window which has not ended at the clock."""
         return ((clock - self._spec.size) // self._spec.slide + 1) * self._spec.slide
 
     def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -115,7 +118,7 @@ class TimeWindows:
 
 
 def _different(group: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Pairs of group and number without repetition, in two lines; equal ones stand together."""
+    """Return the distinct pairs of group and number, as two rows of an array; equal pairs must be adjacent."""
     first = np.ones(len(group), np.bool_)
     first[1:] = (group[1:] != group[:-1]) | (number[1:] != number[:-1])
     return np.stack([group[first], number[first]])

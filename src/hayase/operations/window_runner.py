@@ -1,8 +1,8 @@
-"""A function on one window after the other, results handed over in groups: the loop that runs inside the process.
+"""The loop inside a child process: calls a function on one window after the other and returns results in groups.
 
-Fitting results to a schema and sending them has a price per group; a group is therefore what a few milliseconds give: of
-a slow function one window, of a quick one hundreds. Which window is under work is noted before it begins, so that
-whoever watches can tell whose fault it is when the process ends there.
+Converting and sending results has a cost per group, so a group is what a few milliseconds produce: one window of a slow
+function, hundreds of a fast one. The current window is noted before it begins, so that the parent knows which window is
+to blame if the process ends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from hayase.streams.typed_columns import python_values
 __all__ = ["GROUP", "IDLE", "answers", "given_for", "run"]
 
 IDLE = -1
-"""Noted instead of a window: nothing is under work."""
+"""Noted instead of a window: no window is being processed."""
 GROUP = -2
-"""Noted instead of a window, less its number: all of the group that ends with it is under work, or is handed over."""
+"""Noted instead of a window, less the number of the group's last window: the whole group is being processed or handed
+over."""
 GROUP_NANOSECONDS = 4_000_000
-"""A group that has taken as long is handed over."""
+"""A group that has taken this long is handed over."""
 
 
 def answers(
@@ -38,19 +39,20 @@ def answers(
     ignored: str | None = None,
     relieve: Callable[[], None] = lambda: None,
 ) -> Iterator[Outcomes]:
-    """What the function gives for each window, in groups of neighbours; exceptions are failures.
+    """Call the function on each window and yield the results in groups of adjacent windows; exceptions become failures.
 
-    A field that is `ignored` is left out of what it gives. `note` is two int64 numbers: which window is under work, and since
-    when (`time.monotonic_ns`). With `alone` every window is a group, and stays noted until its results are handed over. The
-    numbers in failures count from the first window.
-    At a want of memory it is `relieve` that makes room for what is left to do, and the group is handed over at once. To be
-    `careful` is to end with the first group in which a window failed, which is then its last. Windows that are under work at
-    the same time share the time that takes.
+    The field `ignored` is dropped from results. `note` is two int64 numbers: the current window, and since when
+    (`time.monotonic_ns`). With `alone` every window is a group, and stays noted until its results are handed over.
+    Numbers in failures count from the first window of the request.
+
+    On MemoryError, `relieve` is called to make room for the remaining work, and the group is handed over at once. With
+    `careful` the iteration ends with the first group in which a window failed; the failed window is its last. Windows
+    that run concurrently share the elapsed time equally.
     """
     process = os.getpid()
     windows = _Windows(function.takes, request)
-    given: list[Given] = []
-    took: list[int] = []
+    results: list[Given] = []
+    durations: list[int] = []
     failures: dict[int, Failure] = {}
     first, at, count, clock = 0, 0, len(request.starts), time.monotonic_ns
     alone, careful = request.alone, request.careful
@@ -62,46 +64,47 @@ def answers(
         if together == 1:
             note[0] = at
             try:
-                given.append(function.on(windows[at]))
+                results.append(function.on(windows[at]))
             except BaseException as error:
                 short = isinstance(error, MemoryError)
                 if short:
                     relieve()
                 short = short or careful
-                given.append([])
+                results.append([])
                 failures[at] = failure_of(error)
-            took.append(clock() - now)
+            durations.append(clock() - now)
             at += 1
         else:
-            several = range(at, min(at + together, count))
-            note[0] = GROUP - several[-1]
-            for number, found in zip(several, function.on_several([windows[number] for number in several])):
-                if isinstance(found, BaseException):
-                    short = short or isinstance(found, MemoryError)
+            concurrent = range(at, min(at + together, count))
+            note[0] = GROUP - concurrent[-1]
+            for number, result in zip(concurrent, function.on_several([windows[number] for number in concurrent])):
+                if isinstance(result, BaseException):
+                    short = short or isinstance(result, MemoryError)
                     if short:
                         relieve()
-                    failures[number], found = failure_of(found), []
-                given.append(found)
-            took += [(clock() - now) // len(several)] * len(several)
-            at = several[-1] + 1
-        if os.getpid() != process:  # the function has forked, and this is not the process that was asked
+                    failures[number], result = failure_of(result), []
+                results.append(result)
+            durations += [(clock() - now) // len(concurrent)] * len(concurrent)
+            at = concurrent[-1] + 1
+        if os.getpid() != process:  # the function has forked, and this is the forked process
             os._exit(0)
         if alone or short or at == count or now - began > GROUP_NANOSECONDS:
             if not alone:
                 note[1] = clock()
                 note[0] = GROUP - (at - 1)
-            table, counts = _fitted(given, schema, ignored, failures, first, note)
-            yield Outcomes(table, counts, failures, np.array(took, np.int64))
+            table, counts = _fitted(results, schema, ignored, failures, first, note)
+            yield Outcomes(table, counts, failures, np.array(durations, np.int64))
             if careful and failures:
                 return
             first, began = at, clock()
-            given, took, failures = [], [], {}
+            results, durations, failures = [], [], {}
 
 
 def _fitted(
     given: list[Given], schema: pa.Schema, ignored: str | None, failures: dict[int, Failure], first: int, note: Any
 ) -> tuple[pa.Table, np.ndarray]:
-    """The results of a group, fitted; if that itself raises, as values with a will of their own can, one by one."""
+    """Convert the results of a group. If the conversion itself raises, as objects with user-defined methods can,
+    convert them one by one."""
     try:
         fitted = fit_results(given, schema, ignored)
     except BaseException as error:
@@ -109,10 +112,10 @@ def _fitted(
             failures[first] = failure_of(error)
             return schema.empty_table(), np.zeros(1, np.int64)
         parts = []
-        for number, each in enumerate(given, first):
+        for number, result in enumerate(given, first):
             note[1] = time.monotonic_ns()
             note[0] = number
-            parts.append(_fitted([each], schema, ignored, failures, number, note))
+            parts.append(_fitted([result], schema, ignored, failures, number, note))
         return pa.concat_tables([table for table, _ in parts]), np.concatenate([counts for _, counts in parts])
     for number, reason in fitted.unfit.items():
         failures[first + number] = Failure("unfit", reason)
@@ -120,14 +123,15 @@ def _fitted(
 
 
 class _Windows:
-    """Windows of rows as a function takes them. Records are made anew for each: a function may change its own."""
+    """The windows of a request as a function takes them. Records are created for each window, since a function may
+    modify them."""
 
     def __init__(self, takes: str, request: Request) -> None:
         rows, starts, stops = request.rows, request.starts, request.stops
         self._rows, self._starts, self._stops = rows, starts.tolist(), stops.tolist()
         self._names = rows.schema.names
         overlap = len(starts) > 1 and bool((starts[1:] < np.maximum.accumulate(stops)[:-1]).any())
-        nested = any(pa.types.is_nested(each.type) for each in rows.schema)
+        nested = any(pa.types.is_nested(field.type) for field in rows.schema)
         self._records: list[tuple[Any, ...]] | None = None
         self._batches = takes == "batch"
         if not self._batches and not (overlap and nested):
@@ -137,11 +141,11 @@ class _Windows:
         start, stop = self._starts[at], self._stops[at]
         if self._records is not None:
             names = self._names
-            return [dict(zip(names, each)) for each in self._records[start:stop]]
+            return [dict(zip(names, values)) for values in self._records[start:stop]]
         rows = self._rows.slice(start, stop - start)
         if self._batches:
             return rows
-        return [dict(zip(self._names, each)) for each in _tuples(rows)]
+        return [dict(zip(self._names, values)) for values in _tuples(rows)]
 
 
 def _tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
@@ -151,7 +155,7 @@ def _tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
 
 
 def given_for(function: Function, request: Request, note: Any) -> Iterator[Given]:
-    """What the function itself gives for each window; raises what it raises."""
+    """Yield what the function returns for each window, unconverted; raises what it raises."""
     windows = _Windows(function.takes, request)
     for at in range(len(request.starts)):
         note[1] = time.monotonic_ns()
@@ -160,12 +164,12 @@ def given_for(function: Function, request: Request, note: Any) -> Iterator[Given
 
 
 def run(function: Function, schema: pa.Schema, request: Request) -> Outcomes:
-    """The same in this process, all at once: for functions that are trusted, and to measure what isolation costs."""
-    tables, counts, took = [schema.empty_table()], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    """Like `answers`, but in this process and at once: for trusted functions, and to measure the cost of isolation."""
+    tables, counts, durations = [schema.empty_table()], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     failures: dict[int, Failure] = {}
-    for each in answers(function, schema, request, [0, 0]):
-        tables.append(each.rows)
-        counts.append(each.counts)
-        took.append(each.nanoseconds)
-        failures.update(each.failures)
-    return Outcomes(pa.concat_tables(tables), np.concatenate(counts), failures, np.concatenate(took))
+    for outcomes in answers(function, schema, request, [0, 0]):
+        tables.append(outcomes.rows)
+        counts.append(outcomes.counts)
+        durations.append(outcomes.nanoseconds)
+        failures.update(outcomes.failures)
+    return Outcomes(pa.concat_tables(tables), np.concatenate(counts), failures, np.concatenate(durations))
