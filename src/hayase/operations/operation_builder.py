@@ -2,7 +2,7 @@
 
 @p.operation(reads="orders", key="user", window=10, schema="user string, mean double")
 def means(records):
-    return {"user": records[0]["user"], "mean": sum(each["amount"] for each in records) / len(records)}
+    return {"user": records[0]["user"], "mean": sum(record["amount"] for record in records) / len(records)}
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from hayase.core.operation_data import declared_operation
 __all__ = ["Extent", "Names", "operation_of"]
 
 Extent = int | str | timedelta
-"""A window: so many records, or a duration."""
+"""The size of a window: a number of records, or a duration."""
 Names = str | Sequence[str]
 
 
 def operation_of(
     function: Callable[..., Any] | str, writes: str | None, options: Mapping[str, Any], directory: str
 ) -> OperationDeclaration:
-    """The declaration of a function, or of its name; modules named so lie in `directory`. Without `writes`, it is called like
-    the function. Options that are None are not said.
+    """Return the declaration of a function, given itself or by name; modules named so are in `directory`. Without
+    `writes`, the operation has the name of the function. Options that are None are left out.
 
-    >>> made = operation_of("shop:score", None, {"reads": "orders", "window": "5 minutes", "slide": None}, ".")
-    >>> made.name, made.function, made.by_time
+    >>> score = operation_of("shop:score", None, {"reads": "orders", "window": "5 minutes", "slide": None}, ".")
+    >>> score.name, score.function, score.by_time
     ('score', 'shop:score', True)
     """
     source = FunctionSource(function, directory) if isinstance(function, str) else source_of(function)

@@ -1,8 +1,8 @@
-"""An operation as a stage's kernel: windows of what comes, the function on each in a child process, rows out.
+"""The kernel of an operation: forms windows, calls the function on each in a child process, and returns rows.
 
-A record of this step that fails alone is refused as that record. One that came in an earlier step, and a sliding window
-that fails, are no record of the batch at hand: they are told as spoiled rows, with the streams and offsets of the records.
-How long the function was at work is told too, by input.
+A record of this step that fails alone is refused as that record. A record from an earlier step, or a sliding window
+that fails, is not a record of the current batch: it is reported as a spoiled row, with the streams and offsets of the
+records. The time that the function spent is reported per input.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ __all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
 
 
 class Caller(Protocol):
-    """Calls the function on windows of rows; `Children` is one."""
+    """Calls the function on windows of rows; `Children` implements it."""
 
     def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool) -> Outcomes: ...
 
     def renew(self) -> None:
-        """Make the function forget what it keeps between calls."""
+        """Restart the function, so that it loses what it keeps between calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationConfig:
     """An operation: its function and windows, the streams it reads, all with the schema `reads`, and its output.
 
-    The column `time` of the output is the instant of the window, in units of `scale` microseconds; the function gives the
-    others. What it gives under that name is left out.
+    The column `time` of the output is the instant of the window, in units of `scale` microseconds; the function returns
+    the other columns. A field of that name in its results is dropped.
     """
 
     name: str
@@ -58,18 +58,18 @@ class OperationConfig:
     attempts: Attempts = field(default_factory=Attempts)
     limits: Limits = field(default_factory=Limits)
     shown_time: str | None = None
-    """What the function knows the column `time` as, if not under that name."""
+    """The name under which the function knows the column `time`, if it differs."""
 
     def __post_init__(self) -> None:
         self.window.check(self.reads)
         if self.time not in self.output.names:
-            told = f'unknown time column "{self.time}" in the output of operation "{self.name}"'
-            raise DeclarationError(told, nearest(self.time, self.output.names).removeprefix("; "))
+            message = f'unknown time column "{self.time}" in the output of operation "{self.name}"'
+            raise DeclarationError(message, nearest(self.time, self.output.names).removeprefix("; "))
 
     @property
     def writes(self) -> pa.Schema:
-        """What the function gives."""
-        return pa.schema([each for each in self.output if each.name != self.time])
+        """The schema of the function's results."""
+        return pa.schema([field for field in self.output if field.name != self.time])
 
 
 class OperationKernel:
@@ -111,19 +111,19 @@ class OperationKernel:
         return Outcome(self._output(complete, tried), refused, complete.state, spoiled, seconds)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Take up what windows held."""
+        """Take in the held rows from written state."""
         self._windows.restore(rows)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """What windows hold still."""
+        """Return the rows of written state that windows still hold."""
         return self._windows.live(rows)
 
     def size(self, section: str) -> int:
-        """How many rows windows hold."""
+        """Return how many rows windows hold."""
         return len(self._windows)
 
     def _output(self, complete: Complete, tried: Tried) -> pa.RecordBatch:
-        """The rows of the output, in the order of the windows."""
+        """Return the rows of the output, in window order."""
         schema = self._config.output
         instants = complete.instants[tried.window]
         kind = schema.field(self._config.time).type
@@ -136,20 +136,25 @@ class OperationKernel:
     def _refused(
         self, complete: Complete, refusals: Sequence[Refusal], inputs: int
     ) -> tuple[list[Refusals], list[Spoiled]]:
-        """Refusals as the engine takes them."""
+        """Return refusals as the engine takes them: of this step's records by input, of others as spoiled rows."""
         if not refusals:
             return [], []
-        reasons, attempts = [reason_text(self._config, each) for each in refusals], [each.attempts for each in refusals]
+        reasons, attempts = (
+            [reason_text(self._config, refusal) for refusal in refusals],
+            [refusal.attempts for refusal in refusals],
+        )
         if not self._config.window.tumbling:
             return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
-        row = np.array([each.start for each in refusals])
+        row = np.array([refusal.start for refusal in refusals])
         came, queue = complete.came[row], complete.rows.column(QUEUE).to_numpy()[row]
         refused = [Refusals()] * inputs
         for number in np.unique(queue[came >= 0]).tolist():
-            mine = np.flatnonzero((queue == number) & (came >= 0))
-            mine = mine[np.argsort(came[mine])]
-            numbers = mine.tolist()
-            refused[number] = Refusals(came[mine], [reasons[at] for at in numbers], [attempts[at] for at in numbers])
+            refused_here = np.flatnonzero((queue == number) & (came >= 0))
+            refused_here = refused_here[np.argsort(came[refused_here])]
+            numbers = refused_here.tolist()
+            refused[number] = Refusals(
+                came[refused_here], [reasons[at] for at in numbers], [attempts[at] for at in numbers]
+            )
         older = np.flatnonzero(came < 0).tolist()
         if not older:
             return refused, []
@@ -165,38 +170,41 @@ class OperationKernel:
         ]
 
     def _told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Records with where they came from."""
+        """Return records with the stream and offset they came from."""
         streams = pa.array(self._config.queues, pa.string()).take(rows.column(QUEUE))
         names = self._config.reads.names
         columns = [streams, rows.column(OFFSET), *(rows.column(name) for name in names)]
         return pa.RecordBatch.from_arrays(columns, names=["__stream", OFFSET, *names])
 
     def _window_rows(self, complete: Complete, refusals: Sequence[Refusal]) -> pa.RecordBatch:
-        """Windows as rows: the instant, and the records as a list."""
-        rows = pa.concat_batches([complete.rows.slice(each.start, each.stop - each.start) for each in refusals])
-        told = self._told(rows)
-        records = pa.StructArray.from_arrays(told.columns, names=told.schema.names)
-        ends = np.cumsum([0, *(each.stop - each.start for each in refusals)])
+        """Return windows as rows: the instant, and the records as a list."""
+        rows = pa.concat_batches(
+            [complete.rows.slice(refusal.start, refusal.stop - refusal.start) for refusal in refusals]
+        )
+        with_origin = self._told(rows)
+        records = pa.StructArray.from_arrays(with_origin.columns, names=with_origin.schema.names)
+        ends = np.cumsum([0, *(refusal.stop - refusal.start for refusal in refusals)])
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records)
-        instants = pa.array(complete.instants[[each.window for each in refusals]])
+        instants = pa.array(complete.instants[[refusal.window for refusal in refusals]])
         return pa.RecordBatch.from_arrays([instants.cast(pa.timestamp("us", tz="UTC")), lists], ["instant", "records"])
 
 
 def _seconds(complete: Complete, tried: Tried, inputs: int) -> list[float]:
-    """How long the function was at work for each input; a window of several inputs is shared by its records."""
+    """Return how long the function worked for each input; the time of a window is divided evenly among its records."""
     sizes = complete.stops - complete.starts
     queue = column(complete.rows, QUEUE)[ranges(complete.starts, complete.stops)]
     shares = np.repeat(tried.nanoseconds / sizes / 1e9, sizes)
-    found: list[float] = np.bincount(queue, shares, inputs).tolist()
-    return found
+    seconds: list[float] = np.bincount(queue, shares, inputs).tolist()
+    return seconds
 
 
 def reason_text(config: OperationConfig, refusal: Refusal) -> str:
-    """What a dead letter says: how it failed, where, how often, in which version of what; then the traceback."""
+    """Return the reason for a dead letter: how the function failed, where, how often, in which version; then the
+    traceback."""
     failure = refusal.failure
-    told = failure.reason if failure.kind != "raised" else f"{KINDS['raised']}: {failure.reason}"
+    description = failure.reason if failure.kind != "raised" else f"{KINDS['raised']}: {failure.reason}"
     if failure.kind in ("memory", "unfit"):
-        told = f"{KINDS[failure.kind]}: {failure.reason}"
+        description = f"{KINDS[failure.kind]}: {failure.reason}"
     times = "1 attempt" if refusal.attempts == 1 else f"{refusal.attempts} attempts"
-    head = f'operation "{config.name}" (version {config.version}) failed in {times}: {told}{failure.place}'
+    head = f'operation "{config.name}" (version {config.version}) failed in {times}: {description}{failure.place}'
     return f"{head}\n{failure.traceback}" if failure.traceback else head

@@ -1,13 +1,13 @@
-"""From declared operations to stages: which streams each reads, the stream it writes, and its kernel.
+"""Plans the stages of declared operations: which streams each reads, the stream it writes, and its kernel.
 
-Patterns stand for the streams there are: declared ones and what queries, jobs and other operations write. An operation
-reads the records of a stream as they are, all columns; those of a query that is a relation tell with `valid_from` and
-`valid_to` when they are valid. What an operation writes follows from its declaration and the time column of what it reads,
-so that others can read it whatever the order in which things are planned.
+Patterns match all streams: declared ones and the outputs of queries, jobs and other operations. An operation reads all
+columns of a stream's records as they are; records of a query that is a relation have `valid_from` and `valid_to`. The
+output stream follows from the declaration and the time column of the input, so that other stages can read it in
+whatever order things are planned.
 
-Windows by count of one queue take records in the order of the log, and nothing is late for them. Windows by time, windows
-that mix streams, and those over what stages write go by event time. In both cases the stage says itself how far its output
-is: as far as its inputs are. The records of one batch come out bucket by bucket, so their times alone do not tell that.
+Windows by count over one queue take records in log order, and nothing is late for them. Windows by time, windows that
+mix streams, and windows over outputs of stages use event time. In both cases the stage itself sets the clock of its
+output: that of its inputs. The records of one batch are written bucket by bucket, so their times alone do not show it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ __all__ = [
 ]
 
 _MEANING = 1
-"""Raised when the same operation comes to mean something else, so that older state and results no longer fit it."""
+"""Increased when the same declaration gets another meaning, so that older state and results no longer fit."""
 MOST_STREAMS = 10_000
-"""Streams that one operation can read."""
+"""Maximal number of streams that one operation can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperations:
-    """The stages, and what is wrong, with the name of the operation. One that reads what is declared and could not be planned
-    has neither."""
+    """The stages, and the mistakes with the name of the operation. An operation whose input is declared but could not
+    be planned has neither."""
 
     stages: tuple[Stage, ...] = ()
     mistakes: tuple[tuple[str, Mistake], ...] = ()
@@ -64,7 +64,7 @@ class PlannedOperations:
 
 @dataclass(frozen=True, slots=True)
 class AllColumns:
-    """A map side that passes records on, with their columns in one order, under the names that functions `see`."""
+    """A map side that passes records on: the columns `names` in this order, renamed to `seen` if given."""
 
     names: tuple[str, ...]
     seen: tuple[str, ...] = ()
@@ -77,11 +77,13 @@ class AllColumns:
 def plan_operations(
     declaration: PipelineDeclaration, streams: Mapping[str, StreamDeclaration], home: Path | None = None
 ) -> PlannedOperations:
-    """The stages of all operations; `streams` are all others there are. Code that is shipped lies in the home."""
-    found = operation_streams(declaration, streams)
-    known = {**streams, **found}
+    """Return the stages of all operations; `streams` are all other streams. Shipped code is in the home."""
+    outputs = operation_streams(declaration, streams)
+    known = {**streams, **outputs}
     declared = _declared(declaration)
-    circles = _circles({each.name: read_by(each, {*known, *declared}) for each in declaration.operations})
+    circles = _circles(
+        {operation_.name: read_by(operation_, {*known, *declared}) for operation_ in declaration.operations}
+    )
     stages: list[Stage] = []
     mistakes: list[tuple[str, Mistake]] = []
     for operation in declaration.operations:
@@ -92,64 +94,71 @@ def plan_operations(
             continue
         try:
             read = _read(operation, known, declared)
-            if all(each in known for each in read):
-                stages.append(_stage(operation, [known[each] for each in read], home))
+            if all(stream in known for stream in read):
+                stages.append(_stage(operation, [known[stream] for stream in read], home))
         except DeclarationError as error:
-            mistakes += [(name, each) for each in error.mistakes]
+            mistakes += [(name, mistake) for mistake in error.mistakes]
     return PlannedOperations(tuple(stages), tuple(mistakes))
 
 
 def operation_streams(
     declaration: PipelineDeclaration, streams: Mapping[str, StreamDeclaration]
 ) -> dict[str, StreamDeclaration]:
-    """What operations write, as far as that is known when there are such streams: their schemas are declared, and the time
-    column is that of the first stream which they read and which is there."""
-    found: dict[str, StreamDeclaration] = {}
-    left = [each for each in declaration.operations if each.schema is not None]
+    """Return the output streams of operations that can be known from these streams: the schema is declared, and the
+    time column is that of the first existing stream that the operation reads."""
+    outputs: dict[str, StreamDeclaration] = {}
+    with_schema = [operation_ for operation_ in declaration.operations if operation_.schema is not None]
     while True:
-        known = {**streams, **found}
-        before = len(found)
-        for operation in left:
+        known = {**streams, **outputs}
+        before = len(outputs)
+        for operation in with_schema:
             read = [name for name in read_by(operation, known) if name in known]
-            if read and operation.name not in found:
+            if read and operation.name not in outputs:
                 try:
-                    found[operation.name] = _output(operation, known[read[0]])
-                except DeclarationError:  # told when it is planned
+                    outputs[operation.name] = _output(operation, known[read[0]])
+                except DeclarationError:  # reported when the operation is planned
                     continue
-        if len(found) == before:
-            return found
+        if len(outputs) == before:
+            return outputs
 
 
 def _declared(declaration: PipelineDeclaration) -> set[str]:
-    """The names of all streams that there will be, whether or not they can be planned."""
-    names = {each.name for kind in (declaration.streams, declaration.queries, declaration.jobs) for each in kind}
+    """Return the names of all streams that will exist, whether or not they can be planned."""
+    names = {
+        declared.name for kind in (declaration.streams, declaration.queries, declaration.jobs) for declared in kind
+    }
     for job in declaration.jobs:
         names |= {name for step in job.steps for name in (step.writes, *step.also) if name is not None}
-    return (names | {each.name for each in declaration.operations}) - {each.name for each in declaration.tables}
+    return (names | {operation.name for operation in declaration.operations}) - {
+        table.name for table in declaration.tables
+    }
 
 
 def read_by(operation: OperationDeclaration, known: Iterable[str]) -> list[str]:
-    """The streams that an operation reads, each once: names as they are given, known or not; of patterns what is known and
-    matches, in order, but not its own stream nor internal ones."""
-    names = sorted(each for each in known if each != operation.name and not each.startswith("_"))
-    found: dict[str, None] = {}
-    for given in operation.reads:
-        found |= dict.fromkeys([each for each in names if fnmatchcase(each, given)] if "*" in given else [given])
-    return list(found)
+    """Return the streams that an operation reads, each once: names as declared, known or not; for patterns the known
+    streams that match, sorted, without its own stream and internal ones."""
+    names = sorted(name for name in known if name != operation.name and not name.startswith("_"))
+    streams: dict[str, None] = {}
+    for pattern in operation.reads:
+        streams |= dict.fromkeys(
+            [name for name in names if fnmatchcase(name, pattern)] if "*" in pattern else [pattern]
+        )
+    return list(streams)
 
 
 def _read(operation: OperationDeclaration, known: Mapping[str, StreamDeclaration], declared: set[str]) -> list[str]:
-    """The same, once all that can be known is; a DeclarationError for what stands for nothing."""
-    names = {each for each in (*known, *declared) if not each.startswith("_") and each != operation.name}
+    """Like `read_by`, once everything that can be known is; DeclarationError for names and patterns that match
+    nothing."""
+    names = {name for name in (*known, *declared) if not name.startswith("_") and name != operation.name}
     mistakes = []
     where = f' of operation "{operation.name}"'
-    for given in operation.reads:
-        if "*" in given and not any(fnmatchcase(each, given) for each in names):
-            told = f"there are: {', '.join(sorted(names)[:20])}" if names else "there are no streams"
-            mistakes.append(FieldMistake(f'no stream matches "{given}"{where}', told, field="reads"))
-        elif "*" not in given and given not in names:
-            hint = nearest(given, names).removeprefix("; ") or "declare it"
-            mistakes.append(FieldMistake(f'unknown stream "{given}"{where}', hint, field="reads"))
+    for pattern in operation.reads:
+        if "*" in pattern and not any(fnmatchcase(name, pattern) for name in names):
+            hint_ = f"there are: {', '.join(sorted(names)[:20])}" if names else "there are no streams"
+            mistakes.append(FieldMistake(f'no stream matches "{pattern}"{where}', hint_, field="reads"))
+        elif "*" not in pattern and pattern not in names:
+            hint = nearest(pattern, names).removeprefix("; ") or "declare it"
+            mistakes.append(FieldMistake(f'unknown stream "{pattern}"{where}', hint, field="reads"))
     read = read_by(operation, names)
     if len(read) > MOST_STREAMS:
         mistakes.append(
@@ -161,18 +170,18 @@ def _read(operation: OperationDeclaration, known: Mapping[str, StreamDeclaration
 
 
 def _circles(reads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Of each operation that comes to read itself through others, a shortest way round."""
+    """Return a shortest cycle for each operation that reads itself through others."""
     circles: dict[str, list[str]] = {}
     for name in reads:
-        ways, seen = [[name]], set[str]()
-        while ways and name not in circles:
-            way = ways.pop(0)
-            for source in reads.get(way[-1], ()):
+        paths, seen = [[name]], set[str]()
+        while paths and name not in circles:
+            path = paths.pop(0)
+            for source in reads.get(path[-1], ()):
                 if source == name:
-                    circles.setdefault(name, [*way, name])
+                    circles.setdefault(name, [*path, name])
                 elif source in reads and source not in seen:
                     seen.add(source)
-                    ways.append([*way, source])
+                    paths.append([*path, source])
     return circles
 
 
@@ -180,17 +189,17 @@ def _circles(reads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def window_of(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]) -> WindowSpec:
-    """The windows of an operation that reads these streams. How the output of a stage lies in its log depends on how batches
-    fell, so that windows of several such records go by event time."""
+    """Return the windows of an operation that reads these streams. The order of a stage's output in its log depends on
+    how batches were cut, so windows of several such records use event time."""
     unit, slide = "time" if operation.by_time else "count", operation.slide or operation.window
-    alone = len(streams) == 1 or not (operation.key or operation.together)
-    lasting = alone and not any(each.ordered for each in streams)
-    by_arrival = unit == "count" and (lasting or operation.window == 1)
-    return WindowSpec(unit, operation.window, slide, operation.key, per_queue=alone, by_arrival=by_arrival)
+    per_queue = len(streams) == 1 or not (operation.key or operation.together)
+    has_stable_order = per_queue and not any(stream.ordered for stream in streams)
+    by_arrival = unit == "count" and (has_stable_order or operation.window == 1)
+    return WindowSpec(unit, operation.window, slide, operation.key, per_queue=per_queue, by_arrival=by_arrival)
 
 
 def function_of(operation: OperationDeclaration, home: Path | None = None) -> OperationFunction:
-    """Where its function is: in the home once it is shipped, else where it was declared."""
+    """Return the location of the function: in the home once it is shipped, else where it was declared."""
     place, _, attribute = operation.function.rpartition(":")
     name, directory = operation.function, operation.directory
     if operation.code is not None:
@@ -203,35 +212,37 @@ def function_of(operation: OperationDeclaration, home: Path | None = None) -> Op
 
 
 def given_schema(schema: str, *times: str) -> pa.Schema:
-    """What a function gives: the schema without the time column, whatever it is called, which it need not give."""
-    return pa.schema([each for each in arrow_schema(schema) if each.name not in times])
+    """Return the schema of the function's results: the schema without the time column, under any of its names."""
+    return pa.schema([field for field in arrow_schema(schema) if field.name not in times])
 
 
 def read_schema(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]) -> pa.Schema:
-    """The columns of what an operation reads; a DeclarationError if streams differ."""
+    """Return the schema of what an operation reads; DeclarationError if its streams differ."""
     first, others = streams[0], streams[1:]
     schema = first.shown_schema
-    wrong = []
+    differences = []
     for other in others:
-        told = next(_differences(first, other), None)
-        if told is not None:
-            wrong.append(f'"{first.name}" and "{other.name}" differ: {told}')
-    if wrong:
-        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        message = f'what operation "{operation.name}" reads must have the same columns; {"; ".join(wrong[:3])}{more}'
+        difference = next(_differences(first, other), None)
+        if difference is not None:
+            differences.append(f'"{first.name}" and "{other.name}" differ: {difference}')
+    if differences:
+        more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
+        message = (
+            f'what operation "{operation.name}" reads must have the same columns; {"; ".join(differences[:3])}{more}'
+        )
         raise DeclarationError(
             [FieldMistake(message, "select the same columns by a query, or read less", field="reads")]
         )
-    return pa.schema([each.with_nullable(True) for each in schema])
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def _differences(one: StreamDeclaration, other: StreamDeclaration) -> Iterator[str]:
     mine, theirs = one.shown_schema, other.shown_schema
     for has, lacks, name in ((mine, theirs, other.name), (theirs, mine, one.name)):
-        yield from (f'"{name}" has no "{each}"' for each in has.names if each not in lacks.names)
-    for each in mine:
-        if each.type != theirs.field(each.name).type:
-            yield f"{ddl(pa.schema([each]))} is not {ddl(pa.schema([theirs.field(each.name)]))}"
+        yield from (f'"{name}" has no "{column}"' for column in has.names if column not in lacks.names)
+    for field in mine:
+        if field.type != theirs.field(field.name).type:
+            yield f"{ddl(pa.schema([field]))} is not {ddl(pa.schema([theirs.field(field.name)]))}"
     if one.shown_name(one.time) != other.shown_name(other.time):
         yield f'their time columns are "{one.time}" and "{other.time}"'
     if one.time_unit != other.time_unit:
@@ -239,23 +250,23 @@ def _differences(one: StreamDeclaration, other: StreamDeclaration) -> Iterator[s
 
 
 def _output(operation: OperationDeclaration, read: StreamDeclaration) -> StreamDeclaration:
-    """What an operation writes: the instant of the window, then what the function gives."""
+    """Return the output stream of an operation: the instant of the window, then the function's results."""
     assert operation.schema is not None
     name = operation.name
-    given = given_schema(operation.schema, read.time, read.shown_name(read.time))
-    if not len(given):
+    result_schema = given_schema(operation.schema, read.time, read.shown_name(read.time))
+    if not len(result_schema):
         message = f'the schema of operation "{name}" has no column besides "{read.time}"'
         raise DeclarationError([FieldMistake(message, "say what else its function gives", field="schema")])
     time = read.arrow_schema.field(read.time)
     try:
-        schema = ddl(pa.schema([time, *given]))
+        schema = ddl(pa.schema([time, *result_schema]))
         return StreamDeclaration(
             name, schema, read.time, time_unit=read.time_unit, max_ahead=None, ordered=True, hidden_time=read.hides_time
         )
     except DeclarationError as error:
         raise DeclarationError(
-            FieldMistake(f'output of operation "{name}": {each.message}', each.hint, field="schema")
-            for each in error.mistakes
+            FieldMistake(f'output of operation "{name}": {mistake.message}', mistake.hint, field="schema")
+            for mistake in error.mistakes
         ) from error
 
 
@@ -272,9 +283,10 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         window.check(reads)
     except DeclarationError as error:
         raise DeclarationError(
-            FieldMistake(f'operation "{name}": {each.message}', each.hint, field="key") for each in error.mistakes
+            FieldMistake(f'operation "{name}": {mistake.message}', mistake.hint, field="key")
+            for mistake in error.mistakes
         ) from error
-    facts = [[each.name, each.schema, each.time, each.time_unit] for each in streams]
+    facts = [[stream.name, stream.schema, stream.time, stream.time_unit] for stream in streams]
     fingerprint = _digest([_MEANING, _told(operation), facts, output.schema])
     single = window.unit == "count" and window.size == 1
     config = OperationConfig(
@@ -282,7 +294,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         fingerprint,
         function_of(operation, home),
         window,
-        tuple(each.name for each in streams),
+        tuple(stream.name for stream in streams),
         reads,
         output.arrow_schema,
         output.time,
@@ -291,11 +303,11 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         Limits(operation.time_limit / 1e6, operation.memory_limit),
         first.shown_name(first.time),
     )
-    kept = pa.schema([each.with_nullable(True) for each in first.arrow_schema])
-    remembered = [_MEANING, asdict(window), ddl(kept), first.time, first.time_unit]
+    held = pa.schema([field.with_nullable(True) for field in first.arrow_schema])
+    remembered = [_MEANING, asdict(window), ddl(held), first.time, first.time_unit]
     return Stage(
         name,
-        tuple(_input(number, each, reads, window, single) for number, each in enumerate(streams)),
+        tuple(_input(number, stream, reads, window, single) for number, stream in enumerate(streams)),
         output,
         fingerprint,
         partial(OperationKernel, config),
@@ -306,22 +318,22 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
 
 
 def _input(number: int, stream: StreamDeclaration, reads: pa.Schema, window: WindowSpec, single: bool) -> Input:
-    """One queue: where its records go depends on whom they share windows with."""
+    """Return the input for one queue; its key and bucket depend on which records share windows."""
     key: tuple[str, ...] = (OFFSET,) if single else window.by
     bucket = None if key else number if window.per_queue else 0
-    own = {stream.shown_name(each): each for each in stream.arrow_schema.names}
-    side = AllColumns(tuple(own[each] for each in reads.names), tuple(reads.names))
+    columns = {stream.shown_name(name): name for name in stream.arrow_schema.names}
+    side = AllColumns(tuple(columns[name] for name in reads.names), tuple(reads.names))
     return Input(stream.name, side, reads, key, bucket=bucket)
 
 
 def _told(operation: OperationDeclaration) -> dict[str, object]:
-    """All of a declaration that can change results. Where code lies says nothing once it is shipped."""
-    told = asdict(operation)
+    """Return the part of a declaration that can change results. The location of shipped code cannot."""
+    fields = asdict(operation)
     if operation.code is not None:
-        del told["directory"]
-    if operation.code is not None or not operation.files:  # what is shipped is in the code's name
-        del told["files"]
-    return told
+        del fields["directory"]
+    if operation.code is not None or not operation.files:  # the digest of shipped code includes its files
+        del fields["files"]
+    return fields
 
 
 def _digest(known: list[object]) -> str:

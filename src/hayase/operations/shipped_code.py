@@ -1,11 +1,11 @@
-"""Ships the code of an operation: a copy of its module and of the local modules that it imports, kept in the home.
+"""Ships the code of an operation: copies its module and the local modules that it imports into the home.
 
-What runs is then what was checked, whatever happens to the files it came from, and every version can be gone back to.
+So the code that runs is the code that was checked, whatever happens to the original files, and every version can be
+restored.
 
-Imports are found by reading the syntax trees, one module after the other, and only in the directory of the operation. Not
-followed: imports whose names are computed at run time, such as those of `importlib.import_module`. Not copied: what is
-installed, which workers must have anyway. Of files beside the modules that are no code, those are copied that the
-declaration lists.
+Imports are found by parsing the modules recursively, and only in the directory of the operation. Imports whose names
+are computed at run time, such as those of `importlib.import_module`, are not followed. Installed packages are not
+copied; workers must have them anyway. Of other files, those that the declaration lists are copied.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from hayase.streams import durable
 __all__ = ["MOST_BYTES", "check_shipped", "ship"]
 
 MOST_BYTES = 64 << 20
-"""Of all modules of an operation together: more is data rather than code."""
+"""Maximal size of all files of an operation together: more is data rather than code."""
 
 _OURS = "hayase"
 _INSTALLED = tuple(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib"))
 
 
 def ship(declaration: OperationDeclaration, code_root: Path) -> OperationDeclaration:
-    """The declaration with its code in `code_root`, in a directory that is called by its content; repeating is harmless.
+    """Copy the code of an operation to `code_root`, into a directory named by its digest, and return the declaration
+    with that digest. Repeating it is harmless.
 
-    What is shipped already stays as it is. The caller sees to it that nobody else ships to that place at the same time.
+    A declaration that is already shipped is returned unchanged. The caller must ensure that nobody else ships to that
+    directory at the same time.
     """
     if declaration.code is not None:
         return declaration
@@ -54,7 +56,7 @@ def ship(declaration: OperationDeclaration, code_root: Path) -> OperationDeclara
             files = {**_data(declaration, bool(files)), **files}
     except DeclarationError as error:
         raise DeclarationError(
-            replace(each, message=f'operation "{declaration.name}": {each.message}') for each in error.mistakes
+            replace(mistake, message=f'operation "{declaration.name}": {mistake.message}') for mistake in error.mistakes
         ) from error
     if files:
         code = _digest(files)
@@ -65,16 +67,17 @@ def ship(declaration: OperationDeclaration, code_root: Path) -> OperationDeclara
 
 
 def _digest(files: Mapping[str, bytes]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name, content in sorted(files.items()):
-        found.update(b"%d %d " % (len(os.fsencode(name)), len(content)))
-        found.update(os.fsencode(name))
-        found.update(content)
-    return found.hexdigest()
+        digest.update(b"%d %d " % (len(os.fsencode(name)), len(content)))
+        digest.update(os.fsencode(name))
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def check_shipped(directory: Path) -> None:
-    """See that shipped code is what it was: its directory is called by its content. There is none for installed modules."""
+    """Raise DamagedState if shipped code does not match the digest that names its directory. Installed modules have no
+    directory."""
     if directory.is_dir() and _digest(_stored(directory)) != directory.name:
         raise DamagedState(
             f"the code in {directory} is damaged: it does not match its checksum, which is its name; put back a copy from a "
@@ -83,7 +86,7 @@ def check_shipped(directory: Path) -> None:
 
 
 def _stored(directory: Path) -> dict[str, bytes]:
-    """The files below a directory; not what Python has compiled there."""
+    """Return the files below a directory, without Python's compiled files."""
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in directory.rglob("*")
@@ -92,7 +95,7 @@ def _stored(directory: Path) -> dict[str, bytes]:
 
 
 def _store(files: Mapping[str, bytes], target: Path) -> None:
-    """Write files below a directory that is there as a whole or not at all, durably."""
+    """Write files below a directory durably and atomically: the directory exists completely or not at all."""
     if target.is_dir():
         if _digest(_stored(target)) == target.name:
             return
@@ -101,7 +104,7 @@ def _store(files: Mapping[str, bytes], target: Path) -> None:
         durable.rename(target, damaged)
         shutil.rmtree(damaged)
     draft = target.with_name(f"{target.name}{durable.TEMPORARY}")
-    if draft.exists():  # of a process that did not come to its end
+    if draft.exists():  # left by a process that was interrupted
         shutil.rmtree(draft)
     durable.make_directory(target.parent)
     for name, content in files.items():
@@ -122,12 +125,14 @@ def _store(files: Mapping[str, bytes], target: Path) -> None:
 
 
 def _script(place: str, attribute: str, directory: str | None) -> tuple[str, dict[str, bytes]]:
-    """The name and the files of a module made of what a function needs of a script."""
+    """Return the name and files of a module that consists of what a function needs from a script."""
     path = Path(directory or ".", place).absolute()
     source, tree = _parsed(path)
-    functions = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        statement.name for statement in tree.body if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     text = needed_text(source, attribute)
-    if not any(name == attribute for each in ast.parse(text).body for name in _names(each)):
+    if not any(name == attribute for statement in ast.parse(text).body for name in _names(statement)):
         hint = nearest(attribute, functions).removeprefix("; ") or "it has no function at all"
         raise DeclarationError(f'{place} has no "{attribute}"', hint)
     local = _Local(path.parent)
@@ -142,7 +147,7 @@ def _script(place: str, attribute: str, directory: str | None) -> tuple[str, dic
 
 
 def _data(declaration: OperationDeclaration, has_code: bool) -> dict[str, bytes]:
-    """The data files of an operation, which lie beside its script, or in the directory of its modules."""
+    """Return the data files of an operation, which are beside its script or in the directory of its modules."""
     place = declaration.function.rpartition(":")[0]
     if not has_code:
         hint = "install its data with it, or move the function into a module beside the pipeline"
@@ -151,26 +156,29 @@ def _data(declaration: OperationDeclaration, has_code: bool) -> dict[str, bytes]
     root = Path(directory, place).parent if place.endswith(".py") else directory
     local = _Local(root)
     for pattern in declaration.files:
-        found = sorted(each for each in root.glob(pattern) if each.is_file())
-        if not found:
+        matches = sorted(path for path in root.glob(pattern) if path.is_file())
+        if not matches:
             raise DeclarationError(f'no file in {root} matches "{pattern}"', "check the name; it is relative to that")
-        for each in found:
-            if root.resolve() not in each.resolve().parents:
-                raise DeclarationError(f"{each} leads out of {root}", "copy the file to there")
+        for path in matches:
+            if root.resolve() not in path.resolve().parents:
+                raise DeclarationError(f"{path} leads out of {root}", "copy the file to there")
             try:
-                local.add(each.relative_to(root), each.read_bytes())
+                local.add(path.relative_to(root), path.read_bytes())
             except OSError as error:
-                raise DeclarationError(f"{each} cannot be read: {error.strerror}", "check its permissions") from error
+                raise DeclarationError(f"{path} cannot be read: {error.strerror}", "check its permissions") from error
     return local.files
 
 
 def _is_known(name: str) -> bool:
-    """Whether workers would find another module of that name."""
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, [str(each) for each in _INSTALLED]) is not None
+    """Return whether workers would find another module of that name."""
+    return (
+        name in sys.stdlib_module_names
+        or PathFinder.find_spec(name, [str(directory) for directory in _INSTALLED]) is not None
+    )
 
 
 def _module_files(name: str, directory: str | None) -> dict[str, bytes]:
-    """The files of a module and of what it imports; none if it is installed."""
+    """Return the files of a module and of its local imports; none if it is installed."""
     if name.partition(".")[0] == _OURS:
         return {}
     if directory is not None:
@@ -183,7 +191,7 @@ def _module_files(name: str, directory: str | None) -> dict[str, bytes]:
         hint = "it must be installed, or lie in the directory of the pipeline"
         where = "" if directory is None else f" in {directory}"
         raise DeclarationError(f"there is no module {name}{where}", hint)
-    if any(root == each or each in root.parents for each in _INSTALLED):
+    if any(root == installed or installed in root.parents for installed in _INSTALLED):
         return {}
     local = _Local(root)
     local.take(name)
@@ -191,7 +199,7 @@ def _module_files(name: str, directory: str | None) -> dict[str, bytes]:
 
 
 def _root_of(name: str) -> Path | None:
-    """The directory among those of Python in which a module is found; nothing is run for that."""
+    """Return the directory of `sys.path` that contains a module, without running any code; None if there is none."""
     if name in sys.builtin_module_names:
         return _INSTALLED[0]
     for entry in sys.path:
@@ -201,7 +209,7 @@ def _root_of(name: str) -> Path | None:
 
 
 def _installed_text(name: str) -> dict[str, bytes]:
-    """What stands for the version of an installed module: its text, and the version of the package of its name."""
+    """Return what identifies the version of an installed module: its source, and the version of its package."""
     outermost = name.partition(".")[0]
     try:
         version = importlib.metadata.version(outermost)
@@ -215,20 +223,23 @@ def _installed_text(name: str) -> dict[str, bytes]:
 
 @dataclass(slots=True)
 class _Local:
-    """Modules below a directory, and what of them has been taken: content by relative path."""
+    """Modules below a directory, and the contents of those taken so far, by relative path."""
 
     root: Path
     files: dict[str, bytes] = field(default_factory=dict)
     _size: int = 0
 
     def found(self, name: str) -> Path | None:
-        """The file of a module, relative to the root, as Python would find it."""
+        """Return the file of a module, relative to the root, as Python would find it; None if there is none."""
         path = Path(*name.split("."))
-        parts = [path / "__init__.py", *(path.with_name(path.name + each) for each in (*EXTENSION_SUFFIXES, ".py"))]
-        return next((each for each in parts if (self.root / each).is_file()), None)
+        candidates = [
+            path / "__init__.py",
+            *(path.with_name(path.name + suffix) for suffix in (*EXTENSION_SUFFIXES, ".py")),
+        ]
+        return next((candidate for candidate in candidates if (self.root / candidate).is_file()), None)
 
     def take(self, name: str) -> None:
-        """Take a module, the packages it is in, and all that these import from here."""
+        """Take a module, the packages it is in, and all their local imports."""
         waiting, asked = [name], name
         while waiting:
             name = waiting.pop()
@@ -256,26 +267,26 @@ class _Local:
             )
 
     def submodules(self, package: str) -> Iterator[str]:
-        """The modules that lie directly in a package."""
+        """Yield the modules directly in a package."""
         folder = self.root.joinpath(*package.split("."))
-        names = {each.name.partition(".")[0] for each in folder.iterdir()} if folder.is_dir() else set()
-        for each in sorted(names):
-            if each.isidentifier() and each != "__init__" and self.found(f"{package}.{each}") is not None:
-                yield f"{package}.{each}"
+        names = {path.name.partition(".")[0] for path in folder.iterdir()} if folder.is_dir() else set()
+        for name in sorted(names):
+            if name.isidentifier() and name != "__init__" and self.found(f"{package}.{name}") is not None:
+                yield f"{package}.{name}"
 
 
 def _imported(tree: ast.AST, package: str, local: _Local) -> Iterator[str]:
-    """The names of modules that statements import, wherever they stand; some of what is named may be no module."""
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Import):
-            yield from (alias.name for alias in each.names)
-        elif isinstance(each, ast.ImportFrom):
-            above = package.split(".")[: 1 - each.level or None] if each.level else []
-            base = ".".join([*above, *([each.module] if each.module else [])])
-            if not base or (each.level and not package):
+    """Yield the names that import statements anywhere in the tree may refer to; some of them may not be modules."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: 1 - node.level or None] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            if not base or (node.level and not package):
                 continue
             yield base
-            for alias in each.names:
+            for alias in node.names:
                 yield from local.submodules(base) if alias.name == "*" else (f"{base}.{alias.name}",)
 
 
@@ -284,8 +295,8 @@ def _tree(path: Path, content: bytes) -> ast.Module:
         return ast.parse(content, str(path))
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        told = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise DeclarationError(f"{path}{line} is no Python: {told}", "correct it") from error
+        problem = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise DeclarationError(f"{path}{line} is no Python: {problem}", "correct it") from error
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:
@@ -297,12 +308,12 @@ def _parsed(path: Path) -> tuple[str, ast.Module]:
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement on the top level gives a value to."""
+    """Yield the names that a top-level statement binds."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return
-    for each in ast.walk(statement):
-        if isinstance(each, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in each.names)
-        elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            yield each.id
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id

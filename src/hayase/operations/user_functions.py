@@ -1,13 +1,13 @@
-"""What a user writes: a function of one window of records, found by its name (`hayase.core.function_sources`).
+"""The user's function: it takes one window of records, and is found by its name (`hayase.core.function_sources`).
 
     def score(records):                                   # a list of dicts, oldest first
-        return {"user": records[0]["user"], "mean": sum(each["x"] for each in records) / len(records)}
+        return {"user": records[0]["user"], "mean": sum(record["x"] for record in records) / len(records)}
 
     def rank(batch: pa.RecordBatch) -> pa.RecordBatch:    # or an Arrow batch, if the annotation says so
         return batch.append_column("rank", ...)
 
-It gives a record (a dict), several (a list, any iterable), an Arrow batch or table, or None for nothing. It may be a
-generator, a coroutine function or an asynchronous generator; then it is run until it has ended.
+It returns a record (a dict), several (a list, any iterable), an Arrow batch or table, or None for no record. It may be a
+generator, a coroutine function or an asynchronous generator, which is run to its end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TAKES = ("records", "batch")
 """What a function can take: a list of dicts, or an Arrow batch."""
 
 Given: TypeAlias = "list[dict[str, Any]] | pa.RecordBatch"
-"""What a function gave, gathered."""
+"""What a function returned, collected."""
 
 Window: TypeAlias = "Sequence[Mapping[str, Any]] | pa.RecordBatch"
 """What a function is called with."""
@@ -46,14 +46,14 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib",
 
 
 class Unfit(Exception):
-    """What a function gave is no record, or no record of the output."""
+    """What a function returned is not a record, or does not fit the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationFunction:
-    """The function of an operation: where it is, and what it takes, if its annotations are not to decide.
+    """The function of an operation: where it is, and what it takes, if its annotations should not decide.
 
-    An asynchronous function may be at work on as many windows at once as `together` says.
+    An asynchronous function may work on up to `together` windows concurrently.
     """
 
     source: FunctionSource
@@ -68,14 +68,14 @@ class OperationFunction:
 
     @property
     def name(self) -> str:
-        """Where it is found, in words."""
+        """Where it is found, as text."""
         return self.source.name
 
     def load(self) -> Function:
-        """The function itself, or a DeclarationError that says why it cannot be had. Runs the code of its module."""
-        found = self.source.load()
-        asynchronous = inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
-        return Function(found, self.takes or _taken(self.name, found), self.together if asynchronous else 1)
+        """Load the function, which runs the code of its module; DeclarationError if it cannot be loaded."""
+        function = self.source.load()
+        asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        return Function(function, self.takes or _taken(self.name, function), self.together if asynchronous else 1)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -86,22 +86,26 @@ class OperationFunction:
 
 
 def _taken(name: str, function: Callable[..., Any]) -> str:
-    """What a function takes, by its one parameter."""
+    """Return what a function takes, by the annotation of its only parameter."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # written in C
         return "records"
-    needed = [each for each in parameters if each.default is each.empty and each.kind not in (2, 3, 4)]
-    places = [each for each in parameters if each.kind in (0, 1, 2)]
-    if not places or len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in (2, 3, 4)
+    ]
+    positional = [parameter for parameter in parameters if parameter.kind in (0, 1, 2)]
+    if not positional or len(needed) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed):
         raise DeclarationError(f"{name} must take one argument, the records of a window", "def score(records): ...")
-    said = places[0].annotation
-    told = said if isinstance(said, str) else getattr(said, "__name__", "")
-    return "batch" if told.rpartition(".")[2] == "RecordBatch" else "records"
+    annotation = positional[0].annotation
+    type_name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return "batch" if type_name.rpartition(".")[2] == "RecordBatch" else "records"
 
 
 class Function:
-    """A function as it is called: `on` calls it and gathers what it gives. It takes up to `together` windows at once."""
+    """A loaded function: `on` calls it and collects its results. It works on up to `together` windows concurrently."""
 
     def __init__(self, function: Callable[[Any], Any], takes: str, together: int = 1) -> None:
         self.takes, self.together = takes, together
@@ -109,19 +113,19 @@ class Function:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def on(self, window: Window) -> Given:
-        """What it gives for a window. Raises what it raises, and `Unfit` for what is no record."""
-        given = self._function(window)
-        kind = type(given)
+        """Return the function's results for a window. Raises what it raises, and `Unfit` for what is not a record."""
+        result = self._function(window)
+        kind = type(result)
         if kind is dict:
-            return [given]
-        if given is None:
+            return [result]
+        if result is None:
             return []
-        if kind is not list and _is_asynchronous(given):
-            given = self._run(_ended(given))
-        return _gathered(given)
+        if kind is not list and _is_asynchronous(result):
+            result = self._run(_ended(result))
+        return _gathered(result)
 
     def on_several(self, windows: Sequence[Window]) -> list[Given | BaseException]:
-        """What an asynchronous function gives for windows that it is at work on at once, or what it raised."""
+        """Return the results of an asynchronous function for windows that run concurrently, or what it raised."""
 
         async def one(window: Window) -> Given | BaseException:
             try:
@@ -135,7 +139,7 @@ class Function:
         return self._run(every())
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run until it has ended. The loop stays, and so do connections that were made in it."""
+        """Run a coroutine to its end. The event loop is kept, and with it connections that were opened in it."""
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(work)
@@ -153,7 +157,7 @@ def _is_asynchronous(given: Any) -> bool:
 
 async def _ended(given: Any) -> Any:
     if hasattr(given, "__aiter__"):
-        return [each async for each in given]
+        return [record async for record in given]
     return await given if inspect.isawaitable(given) else given
 
 
@@ -170,11 +174,11 @@ def _gathered(given: Any) -> Given:
     if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
         raise Unfit(f"it gave {shown(given)}; give a record (a dict), a list of records, an Arrow batch, or None")
     records = given if type(given) is list else list(given)
-    for at, each in enumerate(records):
-        if type(each) is not dict:
-            if not isinstance(each, Mapping):
-                raise Unfit(f"it gave {shown(each)} among its records; a record is a dict")
-            records[at] = dict(each)
+    for position, record in enumerate(records):
+        if type(record) is not dict:
+            if not isinstance(record, Mapping):
+                raise Unfit(f"it gave {shown(record)} among its records; a record is a dict")
+            records[position] = dict(record)
     return records
 
 
@@ -184,28 +188,28 @@ _PLAIN = (BaseException.__str__, KeyError.__str__)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """How a call failed that raised an exception; frames of Hayase itself are left out.
+    """Return the failure for an exception, without the frames of Hayase itself.
 
-    The same error from the same place is put into words once: one that is tried again mostly fails as it did.
+    Failures are cached by exception and place: a retried call usually fails in the same way.
     """
     if isinstance(error, Unfit):
         return Failure("unfit", str(error))
     trace = _outside(error.__traceback__)
-    same = _sameness(error, trace)
-    found = None if same is None else _told.get(same)
-    if found is None:
-        found = _in_words(error, trace)
-        if same is not None:
+    key = _sameness(error, trace)
+    failure = None if key is None else _told.get(key)
+    if failure is None:
+        failure = _in_words(error, trace)
+        if key is not None:
             if len(_told) >= _MOST_TOLD:
                 _told.clear()
-            _told[same] = found
-    return found
+            _told[key] = failure
+    return failure
 
 
 def _sameness(error: BaseException, trace: TracebackType | None) -> Any:
-    """What two errors have in common of which the same is told; None if that is not known."""
+    """Return a key under which equal exceptions have equal failures; None if the exception is not simple enough."""
     kind = type(error)
-    if kind.__str__ not in _PLAIN or not all(type(each) in (str, int) for each in error.args):
+    if kind.__str__ not in _PLAIN or not all(type(argument) in (str, int) for argument in error.args):
         return None
     if error.__cause__ or error.__context__ or hasattr(error, "__notes__"):
         return None
@@ -218,17 +222,17 @@ def _sameness(error: BaseException, trace: TracebackType | None) -> Any:
 
 
 def _in_words(error: BaseException, trace: TracebackType | None) -> Failure:
-    told = traceback.TracebackException(type(error), error, trace, compact=True)
-    text = "".join(told.format()).rstrip()
-    reason = "".join(told.format_exception_only()).strip().partition("\n")[0][:1000]
-    outside = [each for each in told.stack if not each.filename.startswith(_LIBRARIES)]
-    place = outside[-1] if outside else told.stack[-1] if told.stack else None
+    summary = traceback.TracebackException(type(error), error, trace, compact=True)
+    text = "".join(summary.format()).rstrip()
+    reason = "".join(summary.format_exception_only()).strip().partition("\n")[0][:1000]
+    outside = [frame for frame in summary.stack if not frame.filename.startswith(_LIBRARIES)]
+    place = outside[-1] if outside else summary.stack[-1] if summary.stack else None
     kind = "memory" if isinstance(error, MemoryError) else "raised"
     return Failure(kind, reason, place.name if place else None, place.lineno if place else None, text)
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback behind the last frame that is in this package."""
+    """Return the traceback after the last frame of this package."""
     outside = trace
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.startswith(_HERE):
