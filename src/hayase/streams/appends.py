@@ -1,8 +1,8 @@
-"""Appending: conformed records into their stream, refused ones into the dead letters, whole files chunk by chunk.
+"""Appends to streams: conformed records go into their stream, refused ones into the dead letters, files chunk by chunk.
 
-An append with a producer and a sequence can be repeated as a whole: the dead letters go first, so that a repeat after a
-crash between the two adds neither twice. Logs that were appended to stay open in the process: what a log knows of its
-directory need not be found out again for each append.
+An append with a producer and a sequence can be repeated as a whole: the dead letters are written first, so that a
+repeat after a crash between the two writes neither twice. Logs that were appended to stay open in the process, so that
+their directories need not be read again for each append.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Accepted", "append_conformed", "append_source"]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to an append: how many records are durable in the stream, and how many in the dead letters."""
+    """The result of an append: how many records are durable in the stream, and how many became dead letters."""
 
     accepted: int
     refused: int
@@ -48,34 +48,40 @@ def append_conformed(
     producer: str | None = None,
     sequence: int | None = None,
 ) -> Accepted:
-    """Append what conforms, after the dead letters of what does not. If the records cannot be appended, there are no letters."""
+    """Append the conforming records, after dead letters for the others. If the records cannot be appended, no dead
+    letters are written."""
     log, refused = _log(home, declaration), conformed.refused
     sender = None if producer is None else f"{declaration.name}/{producer}"
     rows = conformed.rows
     if sender is not None and sequence is not None and rows.num_rows:
         rows = _without_refused(home, declaration, conformed, sender, sequence)
 
-    def letters() -> None:
+    def write_letters() -> None:
         if refused:
-            records, reasons = [each.record for each in refused], [each.reason for each in refused]
+            records, reasons = [refusal.record for refusal in refused], [refusal.reason for refusal in refused]
             table = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
             _log(home, DEAD).append(table, now=now, producer=sender, sequence=sequence)
 
     if not rows.num_rows:
-        letters()
+        write_letters()
         end = log.index().next
         return Accepted(0, len(refused) + conformed.rows.num_rows, end, end)
-    done = log.append(rows, now=now, producer=producer, sequence=sequence, before=letters)
+    appended = log.append(rows, now=now, producer=producer, sequence=sequence, before=write_letters)
     return Accepted(
-        rows.num_rows, len(refused) + conformed.rows.num_rows - rows.num_rows, done.first, done.next, done.repeated
+        rows.num_rows,
+        len(refused) + conformed.rows.num_rows - rows.num_rows,
+        appended.first,
+        appended.next,
+        appended.repeated,
     )
 
 
 def _without_refused(
     home: Path, declaration: StreamDeclaration, conformed: Conformed, sender: str, sequence: int
 ) -> pa.Table:
-    """The records without those that the same append, stopped before its records had their place, has made dead letters
-    because they were too far ahead of the clock then: those with the greatest event times, as many as were refused for it."""
+    """Return the records without those that the first attempt of the same append made dead letters because they were
+    too far ahead of the clock then: the records with the greatest event times, as many as were refused for that reason.
+    """
     rows = conformed.rows
     if declaration.max_ahead is None:
         return rows
@@ -87,10 +93,10 @@ def _without_refused(
         reasons = [
             reason for piece in dead.read(before.first, before.next) for reason in piece.rows["reason"].to_pylist()
         ]
-    except OffsetGone:  # retention has removed them: that was long after they were told
+    except OffsetGone:  # retention has removed the letters: the first attempt was long ago
         return rows
-    still = sum(_AHEAD in each.reason for each in conformed.refused)
-    count = min(sum(_AHEAD in each for each in reasons) - still, rows.num_rows)
+    refused_again = sum(_AHEAD in refusal.reason for refusal in conformed.refused)
+    count = min(sum(_AHEAD in reason_ for reason_ in reasons) - refused_again, rows.num_rows)
     if count <= 0:
         return rows
     latest = np.argsort(event_times(rows, declaration), kind="stable")[-count:]
@@ -99,21 +105,22 @@ def _without_refused(
 
 
 _AHEAD = "max_ahead is "
-"""What reasons say of records that are too far ahead of the clock."""
+"""Part of the reason of records that are too far ahead of the clock."""
 _KEPT = 256
 _open: OrderedDict[tuple[int, Path, str], StreamLog] = OrderedDict()
-"""Logs by process, home and stream; those that were used last come last."""
+"""Open logs by process, home and stream; the most recently used last."""
 _turn = threading.Lock()
 
 
 def _log(home: Path, declaration: StreamDeclaration) -> StreamLog:
-    """The log of a declared stream, as `StreamLog.ensure` gives it; the same one as before if nothing was declared anew."""
-    place = (os.getpid(), home.absolute(), declaration.name)
+    """Return the log of a declared stream, as `StreamLog.ensure` does; cached as long as the declaration is
+    unchanged."""
+    key = (os.getpid(), home.absolute(), declaration.name)
     with _turn:
-        log = _open.get(place)
+        log = _open.get(key)
         if log is None or log.declaration != declaration or not log.is_declared():
-            log = _open[place] = StreamLog.ensure(home.absolute(), declaration)
-        _open.move_to_end(place)
+            log = _open[key] = StreamLog.ensure(home.absolute(), declaration)
+        _open.move_to_end(key)
         while len(_open) > _KEPT:
             _open.popitem(last=False)
     return log
@@ -127,17 +134,17 @@ def append_source(
     clock: Callable[[], int],
     producer: str | None = None,
 ) -> Iterator[tuple[int, Accepted]]:
-    """Append a file or pipe in bounded memory; gives, chunk by chunk, the bytes behind and what became of it.
+    """Append a file or pipe in bounded memory; yields, per chunk, the bytes read so far and the result.
 
-    With a producer the chunks are numbered, so that a repeat after a crash goes on where it was.
+    With a producer the chunks are numbered, so that a repeat after a crash continues where it stopped.
     """
     for number, chunk in enumerate(read_records(source, form, declaration, clock), 1):
         rows = chunk.conformed.rows.num_rows
         sequence = None if producer is None else number
-        done = append_conformed(home, declaration, chunk.conformed, clock(), producer, sequence)
-        if done.repeated and done.first >= 0 and done.next - done.first != rows:
+        result = append_conformed(home, declaration, chunk.conformed, clock(), producer, sequence)
+        if result.repeated and result.first >= 0 and result.next - result.first != rows:
             raise HayaseError(
                 f'"{source}" is not what it was when producer "{producer}" appended it: its part {number} had '
-                f"{done.next - done.first:,} records and has {rows:,}; put what is new into a file of its own"
+                f"{result.next - result.first:,} records and has {rows:,}; put what is new into a file of its own"
             )
-        yield chunk.done, done
+        yield chunk.done, result

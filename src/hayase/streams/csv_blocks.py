@@ -1,9 +1,10 @@
-"""CSV as blocks of bytes into columns of text: quoted fields, either line ending, ragged lines found one by one.
+"""Splits blocks of CSV bytes into columns of text: quoted fields, either line ending; malformed lines are reported one
+by one.
 
 A field is quoted if a quote is its first character; inside, a quote is written twice, and commas and line ends are
 data. A line that is not a record (the wrong number of fields, a quote that closes too early or never, bytes that are
-not UTF-8) is reported alone, and reading goes on at the next line. Blank lines are skipped; an empty field is null.
-Columns of numbers are read as such where all of a block is plain enough.
+not UTF-8) is reported alone, and reading continues at the next line. Blank lines are skipped; an empty field is null.
+Columns of numbers are read as numbers if the whole block is simple enough.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+\r?(?:\n|\Z)")
 _FIELDS = re.compile(rb"(" + _FIELD + rb")(?:,|\r?\n?\Z)")
 _QUOTED_FIELD = re.compile(rb"(?:(?<=[,\n])|\A)" + _QUOTED + rb"(?=[,\n]|\r\n|\Z)")
 _OPEN = re.compile(rb"(?:" + _FIELD + rb',)*+"[^"]*+(?:""[^"]*+)*+"?\r?\Z')
-"""From the start of a record to the end of the block, and there inside a quoted field or just after its quote."""
+"""Matches from the start of a record to the end of the block, if that is inside a quoted field or just after its
+quote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The records in a block by column, text or numbers (null where unreadable), and how to say where each one was."""
+    """The records of a block by column, as text or numbers (null where unreadable), with their lines and texts for
+    error messages."""
 
     columns: tuple[pa.ChunkedArray, ...]
     count: int
@@ -45,14 +48,14 @@ class Split:
 
 
 def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) -> Split:
-    """The records in a block, with a field for each of `kinds`, up to the last complete one; `last` says that nothing
-    follows.
+    """Return the records of a block up to the last complete one, with a field for each of `kinds`; `last` says that
+    nothing follows.
 
-    A column of numbers comes as such if all of them can be read, and else as text, like every other column. A quoted
-    field that is still open at the end of a block longer than `limit` is taken as a mistake in its line.
+    A column of numbers is returned as numbers if all of them can be read, else as text, like every other column. A
+    quoted field that is still open at the end of a block longer than `limit` counts as a mistake in its line.
 
-    >>> found = split(b'1,"a, b"\\n2,c\\n3', [pa.string()] * 2, last=False, limit=99)
-    >>> [column.to_pylist() for column in found.columns]
+    >>> records = split(b'1,"a, b"\\n2,c\\n3', [pa.string()] * 2, last=False, limit=99)
+    >>> [column.to_pylist() for column in records.columns]
     [['1', '2'], ['a, b', 'c']]
     """
     end = len(block) if last else _last_record_end(block)
@@ -63,7 +66,8 @@ def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) ->
 
 
 def _last_record_end(block: bytes) -> int:
-    """Just after the last line end that is outside quotes, if every quote opens or closes a field; 0 if far to seek."""
+    """Return the position after the last line end outside quotes, assuming that every quote opens or closes a field; 0
+    if it is too far back."""
     end = block.rfind(b"\n") + 1
     inside = block.count(b'"', 0, end) % 2
     for _ in range(1000):
@@ -76,13 +80,14 @@ def _last_record_end(block: bytes) -> int:
 
 
 def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.ChunkedArray, ...] | None:
-    """By Arrow's reader, where it agrees with ours: well-formed quotes, no lone carriage returns, no odd line."""
+    """Return the columns as Arrow's reader sees them, if it agrees with ours: well-formed quotes, no lone carriage
+    returns, no odd line; else None."""
     bare = _QUOTED_FIELD.sub(b"", block) if b'"' in block else block
     if b'"' in bare or (b"\r" in bare and b"\r" in bare.replace(b"\r\n", b"")) or not bare.strip(b"\r\n"):
         return None
     texts = [pa.string()] * len(kinds)
     numbers = [_as_read(kind) for kind in kinds]
-    if numbers != texts and bare is block and not any(each in block for each in _NOT_IN_NUMBERS):
+    if numbers != texts and bare is block and not any(character in block for character in _NOT_IN_NUMBERS):
         columns = _arrow_columns(block, numbers, newlines=False)
         if columns is not None and not any(_may_differ(column, kind, block) for column, kind in zip(columns, kinds)):
             return columns
@@ -90,23 +95,23 @@ def _plain_columns(block: bytes, kinds: Sequence[pa.DataType]) -> tuple[pa.Chunk
 
 
 _NOT_IN_NUMBERS = (b" ", b"\t", b"x", b"X")
-"""Arrow skips blanks around numbers and reads hexadecimal ones, which are no numbers in a stream."""
+"""Arrow skips blanks around numbers and reads hexadecimal ones; neither is a number in a stream."""
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """The type in which Arrow reads the texts of a column. A `float` is read as a double, as it is in JSON."""
+    """Return the type in which Arrow reads a column. A `float` is read as a double, as in JSON."""
     return pa.float64() if pa.types.is_floating(kind) else kind if pa.types.is_integer(kind) else pa.string()
 
 
 def _may_differ(column: pa.ChunkedArray, kind: pa.DataType, block: bytes) -> bool:
-    """Whether the numbers of a column may be others than their texts, which only a look at the texts can tell."""
+    """Return whether the numbers of a column may differ from their texts, so that the texts must be checked."""
     if not pa.types.is_floating(kind):
         return False
     doubtful = column.filter(may_differ(column, kind))
     if not len(doubtful):
         return False
     zeros = pc.all(pc.equal(doubtful, 0)).as_py()
-    return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # else they are written as zeros
+    return not zeros or b"e" in block or b"E" in block or b"0" * 100 in block  # otherwise they are written as zeros
 
 
 def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -> tuple[pa.ChunkedArray, ...] | None:
@@ -124,22 +129,22 @@ def _arrow_columns(block: bytes, kinds: Sequence[pa.DataType], newlines: bool) -
 
 
 def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...]) -> Split:
-    found: list[tuple[int, bytes]] = []
+    numbered: list[tuple[int, bytes]] = []
 
-    def records() -> list[tuple[int, bytes]]:  # only if one is refused
+    def records() -> list[tuple[int, bytes]]:  # called only if a record is refused
         number = 0
-        for match in _RECORD.finditer(block) if not found else ():
+        for match in _RECORD.finditer(block) if not numbered else ():
             if text := match[0].rstrip(b"\r\n"):
-                found.append((number, text))
+                numbered.append((number, text))
             number += match[0].count(b"\n")
-        return found
+        return numbered
 
     return Split(
         columns,
         count=len(columns[0]),
         used=len(block),
         lines=block.count(b"\n"),
-        texts=lambda at: [records()[each][1] for each in at],
+        texts=lambda at: [records()[position][1] for position in at],
         line=lambda at: records()[at][0],
         unreadable={},
     )
@@ -168,16 +173,16 @@ def _careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
             break
         line = block[at:end].rstrip(b"\r\n")
         if line:
-            found = fields(line) if record is not None else None
+            values = fields(line) if record is not None else None
             numbers.append(number)
             records.append(line)
-            if found is None:
+            if values is None:
                 unreadable[len(rows)] = "a quoted field does not end where it should; write a quote inside as two"
             elif not valid and not _is_utf8(line):
                 unreadable[len(rows)] = "the line is not UTF-8 text"
-            elif len(found) != width:
-                unreadable[len(rows)] = f"the line has {len(found)} fields and the header {width}"
-            rows.append(blank if len(rows) in unreadable or found is None else found)
+            elif len(values) != width:
+                unreadable[len(rows)] = f"the line has {len(values)} fields and the header {width}"
+            rows.append(blank if len(rows) in unreadable or values is None else values)
         number += block.count(b"\n", at, end)
         at = end
     return Split(
@@ -185,28 +190,28 @@ def _careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
         count=len(rows),
         used=at,
         lines=number,
-        texts=lambda at: [records[each] for each in at],
+        texts=lambda at: [records[position] for position in at],
         line=lambda at: numbers[at],
         unreadable=unreadable,
     )
 
 
 def fields(line: bytes) -> list[bytes]:
-    """The fields of one well-formed record, without their quotes.
+    """Return the fields of one well-formed record, without their quotes.
 
     >>> fields(b'1,"a, ""b"" c",')
     [b'1', b'a, "b" c', b'']
     """
     if b'"' not in line:
         return line.split(b",")
-    found = [match[1] for match in _FIELDS.finditer(line)]
+    texts = [match[1] for match in _FIELDS.finditer(line)]
     if not line.endswith(b","):
-        found.pop()  # the empty match at the end of the text
-    return [each[1:-1].replace(b'""', b'"') if each.startswith(b'"') else each for each in found]
+        texts.pop()  # the empty match at the end of the text
+    return [text[1:-1].replace(b'""', b'"') if text.startswith(b'"') else text for text in texts]
 
 
 def header(line: bytes) -> list[str]:
-    """The names of the columns, from the first line of a file.
+    """Return the names of the columns from the first line of a file.
 
     >>> header(b'time, "user"'), header(b'"first, last",age')
     (['time', '"user"'], ['first, last', 'age'])
@@ -216,11 +221,11 @@ def header(line: bytes) -> list[str]:
             f"the names of the columns, {shown(line_text(line))}, have a quoted field that does not end where it should; "
             "write a quote inside as two, and all names in one line"
         )
-    return [line_text(each).strip() for each in fields(line)]
+    return [line_text(name).strip() for name in fields(line)]
 
 
 def _texts(column: tuple[bytes | None, ...]) -> pa.Array:
-    return pa.array([each or None for each in column], pa.string())
+    return pa.array([text or None for text in column], pa.string())
 
 
 def _is_utf8(text: bytes) -> bool:

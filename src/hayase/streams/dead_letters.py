@@ -1,7 +1,7 @@
-"""Dead letters: the stream of records that the pipeline could not take, with the reason and where it happened.
+"""The streams of dead letters: records that the pipeline could not process, with the reason and where it happened.
 
-A stream like any other: appended, read, tailed and exported in the same way. Its time is the moment of the refusal. The
-oldest letters go after 90 days, or when all of them take more than 4 GiB.
+`_dead` is a stream like any other: appended, read, tailed and exported in the same way. Its event time is the moment of
+the refusal. Letters are removed after 90 days, or when all of them take more than 4 GiB, oldest first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hayase.core.declarations import DAY, Retention, StreamDeclaration
 __all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "dead_table"]
 
 APPEND = "append"
-"""The stage that stands in dead letters of records refused before they entered a stream."""
+"""The stage named in dead letters of records refused before they entered a stream."""
 VIEW = "view "
-"""How the stage begins in dead letters of records that a view refused; the stream that it shows follows."""
+"""Prefix of the stage in dead letters of records that a view refused; the name of its stream follows."""
 
 DEAD = StreamDeclaration(
     name="_dead",
@@ -35,8 +35,9 @@ SETTLED = StreamDeclaration(
     time="time",
     max_ahead=None,
 )
-"""What became of dead letters: `letter` is the offset in `DEAD` of one that was replayed, as the `record` that `stage` takes
-as if it came in `stream`; or dropped, if there is no record. It is kept as long as a letter is that it tells about."""
+"""What became of dead letters: `letter` is the offset in `DEAD`. If there is a `record`, the letter was replayed:
+`stage` processes the record as if it arrived in `stream`; without one it was dropped. An entry is kept as long as its
+letter."""
 
 
 def dead_table(
@@ -49,7 +50,7 @@ def dead_table(
     attempts: int | Sequence[int],
     now: int,
 ) -> pa.Table:
-    """Dead letters of one stage, in the schema of `DEAD`.
+    """Return the dead letters of one stage, in the schema of `DEAD`.
 
     >>> dead_table(APPEND, None, "orders", None, ['{"amount": "x"}'], ["not a number"], 1, now=0).num_rows
     1

@@ -1,15 +1,16 @@
-"""Durable steps on a file system: what has returned survives a loss of power, what was interrupted leaves no half.
+"""Durable steps on a file system: what has returned survives a power failure, what was interrupted leaves no partial
+result.
 
-Every change that Hayase makes to files it must not lose goes through this module, and each announces itself to
-`reached` just before and just after it happens. Tests replace `reached` to stop a program at every such point.
+Every change that Hayase makes to files it must not lose goes through this module, and calls `reached` just before and
+just after it happens. Tests replace `reached` to stop a program at every such point.
 
-Within `thrown_away` nothing waits for the disk: for files that nobody wants after the program.
+Within `thrown_away` nothing waits for the disk: for files that are not needed after the program ends.
 
-Files and directories get the permissions of the directory that they are made in: a home is made private (0700), and all of
-it stays so, whatever the umask; a home that its owner opened to a group stays open to that group.
+Files and directories get the permissions of the directory in which they are created: a home is private (0700), and so
+is everything in it, whatever the umask; a home that its owner opened to a group stays open to that group.
 
-A temporary file is locked (flock) by its writer for as long as it lives, so that `remove_leftovers` can tell the
-files of the dead from those of the living, on any host that shares the file system.
+A temporary file is locked (flock) by its writer for as long as it lives, so that `remove_leftovers` can tell abandoned
+files from those in use, on any host that shares the file system.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ __all__ = [
 ]
 
 TEMPORARY = ".tmp"
-"""The suffix of files that are being written; nobody but their writer and `remove_leftovers` may touch them."""
+"""The suffix of files that are being written; only their writer and `remove_leftovers` may touch them."""
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _numbers = itertools.count()
 
 
 class Unsynced(OSError):
-    """A change of names that was made, but that the disk did not confirm: after a loss of power it may be undone."""
+    """A rename, creation or removal that was made but that the disk did not confirm: a power failure may undo it."""
 
 
 def _pass(step: str) -> None:
-    """Nothing to do at a step, outside of tests."""
+    """Do nothing: the value of `reached` outside tests."""
 
 
 reached: Callable[[str], None] = _pass
-"""Called as `reached("before rename")`, `reached("after rename")` and so on; the one point for fault injection."""
+"""Called as `reached("before rename")`, `reached("after rename")` and so on; the single point for fault injection."""
 
 
 @contextmanager
@@ -72,7 +73,7 @@ _lasting = True
 
 @contextmanager
 def thrown_away() -> Iterator[None]:
-    """Meanwhile this process writes only what will be removed before it ends, which need not outlive a loss of power."""
+    """Skip all syncs inside: this process writes only what it removes before it ends."""
     global _lasting
     before, _lasting = _lasting, False
     try:
@@ -82,12 +83,12 @@ def thrown_away() -> Iterator[None]:
 
 
 def no_room(error: OSError) -> bool:
-    """Whether an error says that the disk (or the quota, or the largest file allowed) is full."""
+    """Return whether an error says that the disk, the quota or the largest allowed file is full."""
     return error.errno in _NO_ROOM
 
 
 def write(descriptor: int, data: bytes | memoryview) -> int:
-    """Write all the bytes to an open file; they are durable after `fsync_file`."""
+    """Write all bytes to an open file; they are durable after `fsync_file`."""
     view = memoryview(data).cast("B")
     with _step("write"):
         done = 0
@@ -122,15 +123,15 @@ _synced: set[Path] = set()
 
 
 def make_directory(directory: Path, mode: int | None = None) -> None:
-    """Create a directory and its parents, durably; one that exists is fine, and its name is made durable too, once in each
-    process: whoever made it may have been stopped before that. Without a mode it gets its parent's."""
-    there = directory.is_dir()
-    if there and (directory in _synced or not _lasting):
+    """Create a directory and its parents durably. The name of an existing directory is made durable too, once per
+    process, since its creator may have been interrupted. Without a mode it gets its parent's."""
+    exists = directory.is_dir()
+    if exists and (directory in _synced or not _lasting):
         return
     parent = directory.parent
     if parent != directory:
         make_directory(parent, mode)
-    if not there:
+    if not exists:
         with _step("make directory"):
             _make(directory, mode)
     if parent != directory:
@@ -138,9 +139,7 @@ def make_directory(directory: Path, mode: int | None = None) -> None:
             fsync_directory(parent)
         except OSError as error:
             unsynced = isinstance(error, Unsynced) and error.errno not in (errno.EROFS, errno.EINVAL)
-            if (
-                unsynced or not there
-            ):  # else a parent that was there before us, and that we may not open, or is read-only
+            if unsynced or not exists:  # ignore an existing parent that is read-only or that we may not open
                 raise
     if _lasting:
         _synced.add(directory)
@@ -150,43 +149,43 @@ def _make(directory: Path, mode: int | None) -> None:
     wanted = directory.parent.stat().st_mode & 0o777 if mode is None else mode
     directory.mkdir(wanted, exist_ok=True)
     if mode is None and wanted & 0o077:
-        with suppress(PermissionError):  # somebody else made it at the same time
+        with suppress(PermissionError):  # another user created it at the same time
             directory.chmod(wanted | directory.stat().st_mode & 0o2000)
 
 
 def opened(path: Path, flags: int) -> int:
-    """Open a file, as `os.open` does; one that is created gets the permissions of its directory."""
-    mode = os.stat(path.parent).st_mode & 0o666  # noqa: PTH116 (on the way of every append)
+    """Open a file like `os.open`; a created file gets the permissions of its directory."""
+    mode = os.stat(path.parent).st_mode & 0o666  # noqa: PTH116 (part of every append)
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     if mode & 0o077 and flags & os.O_CREAT:
-        with suppress(PermissionError):  # a file of somebody else, who shares the home
+        with suppress(PermissionError):  # a file of another user who shares the home
             os.fchmod(descriptor, mode)
     return descriptor
 
 
 def create_empty(path: Path) -> None:
-    """Create an empty file, durably: its name is all it says."""
+    """Create an empty file durably: its name is its content."""
     with _step("create"):
         os.close(opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     fsync_directory(path.parent)
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a durable file its final name, durably."""
+    """Rename a durable file to its final name, durably."""
     with _step("rename"):
         os.rename(source, target)  # noqa: PTH104 (half the time of Path.rename, inside the writers' lock)
     fsync_directory(target.parent)
 
 
 def remove(path: Path) -> None:
-    """Remove a file; one that is gone is fine. Not durable by itself: a removal may come undone by a loss of power."""
+    """Remove a file if it exists. Not durable by itself: a power failure may undo a removal."""
     with _step("remove"):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def temporary(directory: Path, label: str) -> Iterator[tuple[Path, int]]:
-    """A new file to write to, as (path, descriptor); unless it was renamed meanwhile, it is removed at the end."""
+    """Create a file to write to, as (path, descriptor); it is removed at the end unless it was renamed."""
     path, descriptor = _create_locked(directory, label)
     try:
         yield path, descriptor
@@ -204,16 +203,16 @@ def _create_locked(directory: Path, label: str) -> tuple[Path, int]:
         try:
             with _step("create"):
                 descriptor = opened(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
-        except FileExistsError:  # the same process id on another host, or of a process long dead
+        except FileExistsError:  # same process id on another host, or of an earlier process
             continue
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return path, descriptor
-        os.close(descriptor)  # taken for a leftover between its creation and its lock
+        os.close(descriptor)  # removed as a leftover between its creation and its lock
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file's content as a whole, durably: readers see the old bytes or the new ones."""
+    """Replace the content of a file durably and atomically: readers see the old bytes or the new ones."""
     with temporary(path.parent, path.name) as (draft, descriptor):
         write(descriptor, data)
         fsync_file(descriptor)
@@ -221,7 +220,8 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_volatile(path: Path, data: bytes) -> None:
-    """Replace a file's content as a whole: readers see the old bytes or the new ones. After a loss of power, maybe neither."""
+    """Replace the content of a file atomically but not durably: after a power failure it may have neither the old bytes
+    nor the new ones."""
     draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
     descriptor = opened(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
@@ -232,7 +232,7 @@ def write_volatile(path: Path, data: bytes) -> None:
 
 
 def remove_leftovers(directory: Path) -> int:
-    """Remove the temporary files of writers that are gone; returns how many there were."""
+    """Remove the temporary files of writers that have ended; return how many there were."""
     removed = 0
     for path in sorted(directory.glob(f"*{TEMPORARY}")):
         try:

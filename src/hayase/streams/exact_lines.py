@@ -1,7 +1,7 @@
-"""Lines of JSON as rows, quickly where a quick reader is exact, and with all digits where it would round.
+"""Reads lines of JSON into rows: fast where the fast reader is exact, and with all digits where it would round.
 
-orjson reads numbers as 64-bit integers and doubles, and rounds those that are neither. Here the lines whose numbers were,
-or may have been, rounded in a way that their columns would not notice are read again by `exact_loads`.
+orjson reads numbers as 64-bit integers and doubles, and rounds all others. Lines whose numbers were, or may have been,
+rounded in a way that their columns would not notice are read again by `exact_loads`.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from hayase.core.numbers import exact_loads
 __all__ = ["Load", "loader"]
 
 Load: TypeAlias = Callable[[Sequence[bytes]], list[Any]]
-"""Gives the value of each line; ValueError if one of them is no JSON."""
+"""Returns the value of each line; ValueError if one of them is not JSON."""
 
 _LONG_OR_POWER = re.compile(rb"[0-9.]{17}|[0-9][eE]")
-"""A number with fewer digits and no exponent is the one number of so few digits that its double is."""
+"""Matches numbers that a double may not represent: a number with fewer digits and no exponent is recovered exactly from
+its double."""
 _TINY = re.compile(rb"[eE]-[0-9]{3}|0{100}")
-"""A number that becomes zero as a double, without being zero, has such an exponent or as many zeros."""
+"""Matches numbers that may underflow: a nonzero number that becomes zero as a double has such an exponent or that many
+zeros."""
 
 
 def loader(schema: pa.Schema) -> Load:
-    """The reader of lines whose fields go into columns of these types.
+    """Return the reader of lines whose fields go into columns of these types.
 
     >>> loader(pa.schema([("n", pa.int64()), ("x", pa.float64())]))([b'{"n": 1.00000000000000000001, "x": 0.5}'])
     [{'n': Decimal('1.00000000000000000001'), 'x': 0.5}]
     """
-    if any(_holds(each.type, pa.types.is_decimal) for each in schema):
+    if any(_holds(field.type, pa.types.is_decimal) for field in schema):
         return lambda lines: list(map(exact_loads, lines))
-    integers = [each.name for each in schema if pa.types.is_integer(each.type)]
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     floats = [
-        (each.name, 2.0 ** (24 if each.type.bit_width == 32 else 53))
-        for each in schema
-        if pa.types.is_floating(each.type)
+        (field.name, 2.0 ** (24 if field.type.bit_width == 32 else 53))
+        for field in schema
+        if pa.types.is_floating(field.type)
     ]
-    nested = any(_holds(each.type, _is_number) for each in schema if pa.types.is_nested(each.type))
+    nested = any(_holds(field.type, _is_number) for field in schema if pa.types.is_nested(field.type))
 
     def load(lines: Sequence[bytes]) -> list[Any]:
         rows = list(map(orjson.loads, lines))
@@ -59,8 +61,8 @@ def loader(schema: pa.Schema) -> Load:
 def _rounded(
     rows: list[Any], lines: Sequence[bytes], integers: list[str], floats: list[tuple[str, float]]
 ) -> Iterator[int]:
-    """The rows with a float for an integer column that was more than that, or one for a float column that is so large that
-    it may have been an integer."""
+    """Yield the positions of rows that may be rounded: a float for an integer column with many digits or an exponent,
+    or one for a float column so large that it may have been written as an integer."""
     records = rows if set(map(type, rows)) == {dict} else [row if isinstance(row, dict) else {} for row in rows]
     for name in integers:
         for at, row in enumerate(records):

@@ -1,7 +1,7 @@
-"""Files and pipes in: CSV, NDJSON and Parquet as chunks of conformed records, in bounded memory.
+"""Reads CSV, NDJSON and Parquet from files and pipes as chunks of conformed records, in bounded memory.
 
-A chunk holds at most about 65,536 records or 8 MB of the file, whichever is less, and at least one record, however big.
-A line that cannot be read is a refused record with its number and its text; a file that cannot be read is an error.
+A chunk holds at most about 65,536 records or 8 MB of the file, whichever is less, and at least one record, however
+large. A line that cannot be read is a refused record with its number and text; a file that cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from hayase.streams.records import Conformed, Origin, check_columns, conform, co
 __all__ = ["COMPRESSIONS", "FORMATS", "Chunk", "Format", "format_of", "read_records"]
 
 FORMATS = {"csv": "csv", "ndjson": "ndjson", "jsonl": "ndjson", "json": "ndjson", "parquet": "parquet", "pq": "parquet"}
-"""Names of formats and suffixes of files, and the format each stands for."""
+"""Format names and file suffixes, with the format each stands for."""
 COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
 """Suffixes of compressed files."""
 
 _RECORDS = 65_536
 _BLOCK = 8 << 20
 _LONGEST = 256 << 20
-"""A line longer than this is taken as a sign that the file is something else."""
+"""A line longer than this is taken as a sign that the file has another format."""
 _LINGER = 0.2
-"""Seconds that lines from a pipe wait for company: a slow writer is seen soon and a fast one is read in bulk."""
+"""Seconds to wait for more lines from a pipe: lines of a slow writer are appended soon, those of a fast one in bulk."""
 _BOM = b"\xef\xbb\xbf"
 _AHEAD = 8
-"""Chunks of a file that are ready before they are asked for, at most."""
+"""Maximal number of chunks that are read ahead."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a file is: `csv`, `ndjson` or `parquet`, and Arrow's name of its compression, if any."""
+    """The format of a file: `csv`, `ndjson` or `parquet`, and Arrow's name of its compression, if any."""
 
     name: str
     compression: str | None = None
@@ -57,19 +57,19 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some records of a file in its order, and how many bytes of the file are behind them."""
+    """Consecutive records of a file, and how many bytes of the file have been read up to their end."""
 
     conformed: Conformed
     done: int
 
 
 def format_of(name: str | PurePath, given: str | None = None) -> Format:
-    """The format of a file, by what was given or else by its suffix.
+    """Return the format of a file: the given one, else by its suffix.
 
     >>> format_of("orders.csv.gz"), format_of("-", "ndjson").name
     (Format(name='csv', compression='gzip'), 'ndjson')
     """
-    suffixes = [each.removeprefix(".").lower() for each in PurePath(name).suffixes]
+    suffixes = [suffix.removeprefix(".").lower() for suffix in PurePath(name).suffixes]
     compression = COMPRESSIONS.get(suffixes[-1]) if suffixes else None
     if compression is not None:
         suffixes.pop()
@@ -87,9 +87,9 @@ def format_of(name: str | PurePath, given: str | None = None) -> Format:
 def read_records(
     source: Path | BinaryIO, form: Format, declaration: StreamDeclaration, clock: Callable[[], int]
 ) -> Iterator[Chunk]:
-    """The records of a file or a pipe, chunk by chunk; `clock` gives the time at each, for `max_ahead`.
+    """Yield the records of a file or pipe in chunks; `clock` returns the current time for `max_ahead`.
 
-    A file is read ahead in a thread of its own, so that reading it and writing its records go side by side.
+    A file is read ahead in a thread, so that reading it and writing its records overlap.
     """
     chunks = _records_of(source, form, declaration, clock)
     return _ahead(chunks) if isinstance(source, Path) else chunks
@@ -112,32 +112,32 @@ def _records_of(
 
 
 def _ahead(items: Iterator[_T]) -> Iterator[_T]:
-    """The same items and, behind them, the same error, made in a thread that is a few of them ahead."""
-    made: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
-    left = threading.Event()
+    """Yield the same items, and raise the same error, produced by a thread that is a few items ahead."""
+    items_ahead: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
+    abandoned = threading.Event()
 
-    def make() -> None:
+    def produce() -> None:
         end: BaseException | None = None
         try:
             for item in items:
-                made.put((item,))
-                if left.is_set():
+                items_ahead.put((item,))
+                if abandoned.is_set():
                     return
         except BaseException as error:
             end = error
-        made.put(end)
+        items_ahead.put(end)
 
-    thread = threading.Thread(target=make, name="reading", daemon=True)
+    thread = threading.Thread(target=produce, name="reading", daemon=True)
     thread.start()
     try:
-        while (found := made.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found[0]
+        while (item_or_error := items_ahead.get()) is not None:
+            if isinstance(item_or_error, BaseException):
+                raise item_or_error
+            yield item_or_error[0]
     finally:
-        left.set()
+        abandoned.set()
         with contextlib.suppress(queue.Empty):
-            made.get_nowait()  # it may wait for room, and puts at most one more
+            items_ahead.get_nowait()  # the thread may wait for room, and puts at most one more item
         thread.join()
 
 
@@ -171,7 +171,7 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
 
 
 class _Counted(io.RawIOBase):
-    """A file that knows how much of it was read, under a decompressor that reads ahead."""
+    """A file that counts the bytes read from it, below a decompressor that reads ahead."""
 
     def __init__(self, raw: Any):
         self._raw, self._bytes = raw, 0
@@ -191,12 +191,12 @@ class _Counted(io.RawIOBase):
 def _is_pipe(raw: Any) -> bool:
     try:
         return not stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
-    except (OSError, AttributeError):  # not a file of the system's
+    except (OSError, AttributeError):  # not a file of the operating system
         return False
 
 
 def _patient(raw: Any) -> Callable[[int], bytes]:
-    """Reads from a pipe what is there, and what follows soon."""
+    """Return a function that reads what a pipe holds, and what follows soon."""
     descriptor = raw.fileno()
 
     def read(size: int) -> bytes:
@@ -214,7 +214,7 @@ def _patient(raw: Any) -> Callable[[int], bytes]:
 
 
 class _Ndjson:
-    """Lines of JSON objects; `used` bytes of the last block and `lines` of the file are behind us."""
+    """A reader of JSON lines; `used` counts bytes of the last block, `lines` lines of the file, that were processed."""
 
     def __init__(self, declaration: StreamDeclaration):
         self._declaration = declaration
@@ -222,17 +222,17 @@ class _Ndjson:
         self.used = self.lines = 0
 
     def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
-        """The records of the complete lines in a block, and how far in it each lot ends."""
+        """Yield the records of the complete lines in a block, and where in the block each portion ends."""
         self.used = 0
         end = len(block) if last else block.rfind(b"\n") + 1
         lines = block[:end].split(b"\n")
         if not lines[-1]:
             lines.pop()
         for start in range(0, len(lines), _RECORDS):
-            some = lines[start : start + _RECORDS]
-            conformed = self._conform(some, clock())
-            self.used = min(end, self.used + sum(map(len, some)) + len(some))
-            self.lines += len(some)
+            portion = lines[start : start + _RECORDS]
+            conformed = self._conform(portion, clock())
+            self.used = min(end, self.used + sum(map(len, portion)) + len(portion))
+            self.lines += len(portion)
             if conformed.rows.num_rows or conformed.refused:
                 yield conformed, self.used
 
@@ -252,12 +252,13 @@ class _Ndjson:
                 except ValueError as error:
                     rows.append({})
                     unreadable[at] = f"not JSON: {error}"
-        origin = Origin(lambda at: [line_text(lines[each]) for each in at], numbers.__getitem__, unreadable)
+        origin = Origin(lambda at: [line_text(lines[position]) for position in at], numbers.__getitem__, unreadable)
         return conform_rows(rows, self._declaration, now, origin)
 
 
 class _Csv:
-    """Lines of fields below a header; `used` bytes of the last block and `lines` of the file are behind us."""
+    """A reader of CSV with a header; `used` counts bytes of the last block, `lines` lines of the file, that were
+    processed."""
 
     def __init__(self, declaration: StreamDeclaration):
         self._declaration = declaration
@@ -265,7 +266,7 @@ class _Csv:
         self.used = self.lines = 0
 
     def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
-        """The records of the complete lines in a block, and how far in it they end."""
+        """Yield the records of the complete lines in a block, and where in the block they end."""
         self.used = 0
         if self._names is None:
             self._read_header(block, last)
@@ -273,12 +274,12 @@ class _Csv:
             return
         schema = self._declaration.arrow_schema
         kinds = [schema.field(name).type for name in self._names]
-        found = csv_blocks.split(block[self.used :], kinds, last, _LONGEST // 2)
+        split = csv_blocks.split(block[self.used :], kinds, last, _LONGEST // 2)
         before = self.lines + 1
-        self.used += found.used
-        self.lines += found.lines
-        for start in range(0, found.count, _RECORDS):
-            yield self._conform(found, start, min(start + _RECORDS, found.count), before, clock()), self.used
+        self.used += split.used
+        self.lines += split.lines
+        for start in range(0, split.count, _RECORDS):
+            yield self._conform(split, start, min(start + _RECORDS, split.count), before, clock()), self.used
 
     def _read_header(self, block: bytes, last: bool) -> None:
         while self._names is None and (b"\n" in block[self.used :] or (last and self.used < len(block))):
@@ -292,7 +293,7 @@ class _Csv:
 
     def _conform(self, found: csv_blocks.Split, start: int, stop: int, before: int, now: int) -> Conformed:
         origin = Origin(
-            lambda at: [line_text(each) for each in found.texts([start + each for each in at])],
+            lambda at: [line_text(text) for text in found.texts([start + position for position in at])],
             lambda at: before + found.line(start + at),
             {at - start: reason for at, reason in found.unreadable.items() if start <= at < stop},
         )
@@ -304,12 +305,12 @@ def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock
     if not isinstance(source, Path) and not source.seekable():
         raise HayaseError("Parquet cannot be read from a pipe, its index is at the end; give a file")
     with pq.ParquetFile(source) as file:
-        about = file.metadata
+        metadata = file.metadata
         check_columns(file.schema_arrow.names, declaration)
         size = source.stat().st_size if isinstance(source, Path) else source.seek(0, io.SEEK_END)
-        weight = sum(about.row_group(at).total_byte_size for at in range(about.num_row_groups))
-        rows = max(1, min(_RECORDS, _BLOCK * about.num_rows // max(weight, 1)))
+        weight = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+        rows = max(1, min(_RECORDS, _BLOCK * metadata.num_rows // max(weight, 1)))
         read = 0
         for batch in file.iter_batches(batch_size=rows):
             read += batch.num_rows
-            yield Chunk(conform(batch, declaration, clock()), size * read // about.num_rows)
+            yield Chunk(conform(batch, declaration, clock()), size * read // metadata.num_rows)

@@ -1,12 +1,13 @@
-"""The format of a home: one number, in the file `format` at its root, written when the home is made.
+"""The format of a home: one number, in the file `format` at its root, written when the home is created.
 
 | format | since | what changed |
 |---|---|---|
 | 1 | 0.1.0 before the number | no file `format`; small files without a checksum |
 | 2 | 0.1.0 | `format`; checksums in all small files; heads; private files |
 
-Whoever opens a home checks the number (`check_home`). A home of an older format is refused with the command that upgrades it, one
-of a newer format with the advice to use a newer Hayase. How a change of a format is made: docs/design/0016-formats.md.
+Every process that opens a home checks the number (`check_home`). A home of an older format is refused with the command
+that upgrades it, one of a newer format with the advice to use a newer Hayase. docs/design/0016-formats.md says how to
+change the format.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ FORMAT = 2
 """The format that this version of Hayase writes, and the only one that it runs on."""
 FORMAT_FILE = "format"
 PRIVATE = 0o700
-"""The permissions of a home: nobody but its owner gets in."""
+"""The permissions of a home: only its owner has access."""
 
 _TRACES = ("streams", "definitions", "commits", "tables", "state")
-"""Directories of which a home has at least one as soon as something is in it."""
+"""A home that is not empty has at least one of these directories."""
 _checked: dict[Path, tuple[int, int]] = {}
 
 
 def format_of(home: Path) -> int | None:
-    """The format of a home; None where there is none yet. A home without the file is one of format 1, or has lost it."""
-    for _ in range(2):  # it may be made between the two looks
+    """Return the format of a home; None if there is no home yet. A home without the file has format 1, or has lost the
+    file."""
+    for _ in range(2):  # the home may be created between the two checks
         try:
             data = orjson.loads(read_sealed(home / FORMAT_FILE, "format", _restore(home)))
             return int(data["format"])
         except FileNotFoundError:
-            if not any((home / each).is_dir() for each in _TRACES):
+            if not any((home / name).is_dir() for name in _TRACES):
                 return None
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedState(f"the format {home / FORMAT_FILE} cannot be read: {error}; {_restore(home)}") from error
@@ -50,40 +52,40 @@ def format_of(home: Path) -> int | None:
 
 
 def check_home(home: Path) -> bool:
-    """Whether there is a home of the format that this version writes; FormatMismatch if it is of another one."""
+    """Return whether there is a home; FormatMismatch if it has another format than this version of Hayase writes."""
     try:
-        status = os.stat(home / FORMAT_FILE)  # noqa: PTH116 (on the way of every append)
+        status = os.stat(home / FORMAT_FILE)  # noqa: PTH116 (part of every append)
     except FileNotFoundError:
         pass
     except NotADirectoryError as error:
         raise explained(error) or error from error
     else:
-        which = (status.st_mtime_ns, status.st_ino)
-        if _checked.get(home) == which:
+        version = (status.st_mtime_ns, status.st_ino)
+        if _checked.get(home) == version:
             return True
         _refuse_others(home, format_of(home))
-        _checked[home] = which
+        _checked[home] = version
         return True
-    found = format_of(home)
-    _refuse_others(home, found)
-    return found is not None
+    number = format_of(home)
+    _refuse_others(home, number)
+    return number is not None
 
 
 def begin_home(home: Path) -> None:
-    """Make a home, if there is none: private to its owner, unless its directory was shared on purpose (setgid)."""
+    """Create a home if there is none: private to its owner, unless its directory was shared on purpose (setgid)."""
     if check_home(home):
         return
     durable.make_directory(home.parent, 0o777)
-    there = home.is_dir()
+    exists = home.is_dir()
     durable.make_directory(home, PRIVATE)
-    if there and not home.stat().st_mode & 0o2000:
-        with suppress(PermissionError):  # a directory that somebody else has prepared
+    if exists and not home.stat().st_mode & 0o2000:
+        with suppress(PermissionError):  # a directory of another user
             home.chmod(PRIVATE)
     write_format(home, FORMAT)
 
 
 def write_format(home: Path, number: int) -> None:
-    """Say which format a home has, durably."""
+    """Write the format number of a home, durably."""
     durable.write_atomic(home / FORMAT_FILE, seal("format", orjson.dumps({"format": number})))
 
 
@@ -95,9 +97,9 @@ def _refuse_others(home: Path, found: int | None) -> None:
             f"the home {home} has format {found}, and this version of Hayase knows formats up to {FORMAT}; use the version "
             "that wrote it, or a newer one"
         )
-    told = "has no format number, as before homes had one" if found == 1 else f"has format {found}"
+    description = "has no format number, as before homes had one" if found == 1 else f"has format {found}"
     raise FormatMismatch(
-        f"the home {home} {told}, and this version of Hayase runs on format {FORMAT}; bring it up to date with "
+        f"the home {home} {description}, and this version of Hayase runs on format {FORMAT}; bring it up to date with "
         f"`hayase home upgrade {home}`"
     )
 
