@@ -1,4 +1,4 @@
-"""Streams: durable, append-only logs of records with event times, and how records get in and out."""
+"""Streams: durable, append-only logs of records with event times; reading and writing them, and conforming records."""
 
 from hayase.streams.event_time import event_times
 from hayase.streams.log import UNKNOWN, Appended, Piece, StreamLog

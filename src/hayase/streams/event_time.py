@@ -1,4 +1,4 @@
-"""Event time of records, as int64 microseconds, whatever the time column is."""
+"""The event times of records, as int64 microseconds, whatever the type and unit of the time column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["event_times"]
 
 
 def event_times(rows: Any, declaration: StreamDeclaration) -> npt.NDArray[np.int64]:
-    """Event times of a record batch or a table in microseconds; no copy where the column holds microseconds already.
+    """Return the event times of a record batch or table in microseconds; without a copy if the column holds
+    microseconds already. SchemaMismatch for a null, or a time out of range.
 
     >>> stream = StreamDeclaration("s", "at bigint", time="at", time_unit="ms")
     >>> event_times(pa.record_batch({"at": pa.array([2, -1])}), stream).tolist()

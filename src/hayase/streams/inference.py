@@ -1,8 +1,8 @@
-"""What a file holds, found by looking at it: its format, its columns and their types, as a schema of a stream.
+"""Infers what a file holds from its content: its format, its columns and their types, as a schema for a stream.
 
-All of a file is looked at, or the first 64 MB of a larger one; what comes later and does not fit is refused when it is
-appended. Text that is a date and a time of day is a timestamp; without a zone it is UTC. A column of numbers gets a type
-that keeps every digit of those that were seen: bigint, double, or decimal.
+The whole file is read, or the first 64 MB of a larger one; later records that do not fit are refused when they are
+appended. Text that is a date and a time of day becomes a timestamp, in UTC if it has no zone. A column of numbers gets
+a type that keeps every digit of those seen: bigint, double, or decimal.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from hayase.streams.record_text import shown
 __all__ = ["format_in", "schema_of"]
 
 LOOKED_AT = 64 << 20
-"""Bytes of a file of text that are looked at, at most."""
+"""Maximal number of bytes of a text file that are read."""
 
 _MOMENT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?$"
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _SUFFIXES = {*FORMATS, *COMPRESSIONS}
 _MAY_ROUND = re.compile(rb"[0-9.]{16}|[eE][+-]?[0-9]{3}")
-"""A number that a double may not keep has as many digits, or such an exponent."""
+"""Matches numbers that a double may not keep: they have that many digits or such an exponent."""
 _NUMBERS = re.compile(
     rb'(?<![\w".+-])-?[0-9][0-9.]{15,}(?:[eE][+-]?[0-9]+)?|(?<![\w".+-])-?[0-9][0-9.]*[eE][+-]?[0-9]{3,}'
 )
-"""Numbers of NDJSON that may be rounded, and perhaps some digits inside of texts."""
+"""Matches numbers of NDJSON that may be rounded, and perhaps some digits inside texts."""
 
 
 def format_in(path: Path) -> Format:
-    """The format of a file: by its suffix if that says it, else by its first bytes."""
+    """Return the format of a file: by its suffix if that is known, else by its first bytes."""
     suffix = path.suffix.removeprefix(".").lower()
     if suffix in _SUFFIXES:
         form = format_of(path.name)
@@ -63,7 +63,7 @@ def format_in(path: Path) -> Format:
 
 
 def schema_of(paths: Sequence[Path]) -> pa.Schema:
-    """The schema of the records in files of any format, columns in the order of their first appearance."""
+    """Return the schema of the records in files of any format, columns in the order of their first appearance."""
     schemas = [_schema(path, format_in(path)) for path in paths]
     try:
         unified = pa.unify_schemas(schemas, promote_options="permissive")
@@ -71,17 +71,17 @@ def schema_of(paths: Sequence[Path]) -> pa.Schema:
         names = ", ".join(map(str, paths))
         raise HayaseError(f"{names} do not have the same columns: {error}; say what they are with --schema") from error
     for path, schema in zip(paths, schemas):
-        for each in schema:
-            if pa.types.is_floating(unified.field(each.name).type) and not _as_doubles(each, path):
+        for column in schema:
+            if pa.types.is_floating(unified.field(column.name).type) and not _as_doubles(column, path):
                 raise HayaseError(
-                    f'column "{each.name}" is {each.type} in "{path}" and double in another file, which would round it; '
+                    f'column "{column.name}" is {column.type} in "{path}" and double in another file, which would round it; '
                     "say what it is with --schema"
                 )
     return unified
 
 
 def _as_doubles(column: pa.Field, path: Path) -> bool:
-    """Whether doubles keep what a file has in a column of that type."""
+    """Return whether doubles keep all values that a file has in this column."""
     if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
         return not pa.types.is_decimal(column.type)
     form = format_in(path)
@@ -92,7 +92,7 @@ def _as_doubles(column: pa.Field, path: Path) -> bool:
     else:
         head = _readable(_head(path, form, LOOKED_AT), form, path)
         table = _csv(head) if form.name == "csv" else _ndjson(head, path)
-        values = table.rename_columns([each.strip() for each in table.column_names]).column(column.name)
+        values = table.rename_columns([name.strip() for name in table.column_names]).column(column.name)
     bounds = pc.min_max(values)
     return bounds["max"].as_py() is None or (bounds["min"].as_py() >= -(2**53) and bounds["max"].as_py() <= 2**53)
 
@@ -102,25 +102,25 @@ def _schema(path: Path, form: Format) -> pa.Schema:
         if form.name == "parquet":
             import pyarrow.parquet as pq
 
-            found = pq.read_schema(path)
+            inferred = pq.read_schema(path)
         else:
             head = _head(path, form, LOOKED_AT)
             if len(head) == LOOKED_AT:
                 head = head[: head.rfind(b"\n") + 1]
             head = _readable(head, form, path)
             table = _csv(head) if form.name == "csv" else _ndjson(head, path)
-            found = pa.schema(
+            inferred = pa.schema(
                 [(name.strip(), _told(column)) for name, column in zip(table.column_names, table.columns)]
             )
     except (OSError, pa.ArrowException) as error:
         raise HayaseError(f'"{path}" cannot be read as {form.name}: {error}') from error
-    if not len(found):
+    if not len(inferred):
         raise HayaseError(f'"{path}" is empty; it should begin with its first record, or in CSV with the columns')
-    return pa.schema([pa.field(each.name, _declared(each.type, each.name, path)) for each in found])
+    return pa.schema([pa.field(field.name, _declared(field.type, field.name, path)) for field in inferred])
 
 
 def _head(path: Path, form: Format, size: int) -> bytes:
-    """The first bytes of a file, unpacked."""
+    """Return the first bytes of a file, decompressed."""
     try:
         with path.open("rb") as raw:
             if form.compression is None:
@@ -131,7 +131,8 @@ def _head(path: Path, form: Format, size: int) -> bytes:
 
 
 def _readable(head: bytes, form: Format, path: Path) -> bytes:
-    """The same, without what is no UTF-8: such lines are refused when they are appended, so they say nothing of the types."""
+    """Return the bytes without lines that are not UTF-8: such lines are refused when they are appended, so they do not
+    affect the types."""
     try:
         head.decode()
     except UnicodeDecodeError:
@@ -161,7 +162,7 @@ def _csv(head: bytes) -> pa.Table:
         return pa.table({})
 
     def read(names: list[str] | None) -> pa.Table:
-        """All columns, or some of them as texts."""
+        """Read all columns, or some of them as texts."""
         return pv.read_csv(
             pa.BufferReader(head),
             parse_options=pv.ParseOptions(newlines_in_values=b'"' in head, invalid_row_handler=lambda row: "skip"),
@@ -172,7 +173,7 @@ def _csv(head: bytes) -> pa.Table:
         )  # fmt: skip
 
     table = read(None)
-    rounded = [each.name for each in table.schema if pa.types.is_floating(each.type)]
+    rounded = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     if not rounded or not _MAY_ROUND.search(head) or len(set(table.column_names)) < len(table.column_names):
         return table
     for name, texts in zip(rounded, read(rounded).columns):
@@ -192,7 +193,7 @@ def _ndjson(head: bytes, path: Path) -> pa.Table:
         try:
             return pj.read_json(pa.BufferReader(head), read_options=pj.ReadOptions(block_size=len(head) + 1))
         except pa.ArrowInvalid:
-            pass  # a line that is not JSON, or values of several types: looked at line by line
+            pass  # a line that is not JSON, or values of several types: read line by line below
     records = [record for line in head.split(b"\n") if isinstance(record := _loaded(line), dict)]
     names = list(dict.fromkeys(name for record in records for name in record))
     columns = {name: _column([record.get(name) for record in records], name, path) for name in names}
@@ -208,18 +209,18 @@ def _loaded(line: bytes) -> Any:
 
 def _column(values: list[Any], name: str, path: Path) -> pa.Array:
     if {int, float, Decimal, BeyondNumber, NoneType}.issuperset(map(type, values)):
-        kind = exact_type(each for each in values if each is not None)
+        kind = exact_type(value for value in values if value is not None)
         if kind is None:
             raise HayaseError(
                 f'no type of a column holds all numbers of column "{name}" of "{path}" with all their digits; say which '
                 "one it is with --schema, and the others are refused"
             )
-        return pa.nulls(len(values), kind if any(each is not None for each in values) else pa.null())
+        return pa.nulls(len(values), kind if any(value is not None for value in values) else pa.null())
     try:
         return pa.array(values)
     except pa.ArrowException as error:
-        first = next(each for each in values if each is not None)
-        other = next((each for each in values if each is not None and type(each) is not type(first)), first)
+        first = next(value for value in values if value is not None)
+        other = next((value for value in values if value is not None and type(value) is not type(first)), first)
         raise HayaseError(
             f'column "{name}" of "{path}" has values of several types, {shown(first)} and {shown(other)}; say which '
             f"one it is with --schema, and the others are refused"
@@ -227,7 +228,7 @@ def _column(values: list[Any], name: str, path: Path) -> pa.Array:
 
 
 def _told(column: pa.ChunkedArray) -> pa.DataType:
-    """The type of a column; text is a timestamp if all of it is."""
+    """Return the type of a column; text is a timestamp if all values are."""
     if not pa.types.is_string(column.type) or column.null_count == len(column):
         return column.type
     moments = pc.all(pc.match_substring_regex(column, _MOMENT), skip_nulls=True).as_py()
@@ -235,10 +236,10 @@ def _told(column: pa.ChunkedArray) -> pa.DataType:
 
 
 def _declared(kind: pa.DataType, name: str, path: Path) -> pa.DataType:
-    """The type of a stream's column that holds everything of an Arrow type."""
+    """Return the type of a stream's column that holds all values of an Arrow type."""
 
-    def inner(each: pa.DataType) -> pa.DataType:
-        return _declared(each, name, path)
+    def inner(inner_kind: pa.DataType) -> pa.DataType:
+        return _declared(inner_kind, name, path)
 
     if pa.types.is_dictionary(kind):
         return inner(kind.value_type)
@@ -261,7 +262,7 @@ def _declared(kind: pa.DataType, name: str, path: Path) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(inner(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, inner(each.type)) for each in kind])
+        return pa.struct([pa.field(field.name, inner(field.type)) for field in kind])
     if (
         pa.types.is_boolean(kind)
         or pa.types.is_integer(kind)

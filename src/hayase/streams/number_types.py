@@ -1,6 +1,6 @@
-"""The type of a column of numbers that loses no digit of any of them: bigint, double, decimal, or none.
+"""Finds the type of a numeric column that keeps every digit of its values: bigint, double, decimal, or none.
 
-A double keeps a number if, written with as many digits as the number has, it is that number again: 0.1 is kept, and
+A double keeps a number if, printed with as many digits as the number has, it gives that number again: 0.1 is kept, and
 9007199254740993 is not.
 """
 
@@ -18,11 +18,11 @@ from hayase.core.numbers import is_number, number_of
 __all__ = ["exact_type", "kept_by_doubles", "type_of_texts"]
 
 _SHORT = 15
-"""Any number of so many digits is kept by a double."""
+"""A double keeps any number with at most this many digits."""
 
 
 def exact_type(numbers: Iterable[int | float | Decimal]) -> pa.DataType | None:
-    """The type that holds all of them; None if there is none.
+    """Return the type that holds all numbers exactly; None if there is none.
 
     >>> exact_type([1, 2.5]), exact_type([9007199254740993, 2.5]), exact_type([1, 2**63 - 1])
     (DataType(double), Decimal128Type(decimal128(17, 1)), DataType(int64))
@@ -30,13 +30,13 @@ def exact_type(numbers: Iterable[int | float | Decimal]) -> pa.DataType | None:
     True
     """
     numbers = list(numbers)
-    if all(isinstance(each, int) and -(2**63) <= each < 2**63 for each in numbers):
+    if all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in numbers):
         return pa.int64()
     if all(map(_kept, numbers)):
         return pa.float64()
     before = after = 0
-    for each in numbers:
-        exact = Decimal(repr(each)) if isinstance(each, float) else Decimal(each)
+    for number in numbers:
+        exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
         if not exact.is_finite():
             return None
         exponent = exact.as_tuple().exponent
@@ -46,14 +46,14 @@ def exact_type(numbers: Iterable[int | float | Decimal]) -> pa.DataType | None:
 
 
 def type_of_texts(texts: pa.ChunkedArray) -> pa.DataType | None:
-    """The same, of a column of texts that are all numbers; an empty one has no say."""
+    """Like `exact_type`, for a column of texts that are all numbers; nulls are ignored."""
     if kept_by_doubles(texts):
         return pa.float64()
-    return exact_type(number_of(each) for each in texts.to_pylist() if each is not None)
+    return exact_type(number_of(text) for text in texts.to_pylist() if text is not None)
 
 
 def kept_by_doubles(texts: pa.ChunkedArray | pa.Array) -> bool:
-    """Whether doubles keep all numbers of a column of texts; a text that is no number has no say."""
+    """Return whether doubles keep all numbers in a column of texts; texts that are not numbers are ignored."""
     doubtful = texts.filter(
         pc.or_(pc.greater(pc.binary_length(texts), _SHORT), pc.match_substring(texts, "e", ignore_case=True))
     )
@@ -61,8 +61,8 @@ def kept_by_doubles(texts: pa.ChunkedArray | pa.Array) -> bool:
         shortest = doubtful.cast(pa.float64()).cast(pa.string())
         doubtful = doubtful.filter(pc.not_equal(shortest, doubtful))
     except pa.ArrowInvalid:
-        pass  # one is no number; all are looked at
-    return all(_kept(number_of(each)) for each in doubtful.to_pylist() if each is not None and is_number(each))
+        pass  # a text is not a number: all are checked below
+    return all(_kept(number_of(text)) for text in doubtful.to_pylist() if text is not None and is_number(text))
 
 
 def _kept(number: float | Decimal) -> bool:

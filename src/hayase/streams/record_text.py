@@ -1,7 +1,8 @@
-"""JSON text of any record, whatever is in it: what was refused can be read, kept and appended again.
+"""JSON text of any record, whatever its content, so that a refused record can be read, kept and appended again.
 
-`record_text` never fails and loses nothing that can be printed: depth and size have no limit, lone surrogates are
-escaped, what JSON lacks becomes text (NaN and infinities by name, bytes as base64, ISO times, digits of decimals).
+`record_text` never fails and loses nothing that can be printed: depth and size are unlimited, lone surrogates are
+escaped, and values that JSON lacks become text (NaN and infinities by name, bytes as base64, ISO times, digits of
+decimals).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SHORT.maxother = _SHORT.maxlong = _SHOWN
 
 
 def record_text(record: object) -> str:
-    """The record as JSON text.
+    """Return the record as JSON text.
 
     >>> record_text({"day": date(2026, 1, 31), "ratio": math.inf, "body": b"ab"})
     '{"day": "2026-01-31", "ratio": "Infinity", "body": "YWI="}'
@@ -40,7 +41,7 @@ def record_text(record: object) -> str:
 
 
 def line_text(line: bytes) -> str:
-    """A line of a file as text; bytes that are not UTF-8 are escaped.
+    """Return a line of a file as text; bytes that are not UTF-8 are escaped.
 
     >>> line_text(b"caf\\xe9")
     'caf\\\\xe9'
@@ -49,7 +50,7 @@ def line_text(line: bytes) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: short, on one line."""
+    """Return a value as error messages show it: short, on one line."""
     if isinstance(value, str):
         return _quoted(value if len(value) <= _SHOWN else value[:_SHOWN] + "…")
     if isinstance(value, (date, time, Decimal)):
@@ -57,7 +58,7 @@ def shown(value: object) -> str:
         return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     try:
         text = _SHORT.repr(value)
-    except Exception:  # somebody's __repr__
+    except Exception:  # raised by a user-defined __repr__
         text = object.__repr__(value)
     return _quoted(text)[1:-1] if not text.isprintable() else text
 
@@ -71,7 +72,7 @@ def _quoted(text: str) -> str:
 
 
 def _plain(value: object) -> Any:
-    """What stands in JSON for a Python object that JSON has no form for."""
+    """Return the JSON value for a Python object that JSON has no form for."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, (date, time)):
@@ -90,7 +91,7 @@ def _plain(value: object) -> Any:
 
 
 def _pieces(record: object) -> Iterator[str]:
-    """JSON without recursion, so that depth costs memory only; a container inside itself is cut there."""
+    """Yield JSON text without recursion, so that depth costs only memory; a container inside itself is cut there."""
     todo: list[Any] = [record]
     opened: set[int] = set()
     while todo:
@@ -105,12 +106,12 @@ def _pieces(record: object) -> Iterator[str]:
             opened.add(id(value))
             parts: list[Any] = []
             if isinstance(value, dict):
-                for key, each in value.items():
-                    parts += [_Verbatim(f"{', ' if parts else '{'}{_key(key)}: "), each]
+                for key, item in value.items():
+                    parts += [_Verbatim(f"{', ' if parts else '{'}{_key(key)}: "), item]
                 parts.append(_Verbatim("}" if parts else "{}", id(value)))
             else:
-                for each in value:
-                    parts += [_Verbatim(", " if parts else "["), each]
+                for item in value:
+                    parts += [_Verbatim(", " if parts else "["), item]
                 parts.append(_Verbatim("]" if parts else "[]", id(value)))
             todo += reversed(parts)
         else:

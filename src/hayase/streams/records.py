@@ -1,7 +1,7 @@
-"""Records in: what somebody appends becomes a table with exactly the stream's schema, or is refused record by record.
+"""Conforms appended records to a stream's schema: a table with exactly that schema, and the records that are refused.
 
 `conform` takes rows (dicts), Arrow tables and batches, and pandas frames. A record that does not fit is refused alone,
-with its JSON text and every reason; the others keep their order and values. Accepted plus refused is what was given.
+with its JSON text and every reason; the others keep their order and values. Every record is either accepted or refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SPANS = ((365 * 86_400_000_000, "year"), (86_400_000_000, "day"), (3_600_000_00
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A record that did not fit, as JSON text or as the line it was, and why."""
+    """A record that did not fit, as JSON text or as the line of its file, and why."""
 
     record: str
     reason: str
@@ -55,9 +55,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where records came from: what is kept of those at given positions, their lines, and those that could not be read.
+    """Where records came from: their texts and lines by position, and those that could not be read.
 
-    `texts` is asked only about records that are refused; `unreadable` has the reasons by position.
+    `texts` is called only for refused records; `unreadable` has the reasons by position.
     """
 
     texts: Callable[[list[int]], list[str]]
@@ -65,7 +65,7 @@ class Origin:
     unreadable: Mapping[int, str] = field(default_factory=dict)
 
     def refused(self, reasons: Mapping[int, list[str]]) -> tuple[Refused, ...]:
-        """The refused records in order; one that could not be read has no other reason than that."""
+        """Return the refused records in order; an unreadable one has only that reason."""
         places = sorted(reasons.keys() | self.unreadable.keys())
         return tuple(
             Refused(text, self._at(at) + (self.unreadable.get(at) or _joined(reasons[at])))
@@ -77,41 +77,43 @@ class Origin:
 
 
 _MOST_REASONS = 8
-"""Reasons that are told of one record."""
+"""Maximal number of reasons that are kept for one record."""
 _LONGEST_REASON = 500
-"""Characters of all of them. Each reason may list the columns of the stream, and a small body may hold many records."""
+"""Maximal length of all reasons together, in characters. Each reason may list the columns of the stream, and a small
+body may hold many records."""
 
 
 def _joined(reasons: list[str]) -> str:
     if len(reasons) == 1 and len(reasons[0]) <= _LONGEST_REASON:
         return reasons[0]
     text = reasons[0] if len(reasons[0]) <= _LONGEST_REASON else reasons[0][: _LONGEST_REASON - 1] + "…"
-    told = 1
+    shown_reasons = 1
     for reason in reasons[1:_MOST_REASONS]:
         if len(text) + len(reason) + 2 > _LONGEST_REASON:
             break
         text += "; " + reason
-        told += 1
-    more = len(reasons) - told
+        shown_reasons += 1
+    more = len(reasons) - shown_reasons
     return text + (f"; and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Conformed:
-    """What was given, divided: rows in the stream's schema, and the records refused; both in the order given."""
+    """The rows in the stream's schema and the refused records, both in input order."""
 
     rows: pa.Table
     refused: tuple[Refused, ...] = ()
 
 
 def conform(records: Records, declaration: StreamDeclaration, now: int) -> Conformed:
-    """Records as the stream takes them; `now` (microseconds) is what `max_ahead` is measured from.
+    """Conform records to a stream; `max_ahead` is measured from `now` (microseconds).
 
-    A table or frame with a column that the stream does not have raises `SchemaMismatch`: there is no record to blame.
+    A table or frame with a column that the stream does not have raises `SchemaMismatch`, since no single record is to
+    blame.
 
     >>> orders = StreamDeclaration("orders", "time timestamp, amount double", "time")
-    >>> given = [{"time": "2026-01-31T12:00:00Z", "amount": 3}, {"time": "2026-01-31T12:00:01Z", "amount": "free"}]
-    >>> done = conform(given, orders, now=1_800_000_000_000_000)
+    >>> orders_in = [{"time": "2026-01-31T12:00:00Z", "amount": 3}, {"time": "2026-01-31T12:00:01Z", "amount": "free"}]
+    >>> done = conform(orders_in, orders, now=1_800_000_000_000_000)
     >>> done.rows.num_rows, done.refused[0].reason
     (1, 'column "amount" must be double, not "free"')
     """
@@ -129,20 +131,20 @@ def conform(records: Records, declaration: StreamDeclaration, now: int) -> Confo
 def conform_rows(
     rows: Sequence[Any], declaration: StreamDeclaration, now: int, origin: Origin | None = None
 ) -> Conformed:
-    """Rows as dicts; an unreadable one may be anything."""
+    """Conform rows given as dicts; those that are not dicts are refused."""
     schema = declaration.arrow_schema
-    columns, reasons, strangers = _columns(rows, schema.names)
+    columns, reasons, not_records = _columns(rows, schema.names)
     fitted = [fit_values(column, target) for column, target in zip(columns, schema)]
-    origin = origin or Origin(lambda at: [record_text(rows[each]) for each in at])
-    if strangers:
-        origin = replace(origin, unreadable={**strangers, **origin.unreadable})
+    origin = origin or Origin(lambda at: [record_text(rows[position]) for position in at])
+    if not_records:
+        origin = replace(origin, unreadable={**not_records, **origin.unreadable})
     return _divided(fitted, declaration, now, origin, reasons)
 
 
 def conform_texts(
     columns: Mapping[str, pa.ChunkedArray], count: int, declaration: StreamDeclaration, now: int, origin: Origin
 ) -> Conformed:
-    """Columns of text, read by their types; a column that is not given is null."""
+    """Conform columns of text, parsed by their types; a missing column is null."""
     fitted = [
         fit_arrow(columns.get(target.name, pa.chunked_array([pa.nulls(count)])), target, parse=True)
         for target in declaration.arrow_schema
@@ -151,22 +153,31 @@ def conform_texts(
 
 
 def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], dict[int, list[str]], dict[int, str]]:
-    """The rows turned into columns, None where a field is missing; rows with unknown fields; what is no record."""
+    """Return the rows as columns, None where a field is missing; the reasons for rows with unknown fields; and those
+    for rows that are not records."""
     try:
         if sum(map(len, rows)) == len(rows) * len(names) and all(map(issubclass, map(type, rows), repeat(dict))):
-            take = itemgetter(*names)  # every name found and as many fields as names: no field is unknown
-            found = list(map(take, rows))
-            return ([found] if len(names) == 1 else [list(each) for each in zip(*found)] or [[] for _ in names]), {}, {}
+            take_fields = itemgetter(*names)  # all names present and as many fields as names: no unknown field
+            values = list(map(take_fields, rows))
+            return (
+                (
+                    [values]
+                    if len(names) == 1
+                    else [list(column_values) for column_values in zip(*values)] or [[] for _ in names]
+                ),
+                {},
+                {},
+            )
     except (TypeError, KeyError):
-        pass  # looked at one by one
+        pass  # checked row by row below
     known = frozenset(names)
     reasons: dict[int, list[str]] = {}
-    strangers: dict[int, str] = {}
+    not_records: dict[int, str] = {}
     columns: list[list[Any]] = [[] for _ in names]
     unknown = lru_cache(1000)(lambda name: f"unknown field {shown(name)}" + nearest(str(name), names))
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            strangers[at] = f"a record is an object with the stream's columns as fields, not {shown(row)}"
+            not_records[at] = f"a record is an object with the stream's columns as fields, not {shown(row)}"
             row = {}
         elif not known.issuperset(row):
             reasons[at] = [
@@ -175,7 +186,7 @@ def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], di
             ]
         for column, name in zip(columns, names):
             column.append(row.get(name))
-    return columns, reasons, strangers
+    return columns, reasons, not_records
 
 
 def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) -> Conformed:
@@ -190,7 +201,7 @@ def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) ->
 
 
 def row_texts(table: pa.Table) -> list[str]:
-    """The JSON text of every row, as dead letters keep it.
+    """Return the JSON text of every row, as dead letters keep it.
 
     >>> row_texts(pa.table({"user": ["taro"], "amount": [3]}))
     ['{"user": "taro", "amount": 3}']
@@ -217,7 +228,8 @@ def _frame_texts(frame: pd.DataFrame, declaration: StreamDeclaration) -> list[st
 
 
 def _fit_series(series: pd.Series[Any], target: pa.Field) -> Fitted:
-    """A column of a frame; pandas writes NaN for "no value", which stays a number only where numbers may be NaN."""
+    """Fit a column of a frame; pandas writes NaN for a missing value, which stays a number only in floating-point
+    columns."""
     if series.dtype == object:
         return fit_values(_objects(series, target.type), target)
     try:
@@ -229,7 +241,7 @@ def _fit_series(series: pd.Series[Any], target: pa.Field) -> Fitted:
 
 def _objects(series: pd.Series[Any], kind: pa.DataType) -> list[Any]:
     floating = pa.types.is_floating(kind)
-    return [None if isinstance(each, float) and each != each and not floating else each for each in series]
+    return [None if isinstance(value, float) and value != value and not floating else value for value in series]
 
 
 def _nulls(count: int, target: pa.Field) -> pa.ChunkedArray:
@@ -237,7 +249,7 @@ def _nulls(count: int, target: pa.Field) -> pa.ChunkedArray:
 
 
 def check_columns(given: list[Any], declaration: StreamDeclaration) -> None:
-    """Refuse a whole table, frame or file whose columns are not the stream's."""
+    """Raise SchemaMismatch if a table, frame or file has columns that the stream does not have, or one twice."""
     known = declaration.arrow_schema.names
     for name in given:
         if name not in known:
@@ -257,17 +269,17 @@ def _divided(
     origin: Origin,
     reasons: dict[int, list[str]] | None = None,
 ) -> Conformed:
-    """The accepted rows and the refused records, once nulls and times are judged too."""
+    """Return the accepted rows and the refused records, after checking nulls and times too."""
     schema = declaration.arrow_schema
     reasons = {} if reasons is None else reasons
-    for each, target in zip(fitted, schema):
-        for at, reason in each.reasons.items():
+    for fitted_column, target in zip(fitted, schema):
+        for at, reason in fitted_column.reasons.items():
             reasons.setdefault(at, []).append(reason)
         if not target.nullable or target.name in (declaration.time, declaration.id):
-            _check_nulls(each, target, declaration, reasons)
+            _check_nulls(fitted_column, target, declaration, reasons)
         if target.name == declaration.time:
-            _check_times(each.column, declaration, now, reasons)
-    table = pa.table([each.column for each in fitted], schema=schema)
+            _check_times(fitted_column.column, declaration, now, reasons)
+    table = pa.table([fitted_column.column for fitted_column in fitted], schema=schema)
     if not reasons and not origin.unreadable:
         return Conformed(table)
     keep = np.ones(table.num_rows, dtype=bool)
@@ -289,7 +301,8 @@ def _check_nulls(
 def _check_times(
     column: pa.ChunkedArray, declaration: StreamDeclaration, now: int, reasons: dict[int, list[str]]
 ) -> None:
-    """Times lie strictly between BEGINNING and END, and not beyond `now + max_ahead`; compared in the column's unit."""
+    """Check that times lie strictly between BEGINNING and END, and not after `now + max_ahead`, in the column's
+    unit."""
     scale, ahead = declaration.time_scale, declaration.max_ahead
     least, most = BEGINNING // scale + 1, (END - 1) // scale
     latest = most if ahead is None else min(most, (now + ahead) // scale)
@@ -311,7 +324,7 @@ def _check_times(
 
 
 def _span(microseconds: int) -> str:
-    """A duration as people say it, roughly."""
+    """Return a duration as people say it, roughly."""
     for scale, name in _SPANS:
         if microseconds >= scale:
             count = microseconds // scale

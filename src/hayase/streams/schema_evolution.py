@@ -1,7 +1,7 @@
-"""The declaration of a stream on disk, and which new declaration may take its place.
+"""The stored declaration of a stream, and which new declaration may replace it.
 
-Records that were written stay readable as they are, so columns may only be added, and only nullable ones; their values
-are null in older records. Settings that do not touch records (slack, retention, ...) may change at will.
+Written records stay as they are, so columns can only be added, and only nullable ones; they are null in older records.
+Settings that do not concern records (slack, retention, ...) may change freely.
 """
 
 from __future__ import annotations
@@ -22,32 +22,34 @@ __all__ = ["DECLARATION", "Kept", "kept_in", "reconcile", "under"]
 
 _KIND = "declaration"
 DECLARATION = "stream.json"
-"""The file in a log's directory that says what the stream is."""
+"""The file in a log's directory with the declaration of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stream.json says; `mark` names the occasion on which the stream was begun anew, if it was."""
+    """The content of stream.json; `mark` identifies the occasion on which the stream was last cleared by its stage, if
+    it was."""
 
     declaration: StreamDeclaration
     mark: str | None = None
 
     def as_bytes(self) -> bytes:
-        """The content of stream.json."""
+        """Return the content of stream.json."""
         return seal(_KIND, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2))
 
     @classmethod
     def from_body(cls, body: bytes) -> Kept:
-        """The inverse of `as_bytes`, without the checksum."""
+        """Decode the content of stream.json, without the checksum."""
         kept = orjson.loads(body)
         return cls(StreamDeclaration.from_json(kept["declaration"]), kept["mark"])
 
 
 def kept_in(path: Path) -> Kept | None:
-    """What a log's directory says about its stream; None if there is none, or if it is only being laid out."""
+    """Return the stored declaration in a log's directory; None if there is none, or if the log is just being
+    created."""
     file = path / DECLARATION
     remedy = f"put back a copy from a backup, or run `hayase home repair {path.parent.parent}`, which writes it again"
-    for _ in range(2):  # it may be laid out between the two looks
+    for _ in range(2):  # the log may be created between the two checks
         try:
             return Kept.from_body(read_sealed(file, _KIND, remedy))
         except FileNotFoundError:
@@ -59,7 +61,7 @@ def kept_in(path: Path) -> Kept | None:
 
 
 def _has_records(path: Path) -> bool:
-    """Whether something was ever appended to a log: files that name records, or say that some were removed."""
+    """Return whether anything was ever appended to a log: files that name records, or say that some were removed."""
     try:
         return any(reaches(name) > 0 for name in os.listdir(path))
     except FileNotFoundError:
@@ -67,18 +69,18 @@ def _has_records(path: Path) -> bool:
 
 
 def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:
-    """Accept a new declaration for a stream that exists, or raise SchemaMismatch with every reason against it."""
+    """Check that a new declaration can replace the stored one; SchemaMismatch lists every reason against it."""
     old, new = kept.arrow_schema, wanted.arrow_schema
     reasons = [f'column "{name}" is missing' for name in old.names if name not in new.names]
     reasons += [
-        f'column "{each.name}" is {new.field(each.name).type} and was {each.type}'
-        for each in old
-        if each.name in new.names and new.field(each.name).type != each.type
+        f'column "{column.name}" is {new.field(column.name).type} and was {column.type}'
+        for column in old
+        if column.name in new.names and new.field(column.name).type != column.type
     ]
     reasons += [
-        f'column "{each.name}" is not null' + (" and was nullable" if each.name in old.names else " and is new")
-        for each in new
-        if not each.nullable and (each.name not in old.names or old.field(each.name).nullable)
+        f'column "{column.name}" is not null' + (" and was nullable" if column.name in old.names else " and is new")
+        for column in new
+        if not column.nullable and (column.name not in old.names or old.field(column.name).nullable)
     ]
     kept_order = [name for name in old.names if name in new.names]
     if kept_order != [name for name in new.names if name in old.names]:
@@ -97,11 +99,11 @@ def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:
 
 
 def under(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Records of an older declaration under the one of today: columns they do not have are null."""
+    """Return records of an older declaration in the current schema: missing columns are null."""
     if batch.schema.equals(schema, check_metadata=False):
         return batch
     columns = [
-        batch.column(each.name) if each.name in batch.schema.names else pa.nulls(batch.num_rows, each.type)
-        for each in schema
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

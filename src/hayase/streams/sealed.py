@@ -1,11 +1,11 @@
-"""Small files with a checksum: one line that says what the file is and the checksum of the rest, then the rest, as JSON.
+"""Sealed files: small JSON files whose first line names their kind and the checksum of the rest.
 
     hayase manifest 1f0c6b7a9d3e5f42
     {"version":3,...}
 
-Everything small that a home trusts is written and read here: manifests, definitions, declarations of streams, producers,
-heads, places of views. A file of another kind, a changed byte or a cut one is `DamagedState`, with the name of the file and what
-to do about it. Segments, state files, runs of tables and shipped code carry checksums of their own.
+All small files of a home are written and read here: manifests, definitions, declarations of streams, producers, heads,
+positions of views. A file of another kind, a changed byte or a truncated file raises `DamagedState`, with the name of the
+file and what to do. Segments, state files, sorted runs of tables and shipped code have checksums of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = b"hayase "
 
 
 def seal(kind: str, body: bytes) -> bytes:
-    """The bytes of a file of that kind.
+    """Return the bytes of a sealed file of that kind.
 
     >>> seal("format", b'{"format":2}')
     b'hayase format 95fbaad0237542d8\\n{"format":2}'
@@ -31,7 +31,7 @@ def seal(kind: str, body: bytes) -> bytes:
 
 
 def unseal(data: bytes, kind: str, path: Path, remedy: str) -> bytes:
-    """The body of a sealed file; DamagedState, which names the file, if it is not what was written."""
+    """Return the body of a sealed file; DamagedState, which names the file, if it is not what was written."""
     line, _, body = data.partition(b"\n")
     if line == b"%s%s %s" % (_MAGIC, kind.encode(), _digest(body)):
         return body
@@ -45,7 +45,8 @@ def _reason(line: bytes, kind: str) -> str:
 
 
 def read_sealed(path: Path, kind: str, remedy: str) -> bytes:
-    """The body of a file; FileNotFoundError if there is none, DamagedState if it is not what was written."""
+    """Read a sealed file and return its body; FileNotFoundError if there is none, DamagedState if it is not what was
+    written."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -56,7 +57,7 @@ def read_sealed(path: Path, kind: str, remedy: str) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether bytes begin like a sealed file; whether they are sound is for `unseal` to say."""
+    """Return whether bytes begin like a sealed file; `unseal` checks whether they are intact."""
     return data.startswith(_MAGIC)
 
 

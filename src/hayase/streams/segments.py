@@ -1,12 +1,12 @@
-"""Segment files: immutable runs of records, independent of where in a stream they stand.
+"""Segment files: immutable runs of consecutive records, independent of their offsets in a stream.
 
     body     Arrow IPC file: the records, in batches of at most `BATCH_ROWS`
-    trailer  JSON: counts, times, who appended what, when
+    trailer  JSON: counts, event times, producers, time of writing
     footer   40 bytes: magic, length of body and trailer, xxh3_64 of body and trailer
 
-A file that was cut or changed, at whatever byte, is recognised and reported as `DamagedSegment`. Records are read by
-mapping the file, without a copy; its body is checked against the checksum once per process. Dead letters are compressed:
-a flood of them repeats one reason over and over, and few are ever read.
+A truncated file, or one with any changed byte, raises `DamagedSegment`. Files are memory-mapped and read without a copy;
+the body is checked against its checksum once per process. Dead letters are compressed: a flood of them repeats one reason
+over and over, and few are ever read.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from hayase.streams.event_time import event_times
 __all__ = ["BATCH_ROWS", "Produced", "Segment", "Trailer", "open_segment", "read_trailer", "stage", "write_segment"]
 
 BATCH_ROWS = 262_144
-"""Records in one batch of a segment, at most: large enough to amortise a pass, small enough to stay in a cache."""
+"""Maximal number of records in one batch of a segment: large enough to amortise a pass, small enough for a cache."""
 WORTH_ROWS = 32_768
-"""Records from which on a batch need not be joined with others."""
+"""Batches of at least this many records are not joined with others."""
 
 _MAGIC = b"HAYASE\x01\n"
 _FOOTER = struct.Struct("<8sQQQQ")
@@ -45,7 +45,8 @@ _verified: OrderedDict[tuple[str, int, int, int], None] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """Records [first, next) are a producer's append number `sequence`; offsets count from the start of what says so."""
+    """Records [first, next) are append number `sequence` of a producer; offsets are relative to the segment, or to the
+    stream after `moved`."""
 
     producer: str
     sequence: int
@@ -53,13 +54,13 @@ class Produced:
     next: int
 
     def moved(self, by: int) -> Produced:
-        """The same append, with its offsets counted from elsewhere."""
+        """Return the same append with its offsets shifted."""
         return Produced(self.producer, self.sequence, self.first + by, self.next + by)
 
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What a segment says about itself; `batches` are (records, latest time) of each batch in turn."""
+    """The metadata of a segment; `batches` has (records, latest event time) of each batch."""
 
     rows: int
     earliest: int
@@ -71,14 +72,14 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """An open segment, its bytes known to be sound; it stays readable when the file is removed."""
+    """An open, verified segment; it stays readable when the file is removed."""
 
     trailer: Trailer
     batch: Callable[[int], pa.RecordBatch]
 
 
 class _Sink:
-    """The file that Arrow writes to, counting and hashing on the way, so that no second copy is held in memory."""
+    """The file that Arrow writes to; counts and hashes the bytes, so that no second copy is held in memory."""
 
     closed = False
 
@@ -91,7 +92,7 @@ class _Sink:
         return durable.write(self.descriptor, data)
 
     def flush(self) -> None:
-        """Arrow asks for it; durability is the business of `fsync_file`."""
+        """Do nothing: Arrow calls it, but `fsync_file` makes the bytes durable."""
 
 
 def write_segment(
@@ -102,7 +103,7 @@ def write_segment(
     written_at: int,
     producers: Iterable[Produced] = (),
 ) -> Trailer:
-    """Write records to an open file as a segment and make its bytes durable; giving it a name is left to the caller."""
+    """Write records to an open file as a segment and make its bytes durable; the caller renames the file."""
     batches = _batches(fitting(rows, declaration))
     spans = [_span(batch, declaration) for batch in batches]
     trailer = Trailer(
@@ -135,7 +136,7 @@ def stage(
     producer: str | None = None,
     sequence: int | None = None,
 ) -> Path:
-    """Write records as the durable file `directory/name`, for `StreamLog.publish`; one of that name is replaced."""
+    """Write records to the durable file `directory/name`, for `StreamLog.publish`; an existing file is replaced."""
     try:
         with durable.temporary(directory, name) as (draft, descriptor):
             produced = one_append(producer, sequence, rows.num_rows)
@@ -147,7 +148,7 @@ def stage(
 
 
 def one_append(producer: str | None, sequence: int | None, rows: int) -> tuple[Produced, ...]:
-    """The producers of a segment that is one append; a producer and its sequence come together or not at all."""
+    """Return the producers of a segment with one append; ValueError unless producer and sequence are given together."""
     if producer is None and sequence is None:
         return ()
     if producer is None or sequence is None:
@@ -156,7 +157,7 @@ def one_append(producer: str | None, sequence: int | None, rows: int) -> tuple[P
 
 
 def unwritten(stream: str, error: OSError) -> StreamError:
-    """The error to raise when a log could not be changed: what is the case now, and what to do."""
+    """Return the error to raise when a log could not be changed: the state of the log, and what to do."""
     if isinstance(error, durable.Unsynced):
         return StreamError(
             stream,
@@ -173,26 +174,28 @@ def unwritten(stream: str, error: OSError) -> StreamError:
 
 
 def fitting(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:
-    """The records under exactly the declared schema; columns of other names or types raise SchemaMismatch."""
+    """Return the records in exactly the declared schema; SchemaMismatch if names or types of columns differ."""
     schema = declaration.arrow_schema
     if rows.schema.equals(schema, check_metadata=False):
         return rows
     if rows.schema.names == schema.names and rows.schema.types == schema.types:
-        wrong = [each.name for each in schema if not each.nullable and rows.column(each.name).null_count]
-        if not wrong:
+        with_nulls = [field.name for field in schema if not field.nullable and rows.column(field.name).null_count]
+        if not with_nulls:
             return pa.Table.from_arrays(rows.columns, schema=schema)
-        raise SchemaMismatch(f'null in column "{wrong[0]}" of stream "{declaration.name}", which is declared not null')
+        raise SchemaMismatch(
+            f'null in column "{with_nulls[0]}" of stream "{declaration.name}", which is declared not null'
+        )
     raise SchemaMismatch(
-        f"records with columns ({', '.join(f'{each.name} {each.type}' for each in rows.schema)}) do not fit stream "
+        f"records with columns ({', '.join(f'{field.name} {field.type}' for field in rows.schema)}) do not fit stream "
         f'"{declaration.name}", which has ({declaration.schema}); conform them first'
     )
 
 
 def _batches(rows: pa.Table) -> list[pa.RecordBatch]:
-    """The records in batches that are worth reading; those that were made in large pieces are not copied for it."""
+    """Return the records in batches that are large enough; large chunks are not copied."""
     pieces = max((column.num_chunks for column in rows.columns), default=1)
     whole = rows.combine_chunks() if pieces > 1 and rows.num_rows < pieces * WORTH_ROWS else rows
-    return [each for each in whole.to_batches(max_chunksize=BATCH_ROWS) if each.num_rows]
+    return [batch for batch in whole.to_batches(max_chunksize=BATCH_ROWS) if batch.num_rows]
 
 
 def _span(batch: pa.RecordBatch, declaration: StreamDeclaration) -> tuple[int, int]:
@@ -213,14 +216,16 @@ def _trailer_text(trailer: Trailer) -> bytes:
             "earliest": trailer.earliest,
             "latest": trailer.latest,
             "batches": trailer.batches,
-            "producers": [[each.producer, each.sequence, each.first, each.next] for each in trailer.producers],
+            "producers": [
+                [append.producer, append.sequence, append.first, append.next] for append in trailer.producers
+            ],
             "written_at": trailer.written_at,
         }
     )
 
 
 def read_trailer(path: Path, stream: str) -> Trailer:
-    """What a segment says about itself, without a look at its records."""
+    """Read the metadata of a segment without its records."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
@@ -233,7 +238,7 @@ def read_trailer(path: Path, stream: str) -> Trailer:
 
 
 def open_segment(path: Path, stream: str) -> Segment:
-    """Map a segment and make sure, once per process, that its bytes are the ones that were written."""
+    """Map a segment and verify its checksum, once per process."""
     with pa.memory_map(str(path)) as file:
         state = os.fstat(file.fileno())
         whole = file.read_buffer() if state.st_size else pa.py_buffer(b"")
@@ -271,13 +276,13 @@ def _trailer(text: bytes, digest: int, path: Path, stream: str) -> Trailer:
         earliest=data["earliest"],
         latest=data["latest"],
         batches=tuple((rows, latest) for rows, latest in data["batches"]),
-        producers=tuple(Produced(*each) for each in data["producers"]),
+        producers=tuple(Produced(*append) for append in data["producers"]),
         written_at=data["written_at"],
     )
 
 
 def damaged(path: Path, stream: str, what: str) -> DamagedSegment:
-    """The error about a file that is not what was written, with the way out."""
+    """Return the error for a damaged segment file, with the advice what to do."""
     return DamagedSegment(
         stream,
         f'segment "{path}" of stream "{stream}" is damaged: {what}; put back an intact copy of this file (same name) '

@@ -1,9 +1,10 @@
-"""How far streams reach at least, as lanes have seen them: `<home>/heads/LANE.ends`, apart from the streams themselves.
+"""Lower bounds of the ends of streams, as lanes have seen them: `<home>/heads/LANE.ends`, apart from the streams
+themselves.
 
-The head in a log's `lock` file shows that files at the end of the log are missing. When the whole directory of a stream is
-replaced by an older copy, or the `lock` file is lost too, that head is older as well or unknown; these files still tell how
-many records the stream had. A lane replaces its file after each batch, when everything the file mentions is durable, and does not
-wait for the disk. A file that is missing or unreadable says nothing.
+The head in a log's `lock` file shows that files at the end of the log are missing. When the whole directory of a stream
+is replaced by an older copy, or the `lock` file is lost too, that head is older as well or unknown; these files still
+record how many records the stream had. A lane replaces its file after each batch, when everything the file mentions is
+durable, and does not sync it. A file that is missing or unreadable says nothing.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ class Ends:
 
 
 _read: dict[Path, tuple[tuple[int, int, int], Ends]] = {}
-"""What was read last, and which version of the file it was: every listing of a log asks."""
+"""What was read last, with the version of the file: every listing of a log asks for it."""
 
 
 def tell_ends(home: Path, lane: str, ends: Ends) -> None:
-    """Write the end offsets of streams that a lane reads or writes. If the disk refuses, the previous file remains valid."""
+    """Write the end offsets of streams that a lane reads or writes. If that fails, the previous file remains valid."""
     with contextlib.suppress(OSError):
         make_directory(home / "heads")
         write_volatile(_path(home, lane), seal(_KIND, orjson.dumps(asdict(ends))))
 
 
 def ends_of(home: Path, lane: str) -> Ends:
-    """The end offsets that a lane wrote last; empty if they are not known."""
+    """Return the end offsets that a lane wrote last; empty if unknown."""
     path = _path(home, lane)
     try:
         status = path.stat()
@@ -53,30 +54,30 @@ def ends_of(home: Path, lane: str) -> Ends:
         cached = _read.get(path)
         if cached is None or cached[0] != version:
             body = unseal(path.read_bytes(), _KIND, path, "")
-            told = orjson.loads(body)
-            cached = _read[path] = (version, Ends(told["ends"], tuple(told["outputs"])))
+            data = orjson.loads(body)
+            cached = _read[path] = (version, Ends(data["ends"], tuple(data["outputs"])))
     except (OSError, DamagedState, ValueError, TypeError, KeyError):
         return Ends()
     return cached[1]
 
 
 def known_end(home: Path, stream: str, lanes: tuple[str, ...]) -> int:
-    """The highest end offset that a lane wrote for a stream; 0 if none is known."""
+    """Return the highest end offset that a lane wrote for a stream; 0 if unknown."""
     return max(ends_of(home, lane).ends.get(stream, 0) for lane in lanes)
 
 
 def is_output(home: Path, stream: str, lanes: tuple[str, ...]) -> bool:
-    """Whether a lane writes a stream, as far as is known."""
+    """Return whether a lane writes a stream, as far as is known."""
     return any(stream in ends_of(home, lane).outputs for lane in lanes)
 
 
 def forget_end(home: Path, stream: str, lanes: tuple[str, ...]) -> None:
     """Remove a stream whose lost records are given up from the files of all lanes."""
     for lane in lanes:
-        told = ends_of(home, lane)
-        if stream in told.ends:
-            left = {name: end for name, end in told.ends.items() if name != stream}
-            tell_ends(home, lane, replace(told, ends=left))
+        known = ends_of(home, lane)
+        if stream in known.ends:
+            remaining = {name: end for name, end in known.ends.items() if name != stream}
+            tell_ends(home, lane, replace(known, ends=remaining))
 
 
 def _path(home: Path, lane: str) -> Path:

@@ -1,8 +1,8 @@
-"""Whole columns into their declared types: vectorised when all is well, exact when not.
+"""Converts whole columns to their declared types: vectorised if all values fit, exact value by value if not.
 
-A column comes as Python values, as Arrow or as text (CSV). Each form is tried whole first. When that fails, blocks of
-it are, and inside a block that fails every value is judged alone by `hayase.streams.typed_values`, so one bad value among
-many costs one block. Values that only Arrow can hold (times past Python's calendar) are cast alone.
+A column is given as Python values, Arrow data or text (CSV). It is first converted as a whole. If that fails, it is
+converted in blocks, and in a block that fails every value is converted alone by `hayase.streams.typed_values`, so that
+one bad value costs one block. Values that only Arrow can represent (times beyond Python's calendar) are cast alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Fitted", "fit_arrow", "fit_text", "fit_values", "may_differ", "pytho
 _BLOCK = 1024
 _YEAR_2 = instant("0002-01-01T00:00:00Z")
 _FAILURES = (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError)
-"""What Arrow raises for values that it does not take; always followed by a judgement value by value."""
+"""What Arrow raises for values that it does not accept; a conversion value by value always follows."""
 _NOT_IN_PYTHON = (pa.ArrowException, ValueError, ArithmeticError, KeyError)
-"""What is raised for a value that Arrow cannot convert to Python: a time past the calendar or in an unknown zone, a decimal
-whose scale Arrow cannot print."""
+"""What is raised for a value that Arrow cannot convert to Python: a time beyond the calendar or in an unknown zone, a
+decimal whose scale Arrow cannot print."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Fitted:
 
 
 def fit_values(values: list[Any], target: pa.Field) -> Fitted:
-    """A column of Python values."""
+    """Convert a column of Python values."""
     kinds = set(map(type, values)) - {NoneType}
     if kinds == {str} and _is_text_form(target.type):
         try:
             return fit_text(_chunked(pa.array(values, pa.string())), target, parse=False)
         except UnicodeError:
-            pass  # a lone surrogate: found value by value
+            pass  # a lone surrogate: reported value by value below
     return _by_blocks(
         len(values),
         lambda start, stop: _whole(values[start:stop], target.type),
@@ -58,7 +58,7 @@ def fit_values(values: list[Any], target: pa.Field) -> Fitted:
 
 
 def fit_text(column: pa.ChunkedArray, target: pa.Field, parse: bool) -> Fitted:
-    """A column of text (valid UTF-8); with `parse`, as in CSV, numbers and booleans are text too."""
+    """Convert a column of text (valid UTF-8); with `parse`, as in CSV, numbers and booleans are text too."""
     if pa.types.is_string(target.type):
         return Fitted(column)
     return _by_blocks(
@@ -71,7 +71,7 @@ def fit_text(column: pa.ChunkedArray, target: pa.Field, parse: bool) -> Fitted:
 
 
 def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) -> Fitted:
-    """A column of Arrow data of any type; bytes that are not UTF-8 in a text column are refused, not believed."""
+    """Convert a column of Arrow data of any type; bytes in a text column that are not UTF-8 are refused."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return fit_arrow(column.cast(kind.value_type), target, parse)
@@ -82,7 +82,7 @@ def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) ->
     except pa.ArrowInvalid:
         return fit_values(python_values(column), target)
     if kind == target.type:
-        return Fitted(column.cast(target.type))  # free; settles the names of list items
+        return Fitted(column.cast(target.type))  # free; normalises the names of list items
     if _is_text(kind):
         if pa.types.is_string(target.type) or _is_text_form(target.type) or parse:
             return fit_text(column if pa.types.is_string(kind) else column.cast(pa.string()), target, parse)
@@ -92,15 +92,16 @@ def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) ->
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """The values as Python sees them; one that Python cannot hold (a time past its calendar) becomes its bare text."""
+    """Return the values as Python objects; one that Python cannot represent (a time beyond its calendar) becomes
+    its text."""
     try:
         return column.to_pylist()
     except _NOT_IN_PYTHON:
-        return [_python_value(each) for each in column]
+        return [_python_value(value) for value in column]
 
 
 class _Unreadable:
-    """A value that exists in Arrow only; no column takes it, messages show it."""
+    """A value that only Arrow can represent; no column accepts it, error messages show it."""
 
     __slots__ = ("text",)
 
@@ -129,7 +130,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_text_form(kind: pa.DataType) -> bool:
-    """Types whose values may come as text in every format, since JSON has no other form for them."""
+    """Return whether values of a type may be text in every format, since JSON has no other form for them."""
     return (
         pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_binary(kind)
     )
@@ -172,7 +173,7 @@ def _attempt(whole: Callable[[int, int], pa.Array | None], start: int, stop: int
 
 
 def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
-    """Python values of few and plain types, all at once; None or an error means to look at each."""
+    """Convert Python values of few simple types at once; None or an error means that each value must be checked."""
     kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values), kind)
@@ -195,7 +196,7 @@ def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_decimal(kind) and kinds <= {int, Decimal}:
         return pa.array(values, kind) if fits_arrow(values) else None
     if pa.types.is_timestamp(kind) and kinds == {datetime}:
-        if kind.tz is None and any(each is not None and each.tzinfo is not None for each in values):
+        if kind.tz is None and any(value is not None and value.tzinfo is not None for value in values):
             return None
         return pa.array(values, kind)
     if pa.types.is_list(kind) and kinds == {list}:
@@ -204,20 +205,21 @@ def _whole(values: list[Any], kind: pa.DataType) -> pa.Array | None:
 
 
 def _lists(values: list[Any], kind: pa.DataType) -> pa.Array | None:
-    """Lists by way of one long column of their items."""
-    items = _whole([item for each in values if each is not None for item in each], kind.value_type)
+    """Convert lists by way of one column of all their items."""
+    items = _whole([item for items_ in values if items_ is not None for item in items_], kind.value_type)
     if items is None or isinstance(items, pa.ChunkedArray):
         return None
     offsets: list[int | None] = []
     end = 0
-    for each in values:
-        offsets.append(None if each is None else end)
-        end += 0 if each is None else len(each)
+    for items_ in values:
+        offsets.append(None if items_ is None else end)
+        end += 0 if items_ is None else len(items_)
     return pa.ListArray.from_arrays(pa.array([*offsets, end], pa.int32()), items, type=kind)
 
 
 def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.ChunkedArray | None:
-    """Text read by Arrow, where it reads what `values` reads and nothing more; None means to look at each."""
+    """Parse text with Arrow, where it accepts no more than `typed_values`; None means that each value must be
+    checked."""
     if pa.types.is_timestamp(kind):
         return _read_times(column, kind)
     if pa.types.is_decimal(kind):
@@ -241,19 +243,20 @@ def _read_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray |
     except pa.ArrowInvalid:
         if kind.tz is None:
             raise
-        times = column.cast(pa.timestamp("us")).cast(kind)  # no zone is UTC; a mixture is read one by one
+        times = column.cast(pa.timestamp("us")).cast(kind)  # no zone means UTC; a mixture is parsed value by value
     return _within_calendar(times)
 
 
 def _within_calendar(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Arrow reads the year 0, which Python's calendar, and so `values`, does not have."""
+    """Return the column, or None if it has a time before year 2: Arrow accepts the year 0, which Python's calendar, and
+    so `typed_values`, does not have."""
     stamps = column.cast(pa.timestamp("us")) if pa.types.is_date(column.type) else column
     least = pc.min(stamps.cast(pa.int64())).as_py()
     return column if least is None or least >= _YEAR_2 else None
 
 
 def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.ChunkedArray], pa.ChunkedArray] | None:
-    """How Arrow takes one type into another without changing a value; None if only `values` can say."""
+    """Return how Arrow casts one type to another without changing a value; None if only `typed_values` can decide."""
     binary = pa.types.is_binary(source) or pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source)
     plain = (
         (pa.types.is_integer(target) and (pa.types.is_integer(source) or _is_plain_decimal(source)))
@@ -274,21 +277,21 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
 
 
 def _is_plain_decimal(kind: pa.DataType) -> bool:
-    """Whether Arrow casts decimals of this type exactly. With a scale below 0 or above the precision, a cast can give
-    another number, or end the process (Arrow 24 to 26): the power of ten is looked up without checking that there is one."""
+    """Return whether Arrow casts decimals of this type exactly. With a scale below 0 or above the precision, a cast can
+    give another number, or end the process (Arrow 24 to 26): the power of ten is looked up without a bounds check."""
     return bool(pa.types.is_decimal(kind)) and 0 <= kind.scale <= kind.precision
 
 
 def may_differ(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Where doubles that were read from texts, for a column of that type, may be other numbers than the texts say: those
-    that are infinite or zero, and integers so large that a double (or float) does not hold all of them."""
+    """Return a mask of doubles parsed from text that may differ from the text: those that are infinite or zero, and
+    integers so large that a double (or float) does not represent all of them."""
     size = pc.abs(numbers)
     certain = pc.and_(pc.greater(size, 0), pc.less(size, 2.0 ** (24 if kind.bit_width == 32 else 53)))
     return pc.and_not(pc.invert(certain), pc.is_nan(numbers))
 
 
 def _differ(texts: pa.ChunkedArray, numbers: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether only a look at each of the texts can say if these are its numbers."""
+    """Return whether each text must be checked, because its parsed number may differ from it."""
     doubtful = may_differ(numbers, kind)
     if not _any(doubtful):
         return False
@@ -298,11 +301,11 @@ def _differ(texts: pa.ChunkedArray, numbers: pa.ChunkedArray, kind: pa.DataType)
 
 
 _NEAREST = r"^[+-]?(0+\.?0*|\.0+|[0-9]*[1-9][0-9]*\.[0-9]*)$"
-"""Zero, and a number that is not and has a point but no exponent: these become neither zero nor a wrong integer."""
+"""Matches zero, and nonzero numbers with a point but no exponent: these become neither zero nor a wrong integer."""
 
 
 def _narrowed(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Floating point numbers in a type that may be narrower, if none of them becomes infinite or zero."""
+    """Cast floating-point numbers to a type that may be narrower; ArrowInvalid if one becomes infinite or zero."""
     result = numbers.cast(kind)
     if kind.bit_width < numbers.type.bit_width:
         infinite = pc.and_not(pc.is_inf(result), pc.is_inf(numbers))
@@ -312,14 +315,16 @@ def _narrowed(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Chun
 
 
 def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Floating point numbers as integers, if all of them are; what is out of range is not left to the processor."""
+    """Cast floating-point numbers to integers; ArrowInvalid if one is out of range, since that cast is undefined, or
+    not an integer."""
     if _any(pc.greater_equal(pc.abs(numbers), 2.0 ** (kind.bit_width - 1))):
         raise pa.ArrowInvalid("a number is out of range")
     return numbers.cast(kind)
 
 
 def _is_short(column: pa.ChunkedArray) -> bool:
-    """Whether Arrow can read these texts as decimals: with an exponent, or many digits, it may fail or be wrong."""
+    """Return whether Arrow can parse these texts as decimals: with an exponent, or many digits, it may fail or be
+    wrong."""
     longest = pc.max(pc.binary_length(column)).as_py()
     return longest is None or (longest <= 38 and not _any(pc.match_substring(column, "e", ignore_case=True)))
 
@@ -338,7 +343,7 @@ def _bisected(column: pa.ChunkedArray, target: pa.Field, cast: Callable[[pa.Chun
             chunks += cast(column.slice(start, stop - start)).chunks
         except _FAILURES:
             values = python_values(column.slice(start, stop - start)) if stop - start <= _BLOCK else None
-            if values is not None and not any(isinstance(each, _Unreadable) for each in values):
+            if values is not None and not any(isinstance(value, _Unreadable) for value in values):
                 fitted = fit_values(values, target)
                 chunks += fitted.column.chunks
                 reasons |= {start + at: reason for at, reason in fitted.reasons.items()}

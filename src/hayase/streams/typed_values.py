@@ -1,14 +1,15 @@
-"""One value into the type of its column: exact, or `Unfit` with what was expected.
+"""Converts one value to the type of its column: exactly, or `Unfit` with what was expected.
 
-The slow and complete definition of what a column takes; `hayase.streams.typed_columns` has the fast forms, which accept less
-and agree where they accept. Nothing is changed silently: 3.0 is an integer and 3.7 is not, a number is no text, `true`
-is no number. What JSON has no form for is taken as text: ISO times and dates, digits of decimals, base64, and "NaN",
-"Infinity" and "-Infinity" for floating point. With `parse` (CSV) every value is text and is read by the column's type.
+This is the slow and complete definition of what a column accepts; `hayase.streams.typed_columns` has the fast forms,
+which accept less and agree where they accept. Nothing is changed silently: 3.0 is an integer and 3.7 is not, a number
+is not a text, `true` is not a number. Values that JSON has no form for are given as text: ISO times and dates, digits
+of decimals, base64, and "NaN", "Infinity" and "-Infinity" for floating point. With `parse` (CSV) every value is text
+and is parsed by the column's type.
 
-Exact means, for a number: an integer or a decimal column holds precisely the number that was written, or refuses it. A
-`double` or `float` column takes an integer (no point, no exponent) only if it holds precisely that integer. A number
-with a point or an exponent stands for the nearest `double` or `float`, as in every language, and is refused only if that
-would be infinite, or zero although the number is not.
+Exact means, for a number: an integer or decimal column holds precisely the number that was written, or refuses it. A
+`double` or `float` column accepts an integer (no point, no exponent) only if it represents precisely that integer. A
+number with a point or an exponent stands for the nearest `double` or `float`, as in every language, and is refused only
+if that is infinite, or zero although the number is not.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from hayase.streams.record_text import shown
 __all__ = ["Convert", "Unfit", "converter", "is_null", "type_name"]
 
 Convert = Callable[[Any], Any]
-"""From a value to one that Arrow takes into the column as it is; raises `Unfit`."""
+"""Converts a value to one that Arrow accepts into the column unchanged; raises `Unfit`."""
 
 _EXACT = Context(prec=76, traps=[Inexact, InvalidOperation, Overflow])
 _NOT_FINITE = re.compile(r"[+-]?(?:nan(?:\(\w*\))?|inf(?:inity)?)", re.IGNORECASE)
@@ -44,25 +45,25 @@ _FLOATS: dict[int, Callable[[float], Any]] = {32: np.float32, 64: float}
 
 
 class Unfit(HayaseError):
-    """A value that its column does not take; `place` is the way to it inside a nested column."""
+    """A value that its column does not accept; `place` is its path inside a nested column."""
 
     def __init__(self, value: object, kind: pa.DataType, hint: str = "", place: str = ""):
         self.value, self.kind, self.hint, self.place = value, kind, hint, place
         super().__init__(self.reason(""))
 
     def reason(self, column: str) -> str:
-        """The sentence for the dead letter."""
+        """Return the reason for the dead letter."""
         hint = f"; {self.hint}" if self.hint else ""
         return f'column "{column}"{self.place} must be {type_name(self.kind)}, not {shown(self.value)}{hint}'
 
     def inside(self, place: str) -> Unfit:
-        """The same, seen from the container around it."""
+        """Return the same error with the path extended by the surrounding container."""
         return Unfit(self.value, self.kind, self.hint, place + self.place)
 
 
 @lru_cache(maxsize=1024)
 def type_name(kind: pa.DataType) -> str:
-    """The type as a schema writes it.
+    """Return the type as a schema writes it.
 
     >>> type_name(pa.list_(pa.int64()))
     'array<bigint>'
@@ -71,7 +72,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def is_null(value: object) -> bool:
-    """None, and what pandas and NumPy put in its place; NaN is a number."""
+    """Return whether a value is None, or what pandas and NumPy use for it; NaN is a number."""
     if value is None:
         return True
     name = type(value).__name__
@@ -80,7 +81,7 @@ def is_null(value: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def converter(kind: pa.DataType, parse: bool = False) -> Convert:
-    """The function that takes values into a type; nulls stay None.
+    """Return the function that converts values to a type; nulls become None.
 
     >>> converter(pa.int64())(3.0), converter(pa.int64(), parse=True)("3")
     (3, 3)
@@ -141,7 +142,7 @@ def _integer(value: Any, kind: pa.DataType, parse: bool) -> int:
 
 
 def _is_whole(value: Decimal) -> bool:
-    # the exponent is looked at first: an integer of a billion digits must not be built to be refused
+    # check the exponent first: an integer of a billion digits must not be built only to be refused
     return value.is_finite() and (not value or (value.adjusted() < 40 and value == value.to_integral_value()))
 
 
@@ -178,7 +179,7 @@ def _nearest(number: float | Decimal, kind: pa.DataType) -> float:
 
 
 def _is_integer(number: float | Decimal) -> bool:
-    """Whether it was written as one: 3 was, 3.0 was not."""
+    """Return whether the number was written as an integer: 3 was, 3.0 was not."""
     return isinstance(number, int) or (isinstance(number, Decimal) and number.as_tuple().exponent == 0)
 
 
@@ -278,7 +279,7 @@ def _datetime(value: np.datetime64, kind: pa.DataType) -> datetime:
 
 
 def _nested(kind: pa.DataType, parse: bool) -> Convert | None:
-    """Converters of arrays, maps and structs; in CSV they are JSON text."""
+    """Return the converter of an array, map or struct, which in CSV are JSON text; None for other types."""
     if pa.types.is_list(kind):
         convert = _array(kind)
     elif pa.types.is_map(kind):
@@ -305,7 +306,7 @@ def _array(kind: pa.DataType) -> Convert:
             value = value.tolist() if value.dtype.kind not in "Mm" else list(value)
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray, memoryview)):
             raise Unfit(value, kind)
-        return [_within(inner, each, f"[{at}]") for at, each in enumerate(value)]
+        return [_within(inner, item, f"[{at}]") for at, item in enumerate(value)]
 
     return convert
 
@@ -316,7 +317,7 @@ def _map(kind: pa.DataType) -> Convert:
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         pairs = list(value.items()) if isinstance(value, Mapping) else value
-        if not isinstance(pairs, list) or not all(isinstance(each, (tuple, list)) and len(each) == 2 for each in pairs):
+        if not isinstance(pairs, list) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise Unfit(value, kind)
         result = []
         for key, item in pairs:
@@ -331,7 +332,7 @@ def _map(kind: pa.DataType) -> Convert:
 
 
 def _struct(kind: pa.DataType) -> Convert:
-    fields = {each.name: converter(each.type) for each in kind}
+    fields = {field.name: converter(field.type) for field in kind}
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
