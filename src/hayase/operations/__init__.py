@@ -1,5 +1,4 @@
-"""Operations: user-written Python functions on windows of records, run in child processes so that failures are
-contained.
+"""Operations: user-written Python functions on windows of records, run in child processes so that failures are contained.
 
 | module | contents |
 |---|---|

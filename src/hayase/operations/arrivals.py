@@ -1,5 +1,4 @@
-"""The input of a step for windows: the records of all queues in one order, their groups, and the removal of
-duplicates."""
+"""The input of a step for windows: the records of all queues in one order, their groups, and the removal of duplicates."""
 
 from __future__ import annotations
 

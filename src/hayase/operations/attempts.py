@@ -227,8 +227,7 @@ def _bounds(span: _Span) -> tuple[int, int, int]:
 
 
 def _place(span: _Span) -> tuple[bool, int, int]:
-    """Sort key: spans that may end the process come first, since results before them would have to be computed
-    again."""
+    """Sort key: spans that may end the process come first, since results before them would have to be computed again."""
     return not span.deadly, span.window, span.start
 
 

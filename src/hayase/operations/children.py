@@ -48,8 +48,7 @@ _GARBLED = Failure("crashed", "it spoiled what the process answers")
 LOADING = 300.0
 """Seconds that the import of a user's module may take."""
 _MOST_CARE = 3
-"""After this many new children in a row whose first window fails, earlier windows are no longer assumed to be the
-cause."""
+"""After this many new children in a row whose first window fails, earlier windows are no longer assumed to be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ class Delays:
         self._looks = [(moment, total)]
 
     def between(self, since: float, now: float, total: float) -> float:
-        """Return the seconds it was kept waiting since the last sample at or before `since`; `total` is the current
-        total."""
+        """Return the seconds it was kept waiting since the last sample at or before `since`; `total` is the current total."""
         while len(self._looks) > 1 and self._looks[1][0] <= since:
             del self._looks[0]
         self._looks.append((now, total))
@@ -197,8 +195,7 @@ class Children:
         return Outcomes(pa.concat_tables(progress.tables), counts, progress.failures, nanoseconds)
 
     def infer(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> str:
-        """Return the schema, as DDL, of the function's results for a sample; DeclarationError if it cannot be
-        inferred."""
+        """Return the schema, as DDL, of the function's results for a sample; DeclarationError if it cannot be inferred."""
         with self._lock:
             failure = None
             while failure is None:

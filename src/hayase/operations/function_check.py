@@ -1,5 +1,4 @@
-"""The check of a function before its operation is accepted: its module loads, it works on a sample, its schema is
-known.
+"""The check of a function before its operation is accepted: its module loads, it works on a sample, its schema is known.
 
 The function may fail for some windows of the sample, since poison records become dead letters, but for less than half
 of them.

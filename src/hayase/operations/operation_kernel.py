@@ -199,8 +199,7 @@ def _seconds(complete: Complete, tried: Tried, inputs: int) -> list[float]:
 
 
 def reason_text(config: OperationConfig, refusal: Refusal) -> str:
-    """Return the reason for a dead letter: how the function failed, where, how often, in which version; then the
-    traceback."""
+    """Return the reason for a dead letter: how the function failed, where, how often, in which version; then the traceback."""
     failure = refusal.failure
     description = failure.reason if failure.kind != "raised" else f"{KINDS['raised']}: {failure.reason}"
     if failure.kind in ("memory", "unfit"):

@@ -147,8 +147,7 @@ def read_by(operation: OperationDeclaration, known: Iterable[str]) -> list[str]:
 
 
 def _read(operation: OperationDeclaration, known: Mapping[str, StreamDeclaration], declared: set[str]) -> list[str]:
-    """Like `read_by`, once everything that can be known is; DeclarationError for names and patterns that match
-    nothing."""
+    """Like `read_by`, once everything that can be known is; DeclarationError for names and patterns that match nothing."""
     names = {name for name in (*known, *declared) if not name.startswith("_") and name != operation.name}
     mistakes = []
     where = f' of operation "{operation.name}"'

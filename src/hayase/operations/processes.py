@@ -1,5 +1,4 @@
-"""The parent's side of the processes that run user code (`template`): nursery, templates, children, and how they
-end."""
+"""The parent's side of the processes that run user code (`template`): nursery, templates, children, and how they end."""
 
 from __future__ import annotations
 
@@ -365,8 +364,7 @@ def ending(status: int | None) -> tuple[str, str]:
 
 
 def place(trace: str) -> tuple[str | None, int | None, str]:
-    """Return the innermost function and line of a trace outside libraries, and the trace without Hayase's own
-    frames."""
+    """Return the innermost function and line of a trace outside libraries, and the trace without Hayase's own frames."""
     kept, places = [], []
     for line in trace.splitlines():
         match = _PLACE.search(line)

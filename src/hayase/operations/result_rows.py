@@ -1,5 +1,4 @@
-"""Converts the results of user functions to rows of the output schema, a group of windows at a time, and infers that
-schema."""
+"""Converts the results of user functions to rows of the output schema, a group of windows at a time, and infers that schema."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ __all__ = ["FittedResults", "fit_results", "schema_of_results"]
 
 @dataclass(frozen=True, slots=True)
 class FittedResults:
-    """Rows in the output schema, `counts[i]` of them from window i; and the windows whose results do not fit, with
-    reasons."""
+    """Rows in the output schema, `counts[i]` of them from window i; and the windows whose results do not fit, with reasons."""
 
     rows: pa.RecordBatch
     counts: np.ndarray

@@ -103,8 +103,7 @@ class _Template:
         signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
 
     def reap(self) -> None:
-        """Report the processes that have ended. Their orphans have become children of this process, and are ended
-        too."""
+        """Report the processes that have ended. Their orphans have become children of this process, and are ended too."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.woken, 4096)
         ended = []

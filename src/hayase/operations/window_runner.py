@@ -25,8 +25,7 @@ __all__ = ["GROUP", "IDLE", "answers", "given_for", "run"]
 IDLE = -1
 """Noted instead of a window: no window is being processed."""
 GROUP = -2
-"""Noted instead of a window, less the number of the group's last window: the whole group is being processed or handed
-over."""
+"""Noted instead of a window, less the number of the group's last window: the whole group is being processed or handed over."""
 GROUP_NANOSECONDS = 4_000_000
 """A group that has taken this long is handed over."""
 

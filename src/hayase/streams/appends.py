@@ -113,8 +113,7 @@ _turn = threading.Lock()
 
 
 def _log(home: Path, declaration: StreamDeclaration) -> StreamLog:
-    """Return the log of a declared stream, as `StreamLog.ensure` does; cached as long as the declaration is
-    unchanged."""
+    """Return the log of a declared stream, as `StreamLog.ensure` does; cached as long as the declaration is unchanged."""
     key = (os.getpid(), home.absolute(), declaration.name)
     with _turn:
         log = _open.get(key)

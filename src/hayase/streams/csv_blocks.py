@@ -1,5 +1,4 @@
-"""Splits blocks of CSV bytes into columns of text: quoted fields, either line ending; malformed lines are reported one
-by one.
+"""Splits blocks of CSV bytes into columns of text: quoted fields, either line ending; malformed lines are reported one by one.
 
 A field is quoted if a quote is its first character; inside, a quote is written twice, and commas and line ends are
 data. A line that is not a record (the wrong number of fields, a quote that closes too early or never, bytes that are
@@ -29,8 +28,7 @@ _RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*+\r?(?:\n|\Z)")
 _FIELDS = re.compile(rb"(" + _FIELD + rb")(?:,|\r?\n?\Z)")
 _QUOTED_FIELD = re.compile(rb"(?:(?<=[,\n])|\A)" + _QUOTED + rb"(?=[,\n]|\r\n|\Z)")
 _OPEN = re.compile(rb"(?:" + _FIELD + rb',)*+"[^"]*+(?:""[^"]*+)*+"?\r?\Z')
-"""Matches from the start of a record to the end of the block, if that is inside a quoted field or just after its
-quote."""
+"""Matches from the start of a record to the end of the block, if that is inside a quoted field or just after its quote."""
 
 
 @dataclass(frozen=True, slots=True)

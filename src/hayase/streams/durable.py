@@ -1,5 +1,4 @@
-"""Durable steps on a file system: what has returned survives a power failure, what was interrupted leaves no partial
-result.
+"""Durable steps on a file system: what has returned survives a power failure, what was interrupted leaves no partial result.
 
 Every change that Hayase makes to files it must not lose goes through this module, and calls `reached` just before and
 just after it happens. Tests replace `reached` to stop a program at every such point.

@@ -257,8 +257,7 @@ class _Ndjson:
 
 
 class _Csv:
-    """A reader of CSV with a header; `used` counts bytes of the last block, `lines` lines of the file, that were
-    processed."""
+    """A reader of CSV with a header; `used` counts bytes of the last block, `lines` lines of the file, that were processed."""
 
     def __init__(self, declaration: StreamDeclaration):
         self._declaration = declaration

@@ -37,8 +37,7 @@ _checked: dict[Path, tuple[int, int]] = {}
 
 
 def format_of(home: Path) -> int | None:
-    """Return the format of a home; None if there is no home yet. A home without the file has format 1, or has lost the
-    file."""
+    """Return the format of a home; None if there is no home yet. A home without the file has format 1, or has lost the file."""
     for _ in range(2):  # the home may be created between the two checks
         try:
             data = orjson.loads(read_sealed(home / FORMAT_FILE, "format", _restore(home)))

@@ -89,8 +89,7 @@ class StreamLog:
 
     @classmethod
     def ensure(cls, home: Path, declaration: StreamDeclaration) -> StreamLog:
-        """Open the log of a declared stream, creating it or evolving its schema; SchemaMismatch if that is
-        impossible."""
+        """Open the log of a declared stream, creating it or evolving its schema; SchemaMismatch if that is impossible."""
         check_home(home)
         log = cls(home, declaration)
         kept = kept_in(log.path)
@@ -152,8 +151,7 @@ class StreamLog:
         sequence: int | None = None,
         before: Callable[[], object] = lambda: None,
     ) -> Appended:
-        """Append records durably. A producer's sequences increase: one that is not above the last is a repeat and adds
-        nothing.
+        """Append records durably. A producer's sequences increase: one that is not above the last is a repeat and adds nothing.
 
         `before` is called under the lock once the records are on disk and the stream accepts them, right before they
         get their offsets: for what must be durable before them, and must not happen if they cannot be appended.
@@ -359,8 +357,7 @@ class StreamLog:
         return log_compaction.trim(self._directory, self.declaration.retention, keep_from, now)
 
     def clear(self) -> None:
-        """Remove all records, with running maximum, clock and producers; offsets continue. Repeat it if it is
-        interrupted."""
+        """Remove all records, with running maximum, clock and producers; offsets continue. Repeat it if it is interrupted."""
         try:
             with self._directory.writing():
                 log_compaction.clear(self._directory)
@@ -386,8 +383,7 @@ class StreamLog:
         return Appended(first, end)
 
     def _repeated(self, trailer: Trailer) -> Appended | None:
-        """Return the offsets of a segment's records if its producer has appended them before, else None; only while
-        writing."""
+        """Return the offsets of a segment's records if its producer has appended them before, else None; only while writing."""
         for produced in trailer.producers:
             last = self._directory.known_producers().last(produced.producer)
             if last is not None and produced.sequence <= last.sequence:

@@ -155,8 +155,7 @@ def _run_to_merge(directory: LogDirectory, target_bytes: int, target_rows: int, 
 
 
 def _worth_it(sizes: Sequence[int], begin: int, end: int, at_least: int) -> slice | None:
-    """Return the part of a run that has enough files, none of which is larger than the others together; None if there
-    is none.
+    """Return the part of a run that has enough files, none of which is larger than the others together; None if there is none.
 
     A file larger than all others stays out, so that a merged record is always in a segment at least twice as large as
     before: each record is copied a logarithmic number of times.

@@ -181,8 +181,7 @@ class LogDirectory:
         return head if seen <= head.next else replace(head, next=seen)
 
     def begin_head(self, next_: int) -> None:
-        """Durably set the head to that of an empty log, so that it no longer describes removed records. Only while
-        writing."""
+        """Durably set the head to that of an empty log, so that it no longer describes removed records. Only while writing."""
         os.pwrite(self._held, Head(next_).as_bytes(), _OWNER_BYTES)
         durable.fsync_file(self._held)
         self._headed = None

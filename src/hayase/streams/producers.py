@@ -95,8 +95,7 @@ def folded_as_bytes(kept: Iterable[Produced]) -> bytes:
 
 
 def folded_in(directory: Path, stream: str, listing: Listing) -> list[Produced]:
-    """Return the saved producers of removed segments; StreamError if retention has removed segments and the file is
-    missing."""
+    """Return the saved producers of removed segments; StreamError if retention has removed segments and the file is missing."""
     path = directory / FOLDED
     remedy = (
         f"put back a copy from a backup, or run `hayase home repair {directory.parent.parent}` if no producer will repeat "

@@ -228,8 +228,7 @@ def _frame_texts(frame: pd.DataFrame, declaration: StreamDeclaration) -> list[st
 
 
 def _fit_series(series: pd.Series[Any], target: pa.Field) -> Fitted:
-    """Fit a column of a frame; pandas writes NaN for a missing value, which stays a number only in floating-point
-    columns."""
+    """Fit a column of a frame; pandas writes NaN for a missing value, which stays a number only in floating-point columns."""
     if series.dtype == object:
         return fit_values(_objects(series, target.type), target)
     try:
@@ -301,8 +300,7 @@ def _check_nulls(
 def _check_times(
     column: pa.ChunkedArray, declaration: StreamDeclaration, now: int, reasons: dict[int, list[str]]
 ) -> None:
-    """Check that times lie strictly between BEGINNING and END, and not after `now + max_ahead`, in the column's
-    unit."""
+    """Check that times lie strictly between BEGINNING and END, and not after `now + max_ahead`, in the column's unit."""
     scale, ahead = declaration.time_scale, declaration.max_ahead
     least, most = BEGINNING // scale + 1, (END - 1) // scale
     latest = most if ahead is None else min(most, (now + ahead) // scale)

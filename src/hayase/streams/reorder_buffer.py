@@ -44,8 +44,7 @@ class WaitingRoom:
         return sum(int(run.num_rows) for run in self._runs)
 
     def catch_up(self, segments: Sequence[pa.RecordBatch], left: int) -> None:
-        """Take in the state segments that other workers wrote, and drop all records with times up to the clock
-        `left`."""
+        """Take in the state segments that other workers wrote, and drop all records with times up to the clock `left`."""
         self._leaving(left)
         known = self._seen
         for rows in segments:

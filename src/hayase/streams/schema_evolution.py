@@ -45,8 +45,7 @@ class Kept:
 
 
 def kept_in(path: Path) -> Kept | None:
-    """Return the stored declaration in a log's directory; None if there is none, or if the log is just being
-    created."""
+    """Return the stored declaration in a log's directory; None if there is none, or if the log is just being created."""
     file = path / DECLARATION
     remedy = f"put back a copy from a backup, or run `hayase home repair {path.parent.parent}`, which writes it again"
     for _ in range(2):  # the log may be created between the two checks

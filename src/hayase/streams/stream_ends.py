@@ -1,5 +1,4 @@
-"""Lower bounds of the ends of streams, as lanes have seen them: `<home>/heads/LANE.ends`, apart from the streams
-themselves.
+"""Lower bounds of the ends of streams, as lanes have seen them: `<home>/heads/LANE.ends`, apart from the streams themselves.
 
 The head in a log's `lock` file shows that files at the end of the log are missing. When the whole directory of a stream
 is replaced by an older copy, or the `lock` file is lost too, that head is older as well or unknown; these files still

@@ -92,8 +92,7 @@ def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) ->
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return the values as Python objects; one that Python cannot represent (a time beyond its calendar) becomes
-    its text."""
+    """Return the values as Python objects; one that Python cannot represent (a time beyond its calendar) becomes its text."""
     try:
         return column.to_pylist()
     except _NOT_IN_PYTHON:
@@ -218,8 +217,7 @@ def _lists(values: list[Any], kind: pa.DataType) -> pa.Array | None:
 
 
 def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.ChunkedArray | None:
-    """Parse text with Arrow, where it accepts no more than `typed_values`; None means that each value must be
-    checked."""
+    """Parse text with Arrow, where it accepts no more than `typed_values`; None means that each value must be checked."""
     if pa.types.is_timestamp(kind):
         return _read_times(column, kind)
     if pa.types.is_decimal(kind):
@@ -323,8 +321,7 @@ def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa
 
 
 def _is_short(column: pa.ChunkedArray) -> bool:
-    """Return whether Arrow can parse these texts as decimals: with an exponent, or many digits, it may fail or be
-    wrong."""
+    """Return whether Arrow can parse these texts as decimals: with an exponent, or many digits, it may fail or be wrong."""
     longest = pc.max(pc.binary_length(column)).as_py()
     return longest is None or (longest <= 38 and not _any(pc.match_substring(column, "e", ignore_case=True)))
 

@@ -1,5 +1,4 @@
-"""Checks of a whole pipeline without Spark: every mistake in the file, its queries, tables and rules, with its
-position.
+"""Checks of a whole pipeline without Spark: every mistake in the file, its queries, tables and rules, with its position.
 
 Operations can also be tried (`operation_trials`): Hayase loads their modules and calls their functions in a separate
 process, on the newest records that the home has of their inputs. A trial infers the schema of an operation that
@@ -56,8 +55,7 @@ def read_file(file: PipelineFile, home: Home) -> PipelineDeclaration:
 def _placed(
     file: PipelineFile, declaration: PipelineDeclaration, found: list[_Placed], pending: bool = False
 ) -> tuple[Stage, ...]:
-    """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as
-    `found`."""
+    """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as `found`."""
     planned = plan(declaration)
     mistakes = _kept(declaration, [*found, *planned.mistakes, *_governor_mistakes(declaration)], pending)
     if mistakes:
@@ -181,8 +179,7 @@ def _with(declaration: PipelineDeclaration, known: Mapping[str, OperationDeclara
 
 
 def _known(home: Home) -> dict[str, OperationDeclaration]:
-    """Return the operations of the home's newest definition, as the pipeline file declared them: without changes by
-    command."""
+    """Return the operations of the home's newest definition, as the pipeline file declared them: without changes by command."""
     newest = latest(home)
     if newest is None:
         return {}

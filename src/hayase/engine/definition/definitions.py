@@ -460,8 +460,7 @@ def _records(
 
 
 def _way_out(refused: Sequence[str], known: Mapping[str, StageRecord], stages: Mapping[str, Stage]) -> str:
-    """Return the error message for refused stages: what to do about them, and which readers would begin anew with
-    them."""
+    """Return the error message for refused stages: what to do about them, and which readers would begin anew with them."""
     names = list(dict.fromkeys(stages[stage].query for stage in refused))
     if len(names) == 1:
         message = _way_out_of_one(known[refused[0]], stages[refused[0]])

@@ -125,8 +125,7 @@ def remove_operation(home: Home, name: str) -> Definition:
 
 
 def rollback_operation(home: Home, name: str, to: int | None = None, reset: Start | None = None) -> Definition:
-    """Restore an operation as it was in version `to` of the definition; by default, as it was before its last
-    change."""
+    """Restore an operation as it was in version `to` of the definition; by default, as it was before its last change."""
 
     def edit(current: Definition) -> OperationDeclaration | None:
         versions = history(home, name)

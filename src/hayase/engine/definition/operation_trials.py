@@ -1,5 +1,4 @@
-"""Prepares the operations of a declaration to run: ships their code, keeps changes by command, and infers schemas by
-trials.
+"""Prepares the operations of a declaration to run: ships their code, keeps changes by command, and infers schemas by trials.
 
 A new or changed operation is first tried in a separate process, on the newest records of its inputs. The trial infers a
 schema that is not declared; the operation keeps it as long as its results fit.
@@ -113,8 +112,7 @@ def tried(
 
 
 def _streams(home: Home, declaration: PipelineDeclaration) -> dict[str, StreamDeclaration]:
-    """Return all streams that can be planned from this declaration; other mistakes are reported when everything is
-    planned."""
+    """Return all streams that can be planned from this declaration; other mistakes are reported when everything is planned."""
     stages = plan(declaration, home.path).stages
     outputs = [stage.output for stage in stages if isinstance(stage.output, StreamDeclaration)]
     return {stream.name: stream for stream in (*declaration.streams, *outputs)}
@@ -175,8 +173,7 @@ def _schema(
     sample: pa.RecordBatch | None,
     time: str,
 ) -> str:
-    """Call the function on the sample and return the schema of its results; if one is declared, check it and return
-    it."""
+    """Call the function on the sample and return the schema of its results; if one is declared, check it and return it."""
     limits = Limits(operation.time_limit / 1e6, operation.memory_limit)
     inferred = check_function(function_of(operation, home.path), window, reads, declared, sample, limits, time)
     return declared if declared is not None else inferred

@@ -1,5 +1,4 @@
-"""Plans all stages of a pipeline: those of jobs, queries and operations, each after the stages it reads, then those of
-tables.
+"""Plans all stages of a pipeline: those of jobs, queries and operations, each after the stages it reads, then those of tables.
 
 Queries, jobs and operations may read each other in any order. The output of one is known once all of its inputs are, so
 planning works in rounds: each round plans what reads streams that are known so far, until no more become known. What
@@ -26,8 +25,7 @@ _Placed = tuple[str, str, Mistake]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The stages, each after those whose output it reads (except in loops of jobs), and the mistakes as (kind, name,
-    mistake).
+    """The stages, each after those whose output it reads (except in loops of jobs), and the mistakes as (kind, name, mistake).
 
     The kind is one of a `PipelineFile`'s positions; it is empty if the mistake already has a position.
     """
@@ -62,8 +60,7 @@ def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
 
 @dataclass(slots=True)
 class _Round:
-    """What one round planned: stages, the streams they write, mistakes, and the streams that carry what jobs emit to
-    tables."""
+    """What one round planned: stages, the streams they write, mistakes, and the streams that carry what jobs emit to tables."""
 
     stages: list[Stage] = field(default_factory=list)
     streams: dict[str, StreamDeclaration] = field(default_factory=dict)
@@ -155,8 +152,7 @@ def _circles(declaration: PipelineDeclaration) -> list[_Placed]:
 def _reads(
     declaration: PipelineDeclaration,
 ) -> tuple[dict[str, str], dict[str, list[str]], dict[tuple[str, str], Part]]:
-    """Return, for queries, jobs and operations: the kind, the writers of what each reads, and where a query names
-    them."""
+    """Return, for queries, jobs and operations: the kind, the writers of what each reads, and where a query names them."""
     writers = {name.lower(): name for name in _expected(declaration)}
     jobs = _job_outputs(declaration)
     kinds: dict[str, str] = {}
