@@ -1,6 +1,10 @@
 """Hayase: exact, live answers over data that never stops arriving, on Apache Spark."""
 
+import sys
 from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be started by any Python
+    raise ImportError(f"found Python {sys.version.split()[0]}; Hayase needs Python 3.11 or newer")
 
 if TYPE_CHECKING:
     from hayase.core.algebra import Aggregate, user_aggregate

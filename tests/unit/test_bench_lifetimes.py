@@ -19,6 +19,7 @@ from benchmarks.negative_tuples.kernel import NegativeKernel
 from hayase.core.stages import Kernel, Outcome
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 from hayase.lifetimes.tuples import TupleStore
+from pictures import is_png, saved_graphs
 
 BATCH, STEPS = 32, 4
 
@@ -91,12 +92,22 @@ def test_what_cannot_fill_its_windows_in_time_is_cut_short(monkeypatch: pytest.M
     assert rates["DT, insertion"] > 0
 
 
-def test_the_table_and_the_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_table_and_the_picture(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = saved_graphs(monkeypatch)
     rates = {
         name: {f"{method}, {kind}": {10: 1000.0, 100: 2000.0} for method in ("NT", "DT") for kind in KINDS}
         for name in QUERIES
     }
     lifetimes._print(rates)
     assert "2.00" in capsys.readouterr().out
-    assert lifetimes._draw(rates, tmp_path / "figure.png").stat().st_size > 0
+    assert is_png(lifetimes._draw(rates, tmp_path / "figure.png"))
+    drawn = {graph.title: graph for graph in graphs if graph.title}
+    assert drawn.keys() == QUERIES.keys()
+    for graph in drawn.values():
+        assert graph.lines.keys() == {f"{method}, {kind}" for method in ("NT", "DT") for kind in KINDS}
+        assert all(points == [(10, 1.0), (100, 2.0)] for points in graph.lines.values())  # relative to NT at 10 rows
+    assert [graph.x for graph in graphs] == [""] * 3 + ["tuples in the windows"] * 3
+    assert [graph.y for graph in graphs] == ["throughput (NT, 10 rows = 1)", "", ""] * 2
     assert lifetimes._ratios(rates, {})["dt_over_nt_join_rows_100"] == 1.0

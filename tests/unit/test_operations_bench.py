@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from benchmarks import operation_functions, operations
 
+from pictures import is_png, saved_graphs
+
 
 def test_what_is_wrong_is_counted() -> None:
     expected = np.array([1, 2, 3])
@@ -42,8 +44,20 @@ def test_results_of_every_second() -> None:
     assert operations._around([1, 2, 3, 4], 10.0, 12.4) == ([1, 2], [3, 4])
 
 
-def test_the_picture(tmp_path: Path) -> None:
+def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = saved_graphs(monkeypatch)
     rates = {"in-process": {"wall": 2.0, "cpu": 2.0}, "child": {"wall": 1.0, "cpu": 1.0}}
     change = {"other_per_second": [300.0, 290.0], "called_after_seconds": 1.0, "effect_seconds": 0.5}
     path = operations._draw(tmp_path / "figure.png", {1: rates, 10: rates}, 1.5, change)
-    assert path.stat().st_size > 0
+    assert is_png(path)
+    bars, line = graphs
+    assert bars.title == "Windows a second of a trivial function"
+    assert bars.bars == {
+        "in-process,\n1 records": 2.0, "child,\n1 records": 1.0, "in-process,\n10 records": 2.0, "child,\n10 records": 1.0,
+        f"Spark, {operations.WORKERS} workers,\n1 record": 1.5,
+    }  # fmt: skip
+    assert (line.x, line.y) == ("second", "results a second")
+    assert line.lines["the other operation"] == [(0.5, 300.0), (1.5, 290.0)]
+    assert [x for x, _ in line.lines["change asked for"]] == [1.0, 1.0]
+    assert [x for x, _ in line.lines["new version at work"]] == [1.5, 1.5]
+    assert line.legend == ["the other operation", "change asked for", "new version at work"]

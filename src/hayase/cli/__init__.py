@@ -32,6 +32,7 @@ from hayase.cli import (
     tables,
 )
 from hayase.cli.terminal import Verbose, errors, is_verbose
+from hayase.console.log_output import log_output
 from hayase.core.errors import HayaseError
 from hayase.core.system_errors import explained
 
@@ -56,12 +57,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Exact, live answers over data that never stops arriving, on Apache Spark."""
+    context.with_resource(log_output(verbose=verbose))
 
 
 app.command("demo", rich_help_panel="Begin")(run.demo)

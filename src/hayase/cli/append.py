@@ -7,6 +7,7 @@ command that was killed and is repeated goes on exactly where it was.
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,16 @@ import typer
 from hayase.cli import completion
 from hayase.cli.followed_directory import Following, look, producer_of
 from hayase.cli.pipeline_location import locate
-from hayase.cli.terminal import HomeOption, PipelineOption, errors
+from hayase.cli.terminal import (
+    HomeOption,
+    LogFileOption,
+    LogFormatOption,
+    PipelineOption,
+    Verbose,
+    errors,
+    is_verbose,
+)
+from hayase.console.log_output import LogFormat, log_output
 from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["append"]
 
 STDIN = "-"
+_log = logging.getLogger(__name__)
 
 
 class FileFormat(StrEnum):
@@ -96,6 +107,9 @@ def append(
         ),
     ] = None,
     poll: Annotated[float, typer.Option(metavar="SECONDS", help="How often DIR is looked at.", min=0.01)] = 1.0,
+    verbose: Verbose = False,
+    log_file: LogFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Append records to a stream; one that does not fit goes to the dead letters, alone, with its reason.
 
@@ -110,13 +124,14 @@ def append(
         if sys.stdin.isatty():
             raise typer.BadParameter("give files, - for a pipe, or --follow DIR", param_hint="FILE")
         files = [STDIN]
-    found = locate(pipeline, home)
-    declaration = _writable(found, stream)
+    located = locate(pipeline, home)
+    declaration = _writable(located, stream)
     kind = None if format is None else format.value
-    if follow is not None:
-        _follow(found, declaration, follow, kind, producer, poll)
-    else:
-        _append_files(found, declaration, files or [], kind, producer)
+    with log_output(verbose=is_verbose(), file=log_file, form=log_format):
+        if follow is not None:
+            _follow(located, declaration, follow, kind, producer, poll)
+        else:
+            _append_files(located, declaration, files or [], kind, producer)
 
 
 def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
@@ -160,6 +175,7 @@ def _append_files(
             progress.stop()
             errors().print(f"stopped early: {tally.answer(declaration.name)}", markup=False, soft_wrap=True)
             raise
+    _log.info("%s: %s", ", ".join(files), tally.answer(declaration.name))
     typer.echo(tally.answer(declaration.name))
 
 
@@ -225,8 +241,10 @@ def _follow(
                     raise
                 except HayaseError as error:
                     console.print(f"left out {name}: {error}", markup=False, soft_wrap=True, style="yellow")
+                    _log.info("left out %s: %s", directory / name, error)
                 else:
                     tally += part
+                    _log.info("%s: %s", directory / name, part.answer(declaration.name))
                     if part.accepted or part.refused:
                         typer.echo(f"{name}: {part.answer(declaration.name)}")
                 taken.append(name)

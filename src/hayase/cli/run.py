@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hayase.cli.pipeline_location import DEFAULT
-from hayase.cli.terminal import HomeOption, Master, PipelineFile, Verbose, errors, is_verbose, output
+from hayase.cli.terminal import (
+    HomeOption,
+    LogFileOption,
+    LogFormatOption,
+    Master,
+    PipelineFile,
+    Verbose,
+    errors,
+    is_verbose,
+    output,
+)
+from hayase.console.log_output import LogFormat, log_output
 from hayase.console.stop_signals import Stopping
 from hayase.core.errors import HayaseError
 
@@ -25,12 +37,15 @@ if TYPE_CHECKING:
     from hayase.engine.commit.manifests import Manifest
     from hayase.engine.condition import Condition
     from hayase.engine.home import Home
+    from hayase.engine.spark.lanes import Lanes
+    from hayase.pipeline import Pipeline
     from hayase.serving import Status
 
 __all__ = ["demo", "run"]
 
+_log = logging.getLogger(__name__)
 LOOK = 0.05
-"""Seconds between two looks at the lane."""
+"""Seconds between two checks of the lanes."""
 REDRAW = 0.25
 """Seconds between two frames."""
 SERVED_AT = "127.0.0.1:8421"
@@ -63,6 +78,8 @@ def run(
     home: HomeOption = None,
     plain: Plain = False,
     verbose: Verbose = False,
+    log_file: LogFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Run a pipeline on Spark; Ctrl-C finishes the running batch and stops, a second Ctrl-C stops at once.
 
@@ -70,33 +87,43 @@ def run(
 
     With its tables over HTTP: [cyan]hayase run --serve[/]    and then: [cyan]curl http://127.0.0.1:8421/tables[/]
     """
-    from hayase.console.display import open_display
-    from hayase.console.pipeline_view import summary
     from hayase.pipeline import Pipeline
 
     place = address or (SERVED_AT if serve else None)
     if place is None and token_file is not None:
         raise typer.BadParameter("it is asked of requests; give --serve too", param_hint="--token-file")
     token = None if place is None else _token(token_file)
+    pipeline = Pipeline.from_file(file, home)
+    with log_output(verbose=is_verbose(), file=log_file, form=log_format):
+        _run(pipeline, place, token, master, until_idle=until_idle, plain=plain or is_verbose())
+
+
+def _run(
+    pipeline: Pipeline, address: str | None, token: str | None, master: str | None, *, until_idle: bool, plain: bool
+) -> None:
+    """Run the pipeline until a signal asks to stop, or until it is idle if that is wanted; serve it at `address`, if any."""
+    from hayase.console.display import open_display
+    from hayase.console.pipeline_view import summary
+
     console = output()
     begun = time.monotonic()
     stopping = Stopping()
-    pipeline = Pipeline.from_file(file, home)
     with contextlib.ExitStack() as stack:
         stack.enter_context(pipeline.home.lock())
-        pipeline.apply()
+        definition = pipeline.apply()
+        _log.info(
+            "%s: running definition %d in %s", definition.declaration.name, definition.version, pipeline.home.path
+        )
         start = pipeline.progress()
-        quiet = plain or is_verbose()
-        display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=quiet))
-        from hayase.engine.batch.lane_governor import seen_of
+        display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=plain))
         from hayase.engine.home import log_file
         from hayase.engine.spark.runner import opened, running
 
         ledger = stack.enter_context(opened(pipeline.home))
-        status = None if place is None else stack.enter_context(_served(console, ledger, place, token))
+        status = None if address is None else stack.enter_context(_served(console, ledger, address, token))
         if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
-            log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stderr(log))
+            spark_log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stderr(spark_log))
         with running(
             pipeline.home,
             ledger=ledger,
@@ -105,28 +132,35 @@ def run(
             verbose=is_verbose(),
             on_commit=None if status is None else status.committed,
             on_phase=display.phase,
-            on_condition=partial(_tell, display, status),
+            on_condition=partial(_report, display, status),
         ) as lanes:
-            # not before: Spark takes Ctrl-C for itself when its session starts; until the lane is drained
+            # Spark sets its own handler for Ctrl-C when its session starts, so ours is set after that, until the lanes are drained
             stack.enter_context(stopping.listening())
             if status is not None and status.now.manifest.version < lanes.manifest.version:
-                status.committed(lanes.manifest)  # what the lane began with
+                status.committed(lanes.manifest)  # the state at the start
             display.phase("waiting for the first batch")
-            shown = float("-inf")
-            while not stopping and not (until_idle and lanes.is_idle()):
-                lanes.check()
-                moment = time.monotonic()
-                if moment >= shown + REDRAW:
-                    display.show(moment, lanes.manifest, _ends(pipeline.home, lanes.manifest), seen_of(pipeline.home))
-                    shown = moment
-                stopping.wait(LOOK)
-            ends = _ends(pipeline.home, lanes.manifest)
-            display.show(time.monotonic(), lanes.manifest, ends, seen_of(pipeline.home))
+            _watch(pipeline.home, lanes, display, stopping, until_idle)
+    _log.info("%s: stopped", pipeline.declaration.name)
     console.print(summary(start, lanes.manifest, _ends(pipeline.home, lanes.manifest), time.monotonic() - begun))
 
 
+def _watch(home: Home, lanes: Lanes, display: Display, stopping: Stopping, until_idle: bool) -> None:
+    """Show the lanes until a signal asks to stop, or until they are idle if that is wanted; a failure of a lane is raised."""
+    from hayase.engine.batch.lane_governor import seen_of
+
+    shown = float("-inf")
+    while not stopping and not (until_idle and lanes.is_idle()):
+        lanes.check()
+        moment = time.monotonic()
+        if moment >= shown + REDRAW:
+            display.show(moment, lanes.manifest, _ends(home, lanes.manifest), seen_of(home))
+            shown = moment
+        stopping.wait(LOOK)
+    display.show(time.monotonic(), lanes.manifest, _ends(home, lanes.manifest), seen_of(home))
+
+
 def _token(file: Path | None) -> str | None:
-    """What requests must have, from a file or the environment; on the command line everybody could see it."""
+    """Return the token for requests, from the file or the environment: on the command line every user could see it."""
     if file is None:
         return os.environ.get(TOKEN) or None
     try:
@@ -142,7 +176,7 @@ def _token(file: Path | None) -> str | None:
 
 @contextlib.contextmanager
 def _served(console: Console, ledger: Ledger, address: str, token: str | None) -> Iterator[Status]:
-    """What is committed, over HTTP; whoever runs the pipeline tells the status of what follows."""
+    """Serve the home over HTTP inside the block; the caller passes commits and conditions to the status."""
     from hayase.serving import Status, serving
 
     status = Status("starting", ledger.latest())
@@ -152,12 +186,13 @@ def _served(console: Console, ledger: Ledger, address: str, token: str | None) -
         yield status
 
 
-def _tell(display: Display, status: Status | None, condition: Condition) -> None:
-    """Tell the server how the pipeline is, and the person who watches what may worry them."""
+def _report(display: Display, status: Status | None, condition: Condition) -> None:
+    """Pass a new condition of the pipeline on to the server, the log and the display."""
     from hayase.console.pipeline_view import RUNNING
 
     if status is not None:
         status.tell(condition)
+    _log.info("%s", ": ".join(part for part in (condition.state, condition.reason, condition.notice) if part))
     if condition.state in ("recovering", "stalled"):
         display.phase(f"{condition.state}: {condition.reason}")
     elif condition.state == "running":
@@ -165,7 +200,7 @@ def _tell(display: Display, status: Status | None, condition: Condition) -> None
 
 
 def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
-    """Where the logs end now that stages read; under the definition that runs, as a newer one's may not be there yet."""
+    """Return the ends of the streams that stages read, by the running definition: streams of a newer one may not exist yet."""
     from hayase.engine.definition.definitions import load
     from hayase.engine.logs import Logs
 
@@ -186,6 +221,8 @@ def demo(
     master: Master = None,
     plain: Plain = False,
     verbose: Verbose = False,
+    log_file: LogFileOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Watch a shop that uses all of Hayase: queries, tables, a job and an operation over events that never stop.
 
@@ -198,5 +235,6 @@ def demo(
     """
     from hayase.demo.runner import Options, run_demo
 
-    if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep)):
-        raise typer.Exit(1)
+    with log_output(verbose=is_verbose(), file=log_file, form=log_format):
+        if not run_demo(Options(seconds, home, master, plain or is_verbose(), fast, keep)):
+            raise typer.Exit(1)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hayase.console.log_output import LogFormat
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsJson",
     "HomeOption",
+    "LogFileOption",
+    "LogFormatOption",
     "Master",
     "PipelineFile",
     "PipelineOption",
@@ -43,7 +47,21 @@ def is_verbose() -> bool:
 
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", help="Say more: Spark's log, and tracebacks of errors.", callback=_remember),
+    typer.Option(
+        "-v", "--verbose", help="Say more: the log, Spark's log, and tracebacks of errors.", callback=_remember
+    ),
+]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        metavar="FILE",
+        help="Write the log to FILE too; rotated at 10 MiB, 5 older files are kept.",
+        show_default=False,
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Write the log as lines of text or as JSON lines.")
 ]
 PipelineFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.", show_default=True)]
 PipelineOption = Annotated[

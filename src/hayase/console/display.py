@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from hayase.console.figures import History
+from hayase.console.log_output import log_through
 from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
 
 if TYPE_CHECKING:
     from hayase.engine.batch.lane_governor import Seen
     from hayase.engine.commit.manifests import Manifest
 
-__all__ = ["Display", "open_display"]
+__all__ = ["Display", "open_display", "open_live"]
 
 EVERY = 5.0
 """Seconds between plain lines."""
@@ -39,9 +40,20 @@ def open_display(console: Console, pipeline: str, moment: float, *, plain: bool 
     if plain or not console.is_terminal:
         yield _Plain(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), pipeline, moment)
         return
-    first = phase_view(pipeline, "starting")
-    with Live(first, console=console, refresh_per_second=8, transient=True, redirect_stderr=False) as live:
+    with open_live(console, phase_view(pipeline, "starting"), refresh_per_second=8) as live:
         yield _OnTerminal(live, pipeline, moment)
+
+
+@contextlib.contextmanager
+def open_live(console: Console, first: RenderableType, refresh_per_second: int) -> Iterator[Live]:
+    """Keep a view at the bottom of the terminal inside the block, beginning with `first`; log messages appear above it."""
+    with (
+        Live(
+            first, console=console, refresh_per_second=refresh_per_second, transient=True, redirect_stderr=False
+        ) as live,
+        log_through(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)),
+    ):
+        yield live
 
 
 class _Shown:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from hayase.console.display import open_live
 from hayase.console.figures import History, stage_views
 from hayase.console.pipeline_view import RUNNING, phase_view
 from hayase.console.stop_signals import Stopping
@@ -259,8 +260,7 @@ def _displayed(console: Console, plain: bool, begun: float) -> Iterator[Display]
     if plain or not console.is_terminal:
         yield Display(console, None, begun)
         return
-    view = phase_view("shop", "starting")
-    with Live(view, console=console, refresh_per_second=4, transient=True, redirect_stderr=False) as live:
+    with open_live(console, phase_view("shop", "starting"), refresh_per_second=4) as live:
         yield Display(console, live, begun)
 
 

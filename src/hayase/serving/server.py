@@ -25,6 +25,7 @@ from hayase.engine.home import Home
 from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
 from hayase.serving.guard import Limits, host_name
+from hayase.serving.problems import LOGGER
 from hayase.serving.route_support import Desk
 from hayase.serving.service import Service, Status, TablesOfHome
 from hayase.streams.durable import make_directory
@@ -35,7 +36,6 @@ LEAST_TOKEN = 16
 """Characters of a token, at least."""
 _GRACE = 5
 """Seconds that requests have to end when the server stops."""
-_LOGGERS = ("hayase.serving", "uvicorn", "uvicorn.error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,13 @@ def serving(
         )  # fmt: skip
         thread = _Thread(uvicorn.Server(config), listener, app.state.desk)
         thread.begin()
+        server = Server(found, status)
+        LOGGER.info("serving at %s", server.url)
         try:
-            yield Server(found, status)
+            yield server
         finally:
             thread.end()
+            LOGGER.info("stopped serving at %s", server.url)
 
 
 class _Thread:
@@ -203,21 +206,24 @@ def _check_token(token: str | None) -> None:
 
 @contextlib.contextmanager
 def _logging(home: Home) -> Iterator[None]:
-    """What the server and uvicorn have to say goes to a file, and nowhere else."""
+    """Write warnings and errors of the server and of uvicorn to `logs/serving.log` in the home.
+
+    Those of the server also reach the handlers of the logger "hayase"; those of uvicorn go to the file only.
+    """
     directory = home.path / "logs"
     make_directory(directory)
     handler = logging.FileHandler(directory / "serving.log", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.setLevel(logging.WARNING)
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [each.propagate for each in loggers]
-    for each in loggers:
-        each.propagate = False
-        each.addHandler(handler)
+    uvicorn_logger = logging.getLogger("uvicorn")
+    propagate = uvicorn_logger.propagate
+    uvicorn_logger.propagate = False
+    for logger in (LOGGER, uvicorn_logger):
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        for each, propagate in zip(loggers, before):
-            each.removeHandler(handler)
-            each.propagate = propagate
+        for logger in (LOGGER, uvicorn_logger):
+            logger.removeHandler(handler)
+        uvicorn_logger.propagate = propagate
         handler.close()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -96,6 +97,12 @@ def task_slots(session: SparkSession) -> int:
     return max(1, session.sparkContext.defaultParallelism)
 
 
+def _check_spark_version(version: str) -> None:
+    if not re.match(r"4\.3\b", version):
+        hint = 'install it with `pip install "pyspark>=4.3,<4.4"`'
+        raise EnvironmentUnfit(f"found pyspark {version}; this version of Hayase runs on Spark 4.3: {hint}")
+
+
 def open_session(
     master: str | None = None,
     *,
@@ -108,6 +115,7 @@ def open_session(
     The output of the JVM and the workers goes to `log`, or with `verbose` to the terminal. Raise EnvironmentUnfit if Spark
     cannot start here.
     """
+    _check_spark_version(pyspark.__version__)
     version = java_version()
     if version is None or version < LEAST_JAVA:
         home = os.environ.get("JAVA_HOME")
