@@ -17,8 +17,10 @@ import pytest
 
 from campaign.processes import kill_tree
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.demo import judge, mended
-from hayase.demo.reconciliation import Sent, books_of
+from hayase.demo import fixed_scoring
+from hayase.demo.events import FAULTY_ITEMS
+from hayase.demo.result_check import check_results
+from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import shop_pipeline
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.definition.definitions import latest_version
@@ -78,23 +80,23 @@ def test_a_shop_that_is_killed_and_changed_gives_what_plain_python_does(tmp_path
     killed_at = committed(tmp_path, MAIN).version
     with demo(tmp_path, 90, "keep") as child:
         until(lambda: committed(tmp_path, MAIN).version > killed_at, child)
-        hayase("ops", "update", "scores", "--from-file", mended.__file__, "--home", str(tmp_path))
+        hayase("ops", "update", "scores", "--from-file", fixed_scoring.__file__, "--home", str(tmp_path))
         changed = latest_version(Home(tmp_path))
         until(lambda: committed(tmp_path, OPERATIONS).offset.definition == changed, child)
         hayase("dead", "replay", "--stage", "scores", "--yes", "--home", str(tmp_path))
-    with demo(tmp_path, 130, "close") as child:  # goes on from the files, and makes the books
+    with demo(tmp_path, 130, "close") as child:  # goes on from the files, and checks the results
         assert child.wait(PATIENCE) == 0
 
     pipeline = shop_pipeline(tmp_path)
-    books = books_of(pipeline, Sent(), pipeline.progress().totals)
-    assert {each.name for each in books.outputs if each.good is None} == {"scores"}
-    assert [each for each in books.outputs if each.good is False] == []
-    assert books.good
+    report = check_results(pipeline, Sent(), pipeline.progress().totals)
+    assert {each.name for each in report.outputs if each.good is None} == {"scores"}
+    assert [each for each in report.outputs if each.good is False] == []
+    assert report.good
 
     orders = pipeline.results("orders").table().to_pylist()
     refused = [each["offset"] for each in pipeline.dead_letters() if each["stage"] == "scores"]
-    unbearable = {at for at, each in enumerate(orders) if each["item"] in judge.UNBEARABLE or each["amount"] is None}
+    unbearable = {at for at, each in enumerate(orders) if each["item"] in FAULTY_ITEMS or each["amount"] is None}
     assert len(set(refused)) == len(refused)
     assert set(refused) < unbearable, "those of before the change, and none of after it"
-    wanted = Counter((each["time"], *mended.score([each]).values()) for each in orders)
+    wanted = Counter((each["time"], *fixed_scoring.score([each]).values()) for each in orders)
     assert Counter(tuple(row.values()) for row in pipeline.results("scores").rows()) == wanted

@@ -16,13 +16,15 @@ from rich.console import Console, RenderableType
 from command_line import answer
 from hayase.console.figures import stage_views
 from hayase.core.errors import HayaseError
-from hayase.demo import judge, mended, scoring
-from hayase.demo.events import BLOCKED, SLACK, Shop
+from hayase.demo import fixed_scoring, scoring
+from hayase.demo.events import BLOCKED, FAULTY_ITEMS, SLACK, Shop
+from hayase.demo.expected_results import expected_results, fits_stream
 from hayase.demo.hints import hints
-from hayase.demo.observer import Move, Watch
-from hayase.demo.reconciliation import Books, Entry, Sent, books_of
-from hayase.demo.runner import _opened_shop
-from hayase.demo.screen import Scene, plain_lines
+from hayase.demo.observer import Observer, SpreeChange
+from hayase.demo.result_check import CheckReport, OutputCheck, check_results
+from hayase.demo.runner import _open_shop
+from hayase.demo.screen import Screen, plain_lines
+from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
 from hayase.engine.batch.lane_governor import QueueSeen, Seen
 from hayase.pipeline import Pipeline
@@ -72,23 +74,23 @@ class TestTheShop:
 
     def test_events_are_late_repeated_and_broken(self) -> None:
         orders = [each for number in range(200) for each in Shop().tick(number).orders]
-        taken = [each for each in orders if judge.is_taken(each)]
+        taken = [each for each in orders if fits_stream(each)]
         assert 0 < len(orders) - len(taken) < 30
         assert len({each["uuid"] for each in orders}) < len(orders)
-        found = judge.verdict(taken, [], {}, SLACK, 100_000)
+        found = expected_results(taken, [], {}, SLACK, 100_000)
         assert all(found.dead[stage] for stage in ("spree", "purchases", "scores"))
         assert {each for _, _, each in found.spree} > {None}, "sprees end"
 
 
-class TestTheJudge:
+class TestTheExpectedResults:
     def test_sprees_begin_and_end(self) -> None:
         orders = [order(0, "a", 60), order(4, "a", 70), order(5, "b", 10), order(30, "b", 1)]
-        found = judge.verdict(orders, [], {}, SLACK, 100)
+        found = expected_results(orders, [], {}, SLACK, 100)
         assert found.spree == [(("a", 2, 130), at(4), at(10))]
 
     def test_windows_of_the_revenue(self) -> None:
         orders = [order(0.5, "a", 60), order(1.5, "a", 70), order(3, "b", 10)]
-        found = judge.verdict(orders, [], {}, SLACK, 100)
+        found = expected_results(orders, [], {}, SLACK, 100)
         assert [each for each in found.revenue if each[0][0] == "1 minute"] == [
             (("1 minute", 0, None, None), at(0.5), at(1)),
             (("1 minute", 1, 10, 10), at(3), None),
@@ -99,17 +101,17 @@ class TestTheJudge:
 
     def test_a_late_order_is_none_for_queries_and_one_for_the_table(self) -> None:
         orders = [order(5, "a", 60), order(1, "a", 70), order(5, "a", 60, uuid="5.0a")]
-        found = judge.verdict(orders, [], {}, SLACK, 1)
+        found = expected_results(orders, [], {}, SLACK, 1)
         assert found.dead["spree"] == {1}
         assert found.spree == [(("a", 2, 120), at(5), None)]
         assert (found.purchases["a"]["orders"], found.purchases["a"]["total"]) == (2, 130)
 
-    def test_the_mended_operation_bears_all_and_is_the_same_otherwise(self) -> None:
-        for each in (one for number in range(30) for one in Shop().tick(number).orders if judge.is_taken(one)):
-            if each["item"] in judge.UNBEARABLE or each["amount"] is None:
-                assert mended.score([each])["score"] == 99
+    def test_the_fixed_operation_scores_all_and_is_the_same_otherwise(self) -> None:
+        for each in (one for number in range(30) for one in Shop().tick(number).orders if fits_stream(one)):
+            if each["item"] in FAULTY_ITEMS or each["amount"] is None:
+                assert fixed_scoring.score([each])["score"] == 99
             else:
-                assert mended.score([each]) == scoring.score([each])
+                assert fixed_scoring.score([each]) == scoring.score([each])
 
 
 def order(minutes: float, user: str, amount: int, **more: Any) -> dict[str, Any]:
@@ -117,23 +119,23 @@ def order(minutes: float, user: str, amount: int, **more: Any) -> dict[str, Any]
     return {**made, "amount": amount, **more}
 
 
-class TestTheBooks:
+class TestTheCheck:
     def test_every_output_is_what_plain_python_says(self, shop: tuple[Pipeline, Sent]) -> None:
         pipeline, sent = shop
-        books = books_of(pipeline, sent, pipeline.progress().totals)
-        assert [each for each in books.outputs if not each.good] == []
-        assert books.good
-        assert {each.name for each in books.outputs if each.what == "dead letters" and each.found} == {
+        report = check_results(pipeline, sent, pipeline.progress().totals)
+        assert [each for each in report.outputs if not each.good] == []
+        assert report.good
+        assert {each.name for each in report.outputs if each.what == "dead letters" and each.actual} == {
             "streams", "spree", "revenue", "traffic", "purchases", "scores"
         }  # fmt: skip
-        text = shown(books)
+        text = shown(report)
         assert "everything adds up" in text
         assert "✗" not in text
 
     def test_what_is_in_the_logs_is_what_was_sent(self, shop: tuple[Pipeline, Sent]) -> None:
         pipeline, _ = shop
         ticks = [Shop(SEED).tick(number) for number in range(40)]
-        orders = [each for tick in ticks for each in tick.orders if judge.is_taken(each)]
+        orders = [each for tick in ticks for each in tick.orders if fits_stream(each)]
         assert pipeline.results("orders").table().to_pylist() == orders
         assert pipeline.results("lines").table().to_pylist() == [each for tick in ticks for each in tick.lines]
 
@@ -151,15 +153,15 @@ class TestTheBooks:
     def test_a_difference_is_told(self, shop: tuple[Pipeline, Sent]) -> None:
         pipeline, sent = shop
         totals = pipeline.progress().totals
-        assert not books_of(pipeline, replace(sent, accepted=sent.accepted + 1), totals).good
+        assert not check_results(pipeline, replace(sent, accepted=sent.accepted + 1), totals).good
         figures = replace(totals["spree"], dead=totals["spree"].dead + 1)
-        assert not books_of(pipeline, sent, {**totals, "spree": figures}).good
-        assert not Books(Sent(), {}, (Entry("spree", "rows", 3, 3, False),)).good
-        assert "✗" in shown(Books(Sent(), {}, (Entry("spree", "rows", 3, 3, False),)))
+        assert not check_results(pipeline, sent, {**totals, "spree": figures}).good
+        assert not CheckReport(Sent(), {}, (OutputCheck("spree", "rows", 3, 3, False),)).good
+        assert "✗" in shown(CheckReport(Sent(), {}, (OutputCheck("spree", "rows", 3, 3, False),)))
 
     def test_a_shop_that_has_closed_is_not_opened_again(self, shop: tuple[Pipeline, Sent]) -> None:
         with pytest.raises(HayaseError, match="has closed for good; name another home"):
-            _opened_shop(shop[0].home.path)
+            _open_shop(shop[0].home.path)
 
 
 # ------------------------------------------------------------------------------------------------ what is shown
@@ -172,18 +174,18 @@ def shown(what: RenderableType, width: int = 80, height: int = 24) -> str:
 
 
 @pytest.fixture(scope="module")
-def scene(shop: tuple[Pipeline, Sent]) -> Scene:
+def scene(shop: tuple[Pipeline, Sent]) -> Screen:
     pipeline, _ = shop
     manifest = pipeline.progress()
-    sight = Watch(pipeline).look()
-    assert sight.clock is not None
-    gone = Move("-", sight.clock, {"user_id": "nobody", "orders": 9, "spent": 120_000})
+    shop_now = Observer(pipeline).observe()
+    assert shop_now.clock is not None
+    gone = SpreeChange("-", shop_now.clock, {"user_id": "nobody", "orders": 9, "spent": 120_000})
     queue = QueueSeen("", "orders", 100.0, 0.001, 0.1, 0.75, 3, 0.1, 5, 0)
     seen = Seen("main", "informed", 2, 0, 5, 0, (queue, replace(queue, stage="scores", load=1.25, share=1.0)))
-    return Scene(
+    return Screen(
         "running",
         stage_views(manifest, manifest, {}, 3.0),
-        replace(sight, moves=[*sight.moves, gone]),
+        replace(shop_now, spree_changes=[*shop_now.spree_changes, gone]),
         75.0,
         [seen],
         "hayase dead list",
@@ -192,7 +194,7 @@ def scene(shop: tuple[Pipeline, Sent]) -> Scene:
 
 class TestTheScreen:
     @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-    def test_it_fits_and_has_everything_on_it(self, scene: Scene, width: int, height: int) -> None:
+    def test_it_fits_and_has_everything_on_it(self, scene: Screen, width: int, height: int) -> None:
         lines = shown(scene, width, height).splitlines()
         assert len(lines) < height
         assert max(map(len, lines)) <= width
@@ -202,14 +204,14 @@ class TestTheScreen:
         assert "- 23:53 nobody is not any more" in text
         assert "try: hayase dead list" in text
 
-    def test_load_and_share_stand_with_the_first_stage_of_a_pass(self, scene: Scene) -> None:
+    def test_load_and_share_stand_with_the_first_stage_of_a_pass(self, scene: Screen) -> None:
         rows = {line.split()[0]: line.split()[-2:] for line in shown(scene).splitlines()[2:8]}
         assert rows["spree"] == ["0.10", "75%"]
         assert rows["revenue"] == ["″", "″"]
         assert rows["scores"] == ["1.25", "100%"]
         assert rows["traffic"] == ["—", "—"]
 
-    def test_lines_say_what_is_new(self, scene: Scene) -> None:
+    def test_lines_say_what_is_new(self, scene: Screen) -> None:
         lines = list(plain_lines(scene, None))
         assert any(line.startswith("spree: - nobody at") for line in lines)
         assert any(line.startswith("dead: scores: ") for line in lines)
@@ -221,7 +223,7 @@ class TestTheScreen:
 def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline, sent = _opened_shop(tmp_path), Sent()
+    pipeline, sent = _open_shop(tmp_path), Sent()
     assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
     send(pipeline, SEED, range(20), sent)
     pipeline.run_until_idle(spark=False)
@@ -234,10 +236,10 @@ def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     send(pipeline, SEED, range(20, 25), sent)
     close(pipeline)
     pipeline.run_until_idle(spark=False)
-    books = books_of(pipeline, sent, pipeline.progress().totals)
-    assert {each.name for each in books.outputs if each.good is None} == {"scores"}
-    assert books.good
-    assert "changed" in shown(books)
+    report = check_results(pipeline, sent, pipeline.progress().totals)
+    assert {each.name for each in report.outputs if each.good is None} == {"scores"}
+    assert report.good
+    assert "changed" in shown(report)
     scores = {row["uuid"]: row["score"] for row in pipeline.results("scores").rows()}
     orders = pipeline.results("orders").table().to_pylist()
-    assert scores == {each["uuid"]: mended.score([each])["score"] for each in orders}
+    assert scores == {each["uuid"]: fixed_scoring.score([each])["score"] for each in orders}

@@ -216,7 +216,7 @@ def demo(
         float, typer.Option("--seconds", metavar="N", min=0, help="How long to go on after the first result.")
     ] = 30.0,
     fast: Annotated[bool, typer.Option("--fast", help="Few events, all at once, and no waiting.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C; then the books are made.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C; then check the results.")] = False,
     home: HomeOption = None,
     master: Master = None,
     plain: Plain = False,

@@ -1,16 +1,18 @@
-"""The bundled demo: a shop on New Year's Eve, with everything that Hayase has in one pipeline, live.
+"""The bundled demo: a shop on New Year's Eve that uses every part of Hayase in one pipeline.
 
-| module | what it does |
+Read `shop_pipeline` first: it is the example. The other modules give it data, check its results and show it at work.
+
+| module | contents |
 |---|---|
-| `shop` | makes the events: orders and lines of an access log, late, repeated and broken ones too |
-| `declaring` | the pipeline: streams, queries, a table with its rules, a job, an operation |
-| `access`, `scoring` | the functions of the job and of the operation |
-| `mended` | the operation again, without its faults, to be put in place while the shop runs |
-| `judge` | what must come out, by plain Python over the same events |
-| `books` | what came out beside that: does everything add up? |
-| `watching`, `screen` | what there is to see while it runs: gathered, and shown |
-| `hints` | what to try in a second terminal |
-| `running` | all of it on Spark, from the first event to the books |
+| `shop_pipeline` | the pipeline: two streams, two queries, two tables, two jobs, an operation |
+| `access`, `scoring` | the functions of the jobs and of the operation |
+| `fixed_scoring` | a version of the operation without its faults, to be installed while the shop runs |
+| `events` | generates orders and lines of an access log, including late, repeated and malformed ones |
+| `expected_results` | computes the results from the same events in plain Python |
+| `result_check` | compares the results of the pipeline with the expected ones |
+| `observer`, `screen`, `display` | read the state of the shop, draw it, and update the terminal |
+| `hints` | commands to try in a second terminal |
+| `sender`, `runner` | send the events; run everything on Spark from the first event to the check |
 
-Nothing is imported here: the workers of the pipeline load `access` and `scoring`, and should load nothing else.
+This module imports nothing: workers load `access` and `scoring`, and should not load the rest.
 """

@@ -1,4 +1,4 @@
-"""The functions of the job that watches the access log."""
+"""The functions of the two jobs that watch the access log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LINE = re.compile(r'(\S+) \S+ \S+ \[[^]]+] "\S+ (\S+) [^"]*" (\d{3}) (\d+|-) "[^
 
 
 def parse(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A line as a request; what is no line is a dead letter."""
-    found = LINE.fullmatch(record["line"])
-    if found is None:
+    """Map: return the address and status of a line. A malformed line becomes a dead letter."""
+    match = LINE.fullmatch(record["line"])
+    if match is None:
         raise ValueError("this is no line of an access log")
-    return {"address": found[1], "status": int(found[3])}
+    return {"address": match[1], "status": int(match[3])}
 
 
 def refuse(address: str, counts: Sequence[Mapping[str, Any]], stored: Mapping[str, Any] | None) -> Iterator[Any]:
-    """Addresses that came, beside the blocklist: only those that are in it."""
+    """Merge with the blocklist: yield the new hits of an address that is on it."""
     if stored is not None:
-        yield {"address": address, "hits": sum(each["hits"] for each in counts), "reason": stored["reason"]}
+        yield {"address": address, "hits": sum(count["hits"] for count in counts), "reason": stored["reason"]}

@@ -1,4 +1,4 @@
-"""What there is to see while the shop runs, gathered a few times a second: results that come and go, tables that change."""
+"""Reads the state of the shop while it runs, a few times a second: rows of queries and tables, counts, dead letters."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hayase.engine.results.query_results import Results
 from hayase.pipeline import Pipeline
 from hayase.streams.dead_letters import DEAD
 
-__all__ = ["Move", "Sight", "Watch"]
+__all__ = ["Observation", "Observer", "SpreeChange"]
 
 Row = Mapping[str, Any]
 KEPT = 40
-"""Moves and dead letters that are remembered."""
+"""How many of the last spree changes and dead letters are kept."""
 BUYERS = 14
-"""Customers whose rows of the table are looked up."""
+"""How many customers are looked up in the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A customer who goes on a spree (+), or whose spree is over (-): since when, and with what."""
+class SpreeChange:
+    """A customer went on a spree (+) or left it (-), by the event time `at`; `row` is the row that came or went."""
 
     sign: str
     at: datetime
@@ -31,22 +31,22 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One look at the shop. `fresh` are the customers whose rows of the table have changed since the look before."""
+class Observation:
+    """The committed state of the shop. `changed` has the customers whose table rows differ from the observation before."""
 
     clock: datetime | None = None
     spree: Sequence[Row] = ()
-    moves: Sequence[Move] = ()
+    spree_changes: Sequence[SpreeChange] = ()
     revenue: Sequence[Row] = ()
     purchases: Sequence[Row] = ()
-    fresh: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
     blocked: Mapping[str, int] = field(default_factory=dict)
     scores: int = 0
-    letters: Sequence[Row] = ()
+    dead_letters: Sequence[Row] = ()
 
 
-class Watch:
-    """Looks at the results of a pipeline; each look reads what is new since the one before."""
+class Observer:
+    """Observes a pipeline; each observation reads only the records that are new since the one before."""
 
     def __init__(self, pipeline: Pipeline):
         self._spree, self._revenue = pipeline.results("spree"), pipeline.results("revenue")
@@ -54,42 +54,41 @@ class Watch:
         self._blocked, self._dead = pipeline.results("blocked"), pipeline.results(DEAD.name)
         self._scores, self._orders = pipeline.results("scores"), pipeline.results("orders")
         self._buyers: dict[str, None] = {}
-        self._read: dict[str, int] = {}
+        self._next_offsets: dict[str, int] = {}
         self._hits: Counter[str] = Counter()
-        self._moves: deque[Move] = deque(maxlen=KEPT)
-        self._letters: deque[Row] = deque(maxlen=KEPT)
+        self._spree_changes: deque[SpreeChange] = deque(maxlen=KEPT)
+        self._dead_letters: deque[Row] = deque(maxlen=KEPT)
         self._on_spree: dict[str, Row] = {}
         self._rows: dict[str, Row] = {}
 
-    def look(self) -> Sight:
-        """The shop as it is committed now."""
+    def observe(self) -> Observation:
+        """Return the state that is committed now."""
         clock = self._revenue.final()
         now: dict[str, Row] = {row["user_id"]: row for row in self._spree.at()}
         if clock is not None:
-            self._moves += [Move("-", clock, row) for user, row in self._on_spree.items() if user not in now]
-            self._moves += [Move("+", clock, row) for user, row in now.items() if user not in self._on_spree]
+            ended = [SpreeChange("-", clock, row) for user, row in self._on_spree.items() if user not in now]
+            begun = [SpreeChange("+", clock, row) for user, row in now.items() if user not in self._on_spree]
+            self._spree_changes += ended + begun
         self._on_spree = now
-        for row in self._new(self._blocked):
+        for row in self._new_records(self._blocked):
             self._hits[row["address"]] += row["hits"]
-        self._letters += self._new(self._dead)
-        rows = self._bought()
-        fresh = frozenset(user for user, row in rows.items() if self._rows.get(user) != row)
-        self._rows = rows
-        return Sight(
+        self._dead_letters += self._new_records(self._dead)
+        before, self._rows = self._rows, self._rows_of_buyers()
+        return Observation(
             clock=clock,
             spree=sorted(now.values(), key=lambda row: -row["spent"]),
-            moves=tuple(self._moves),
+            spree_changes=tuple(self._spree_changes),
             revenue=sorted(self._revenue.at(), key=lambda row: row["orders"]),
-            purchases=list(rows.values()),
-            fresh=fresh,
+            purchases=list(self._rows.values()),
+            changed=frozenset(user for user, row in self._rows.items() if before.get(user) != row),
             blocked=dict(self._hits.most_common()),
             scores=self._scores.log.index().next,
-            letters=tuple(self._letters),
+            dead_letters=tuple(self._dead_letters),
         )
 
-    def _bought(self) -> dict[str, Row]:
-        """The rows of those who have bought something, the latest first."""
-        for order in self._new(self._orders):
+    def _rows_of_buyers(self) -> dict[str, Row]:
+        """Return the table rows of the customers who bought something last, the latest first."""
+        for order in self._new_records(self._orders):
             if order["type"] == "purchase":
                 self._buyers.pop(order["user_id"], None)
                 self._buyers[order["user_id"]] = None
@@ -97,9 +96,9 @@ class Watch:
         rows = zip(buyers, self._purchases.get_many(buyers))
         return {user: {"user_id": user, **row} for user, row in rows if row and row["last_purchase_time"]}
 
-    def _new(self, results: Results) -> list[dict[str, Any]]:
+    def _new_records(self, results: Results) -> list[dict[str, Any]]:
         name = results.log.declaration.name
-        first = self._read.get(name, 0)
-        found = results.table(first)
-        self._read[name] = first + found.num_rows
-        return list(found.to_pylist())
+        first = self._next_offsets.get(name, 0)
+        records = results.table(first)
+        self._next_offsets[name] = first + records.num_rows
+        return list(records.to_pylist())

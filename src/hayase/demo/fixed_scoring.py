@@ -1,6 +1,6 @@
-"""The operation of the demo, mended: it bears every order. To be put in place while the shop runs.
+"""The operation of the demo without its faults: it scores every order. To be installed while the shop runs.
 
-Orders that are dead letters by then can be given to it once more: `hayase dead replay --stage scores`.
+Orders that became dead letters before can be processed again: `hayase dead replay --stage scores`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DOUBTFUL = ("cursed mirror", "paper dragon", "endless scarf")
 
 
 def score(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """As before; what cannot be scored is not to be trusted at all."""
+    """Return the score of one order, as `scoring.score` does; an order that cannot be scored gets the highest risk."""
     (order,) = records
     doubtful = order["item"] in DOUBTFUL or order["amount"] is None
     risk = 99 if doubtful else min(99, order["amount"] // 500 + (20 if order["type"] == "basket" else 0))
