@@ -139,7 +139,7 @@ def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
     for kind, made in (("query", declared.queries), ("job", declared.jobs), ("operation", declared.operations)):
         if stream in [each.name for each in made]:
             raise HayaseError(f'"{stream}" is written by the {kind} of that name; append to a stream that it reads')
-    if stream in [each.name for each in declared.tables]:
+    if stream in [table.name for table in declared.tables]:
         hint = "append events for its rules, or load rows with `hayase groups load`"
         raise HayaseError(f'"{stream}" is a table and no stream; {hint}')
     return declared.stream(stream)

@@ -83,7 +83,7 @@ def _names(section: Any) -> list[str]:
 
 def _stored(ctx: typer.Context, pattern: str) -> list[str]:
     home = _home(ctx)
-    return [] if home is None else sorted(each.parent.name for each in home.glob(pattern))
+    return [] if home is None else sorted(path.parent.name for path in home.glob(pattern))
 
 
 def _file(ctx: typer.Context) -> Mapping[str, Any]:

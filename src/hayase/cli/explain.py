@@ -66,13 +66,13 @@ def _explain_file(file: Path, name: str | None) -> None:
 
     read = read_pipeline(file)
     stages = check_file(read)
-    names = [each.name for each in read.declaration.queries]
+    names = [query.name for query in read.declaration.queries]
     if name is not None and name not in names:
         raise UnknownName("query", name, names, f" in {file}")
     tables = lookups_of(read.declaration)
     wanted = [name] if name else names
-    others = [each.output for each in stages if each.query not in names and not each.name.startswith("_")]
-    streams = (*read.declaration.streams, *(each for each in others if isinstance(each, StreamDeclaration)))
+    others = [stage.output for stage in stages if stage.query not in names and not stage.name.startswith("_")]
+    streams = (*read.declaration.streams, *(output for output in others if isinstance(output, StreamDeclaration)))
     declaration = replace(read.declaration, streams=streams, jobs=(), operations=())  # what jobs and operations write
     typer.echo("\n\n".join(explained(declaration, each, tables).rstrip() for each in wanted))
 

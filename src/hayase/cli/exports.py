@@ -85,7 +85,7 @@ def _note_kinds(columns: Mapping[str, pa.DataType], kinds: dict[str, set[bool]],
     for name, found in kinds.items():
         if len(found) < 2:
             for row in rows:
-                found.update(isinstance(each, str) for each in _leaves(columns[name], row[name]) if each is not None)
+                found.update(isinstance(leaf, str) for leaf in _leaves(columns[name], row[name]) if leaf is not None)
 
 
 def _leaves(kind: pa.DataType, value: Any) -> Iterator[Any]:
@@ -120,7 +120,7 @@ class _Shape:
         from hayase.tables.lookups import arrow_rows
 
         batches = [arrow_rows(shape, rows) for shape in self._shapes]
-        return pa.record_batch([column for each in batches for column in each.columns], schema=self.schema)
+        return pa.record_batch([column for batch in batches for column in batch.columns], schema=self.schema)
 
 
 def _is_text(kind: pa.DataType) -> bool:

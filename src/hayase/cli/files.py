@@ -96,10 +96,12 @@ def given(
     Described(name='b', files=('y.csv',), time='at', time_unit=None, slack=None, schema=None)
     """
     files: dict[str, list[str]] = {}
-    for each in streams or ():
-        name, equals, file = each.partition("=")
+    for stream in streams or ():
+        name, equals, file = stream.partition("=")
         if not (name and equals and file):
-            raise HayaseError(f'"--stream {each}" does not say which is which; write it like --stream orders={each}')
+            raise HayaseError(
+                f'"--stream {stream}" does not say which is which; write it like --stream orders={stream}'
+            )
         files.setdefault(name, []).append(file)
     if [file for some in files.values() for file in some].count(STDIN) > 1:
         raise HayaseError("stdin can be read once only; put the others into files")
@@ -168,7 +170,7 @@ def declared(described: Described, paths: Sequence[Path]) -> StreamDeclaration:
             described.name, ddl(schema), time, time_unit=described.time_unit, slack=slack, max_ahead=None
         )
     except DeclarationError as error:
-        raise HayaseError("\n".join(_as_options(str(each)) for each in error.mistakes)) from error
+        raise HayaseError("\n".join(_as_options(str(mistake)) for mistake in error.mistakes)) from error
 
 
 def _as_options(message: str) -> str:

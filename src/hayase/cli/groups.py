@@ -158,7 +158,7 @@ def get(
     if not {"key", "value"} <= set(log.declaration.arrow_schema.names):
         hint = f"`hayase streams tail {name}` shows them"
         raise HayaseError(f'the records of "{name}" have no key and value, so they are not kept by a key; {hint}')
-    made = all(each.name != name for each in found.declaration.streams)
+    made = all(stream.name != name for stream in found.declaration.streams)
     text = _key_text(key, json_key) if made or json_key else " ".join(key)
     tuples = _newest(log, text, count)
     if not tuples:
@@ -167,8 +167,8 @@ def get(
         raise HayaseError(f'no tuple of "{name}" has the key {text}, of the last {looked:,}; check the key')
     from hayase.streams.record_text import record_text
 
-    for each in tuples:
-        sys.stdout.write(record_text(_opened(each) if made else each) + "\n")
+    for row in tuples:
+        sys.stdout.write(record_text(_opened(row) if made else row) + "\n")
     sys.stdout.flush()
 
 
@@ -240,7 +240,7 @@ def _streams(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
             log = StreamLog.open(pipeline.home.path, name)
             index = log.index()
             records, end = index.next - index.start, index.next
-            size = sum(path.stat().st_size for each in index.entries if (path := log.path / each.name).exists())
+            size = sum(path.stat().st_size for entry in index.entries if (path := log.path / entry.name).exists())
         waiting = {stage: max(0, end - inputs[name].at) for stage, inputs in positions.items() if name in inputs}
         about = {"name": name, "kind": "stream", "records": records, "bytes": size, "waiting": waiting}
         yield {**about, **_by_jobs(pipeline, name)}

@@ -41,7 +41,7 @@ def show(home: Place = None, json: Json = False) -> None:
 
     found = _home(home)
     number = format_of(found.path)
-    sizes = {each.name: _size(each) for each in sorted(found.path.iterdir()) if each.is_dir()}
+    sizes = {path.name: _size(path) for path in sorted(found.path.iterdir()) if path.is_dir()}
     mode = found.path.stat().st_mode & 0o777
     about = {"home": str(found.path), "format": number, "mode": f"{mode:04o}", "bytes": sizes}
     if json:
@@ -66,10 +66,10 @@ def verify(home: Place = None, json: Json = False) -> None:
     found = _home(home)
     findings = list(findings_of(found))
     if json:
-        _write({"home": str(found.path), "findings": [each.as_json() for each in findings]})
+        _write({"home": str(found.path), "findings": [finding.as_json() for finding in findings]})
     elif findings:
-        for each in findings:
-            typer.echo(f"{each.path}\n  {each.problem}\n  what to do: {each.remedy}")
+        for finding in findings:
+            typer.echo(f"{finding.path}\n  {finding.problem}\n  what to do: {finding.remedy}")
     else:
         typer.echo(f"{found.path} is sound")
     if findings:

@@ -57,7 +57,7 @@ def bench(
     Example: [cyan]hayase bench lanes --quick[/]
     """
     directory = _benchmarks()
-    known = {each.stem: about for each in sorted(directory.glob("*.py")) if (about := _about(each)) is not None}
+    known = {path.stem: about for path in sorted(directory.glob("*.py")) if (about := _about(path)) is not None}
     if name is None:
         for each, about in known.items():
             typer.echo(f"{each:<12} {about}")

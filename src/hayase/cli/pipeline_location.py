@@ -53,8 +53,8 @@ def _at_home(home: Path) -> Pipeline:
     if definition is not None:
         pipeline.declaration = definition.declaration
     else:
-        logs = [_open(home, each.parent.name) for each in sorted((home / "streams").glob("*/stream.json"))]
-        declared = tuple(each.declaration for each in logs if not each.declaration.name.startswith("_"))
+        logs = [_open(home, path.parent.name) for path in sorted((home / "streams").glob("*/stream.json"))]
+        declared = tuple(log.declaration for log in logs if not log.declaration.name.startswith("_"))
         pipeline.declaration = PipelineDeclaration("pipeline", declared)
     return pipeline
 
@@ -70,7 +70,7 @@ def names_of(pipeline: Pipeline) -> list[str]:
     given = pipeline.declaration
     kinds = (given.streams, given.queries, given.jobs, given.operations)
     declared = [each.name for kind in kinds for each in kind]
-    found = sorted(each.parent.name for each in (pipeline.home.path / "streams").glob("*/stream.json"))
+    found = sorted(path.parent.name for path in (pipeline.home.path / "streams").glob("*/stream.json"))
     others = [name for name in found if name not in declared]
     return [*declared, *sorted(others, key=lambda name: name.startswith("_"))]
 
@@ -84,7 +84,7 @@ def kind_of(pipeline: Pipeline, name: str) -> str:
     given = pipeline.declaration
     if any(each.name == name for kind in (given.queries, given.jobs, given.operations) for each in kind):
         return "results"
-    return "stream" if any(each.name == name for each in given.streams) else "not declared any more"
+    return "stream" if any(stream.name == name for stream in given.streams) else "not declared any more"
 
 
 def index_of(log: StreamLog) -> Index:
@@ -107,7 +107,7 @@ def log_of(pipeline: Pipeline, name: str) -> StreamLog:
     if (home / "streams" / name / "stream.json").exists():
         return StreamLog.open(home, name)
     outputs = (each.output for each in check(pipeline.declaration))
-    made = (each for each in outputs if isinstance(each, StreamDeclaration))
+    made = (output for output in outputs if isinstance(output, StreamDeclaration))
     for declaration in (*pipeline.declaration.streams, *made, DEAD):
         if declaration.name == name:
             return StreamLog(home, declaration)

@@ -128,7 +128,7 @@ def reset(
         raise typer.BadParameter("name the stages, or say --all", param_hint="STAGE")
     found = locate(pipeline, home, whole=True)
     made = found.reset(stages, start.value) if stages else found.reset_all(start.value)
-    anew = [each.name for each in made.records if each.generation == made.version]
+    anew = [record.name for record in made.records if record.generation == made.version]
     when = "at the next batch" if found.home.is_locked() else "in the next run"
     typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {made.version})")
 
@@ -147,6 +147,11 @@ def _show(found: Preview) -> None:
     from hayase.console.listings import plain_table
 
     table = plain_table("name", "what", "becomes", "")
-    for each in found.differences:
-        table.add_row(each.name, each.kind, Text(each.fate, _STYLES.get(each.fate, "yellow")), each.note)
+    for difference in found.differences:
+        table.add_row(
+            difference.name,
+            difference.kind,
+            Text(difference.fate, _STYLES.get(difference.fate, "yellow")),
+            difference.note,
+        )
     output().print(table)

@@ -162,21 +162,21 @@ def _answered(text: str, streams: Sequence[Described], directory: Path, spark: b
     from hayase.pipeline import Pipeline
 
     pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
-    files = {each.name: here(each, directory) for each in streams}
-    for each in streams:
-        declaration = declared(each, files[each.name])
+    files = {stream.name: here(stream, directory) for stream in streams}
+    for stream in streams:
+        declaration = declared(stream, files[stream.name])
         pipeline.declaration = replace(pipeline.declaration, streams=(*pipeline.declaration.streams, declaration))
     name = "result"
-    while name in {each.name.lower() for each in streams}:
+    while name in {stream.name.lower() for stream in streams}:
         name += "_"
     with showing_mistakes(text):
         pipeline.query(name, text)
-    for each in streams:
-        declaration = pipeline.declaration.stream(each.name)
-        _append(pipeline, declaration, files[each.name])
-        if each.slack is None:
+    for stream in streams:
+        declaration = pipeline.declaration.stream(stream.name)
+        _append(pipeline, declaration, files[stream.name])
+        if stream.slack is None:
             _let_disorder(pipeline, declaration)
-        pipeline.finish(each.name)
+        pipeline.finish(stream.name)
     pipeline.run_until_idle(spark=spark)
     return pipeline, name
 
@@ -219,7 +219,7 @@ def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
         slack = max(slack, int((peaks - times).max()))
     if slack:
         changed = replace(declaration, slack=slack)
-        streams = tuple(changed if each == declaration else each for each in pipeline.declaration.streams)
+        streams = tuple(changed if stream == declaration else stream for stream in pipeline.declaration.streams)
         pipeline.declaration = replace(pipeline.declaration, streams=streams)
 
 

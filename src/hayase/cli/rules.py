@@ -126,7 +126,7 @@ def _is_pipeline(file: Path) -> bool:
     try:
         text = file_text(file, "rule", "check the name")
     except DeclarationError as error:
-        raise DeclarationError(replace(each, file=str(file)) for each in error.mistakes) from error
+        raise DeclarationError(replace(mistake, file=str(file)) for mistake in error.mistakes) from error
     try:
         root = compose(text)
     except DeclarationError:
@@ -174,7 +174,7 @@ def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
 
 def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
     """The branches for a source, and which of them concern the one event: those whose updates were looked at."""
-    looked = {each.update.number for each in outcome.updates}
+    looked = {evaluated.update.number for evaluated in outcome.updates}
     found = []
     for branch in rules.branches(source):
         numbers = {update.number for table in branch.tables for update in table.updates}
@@ -184,7 +184,7 @@ def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
 
 
 def _refusals(outcome: Outcome) -> list[Trial]:
-    return [_refusal(each.rule, each.program, each.reason) for each in outcome.refusals]
+    return [_refusal(refusal.rule, refusal.program, refusal.reason) for refusal in outcome.refusals]
 
 
 def _refusal(rule: str, program: str | None, reason: str) -> Trial:

@@ -158,7 +158,7 @@ def finish(name: Name, pipeline: PipelineOption = None, home: HomeOption = None)
     Example: [cyan]hayase streams finish events[/]
     """
     found = locate(pipeline, home)
-    if any(each.name == name for each in found.declaration.queries):
+    if any(query.name == name for query in found.declaration.queries):
         raise HayaseError(f'"{name}" is written by a query and finishes when the streams that it reads do')
     found.finish(name)
     typer.echo(f"{name} is finished: it takes no more records")
@@ -179,7 +179,7 @@ def _about(pipeline: Pipeline, log: StreamLog, kind: str) -> dict[str, Any]:
         "records": index.next - index.start,
         "start": index.start,
         "next": index.next,
-        "bytes": sum(_size(log.path / each.name) for each in index.entries),
+        "bytes": sum(_size(log.path / entry.name) for entry in index.entries),
         "segments": len(index.entries),
         "latest_us": index.running_max,
         "clock_us": _clock(log),
@@ -238,8 +238,8 @@ class _Printer:
             if self._as_json:
                 from hayase.streams.record_text import record_text
 
-                for each in records:
-                    sys.stdout.write(record_text(each) + "\n")
+                for record in records:
+                    sys.stdout.write(record_text(record) + "\n")
                 sys.stdout.flush()
             else:
                 self._show(at, records)

@@ -238,16 +238,17 @@ def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]
     kinds = dict(table.columns)
     return [
         {
-            "rules": file.name, "source": source.source, "condition": branch.condition, "key": list(each.key),
-            "column": each.column, "method": each.method or TYPES[kinds[each.column]].methods[0], "value": each.value,
+            "rules": file.name, "source": source.source, "condition": branch.condition, "key": list(update.key),
+            "column": update.column, "method": update.method or TYPES[kinds[update.column]].methods[0],
+            "value": update.value,
         }
         for file in pipeline.declaration.rules
         for source in read_declared(file.name, file.text).rules.sources
         for branch in source.branches
         for rules in branch.tables
         if rules.table == table.name
-        for each in rules.updates
-        if each.column in kinds
+        for update in rules.updates
+        if update.column in kinds
     ]  # fmt: skip
 
 
@@ -281,7 +282,7 @@ def _value(text: str) -> Any:
 def _chosen(table: TableDeclaration, columns: str | None) -> list[str] | None:
     if columns is None:
         return None
-    chosen = list(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip()))
+    chosen = list(dict.fromkeys(part.strip() for part in columns.split(",") if part.strip()))
     for each in chosen:
         if each not in table.column_names:
             raise UnknownName("column", each, table.column_names, f' of table "{table.name}"')

@@ -29,7 +29,7 @@ def template(name: str = "queries") -> dict[str, str]:
     files = resources.files("hayase").joinpath("templates", name).iterdir()
     # kept without its dot, so that it says nothing about this package's own files; compiled modules are no files of it
     return {
-        ".gitignore" if each.name == "gitignore" else each.name: each.read_text(encoding="utf-8")
-        for each in sorted(files, key=lambda each: each.name)
-        if each.is_file()
+        ".gitignore" if file.name == "gitignore" else file.name: file.read_text(encoding="utf-8")
+        for file in sorted(files, key=lambda file: file.name)
+        if file.is_file()
     }

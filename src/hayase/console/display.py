@@ -107,7 +107,7 @@ class _Plain(_Shown):
         frame = self._frame(moment, manifest, ends, governors)
         if self._written_at is not None and moment < self._written_at + EVERY:
             return
-        state = [(each.name, each.read, each.lag, each.waiting, each.clock) for each in frame.stages()]
+        state = [(stage.name, stage.read, stage.lag, stage.waiting, stage.clock) for stage in frame.stages()]
         if state == self._last:
             return
         self._written_at, self._last = moment, state

@@ -94,7 +94,7 @@ def stage_views(
 
 def busiest(lanes: Sequence[Seen], most: int) -> tuple[list[QueueSeen], int]:
     """The queues with the greatest loads, then those that are longest, and how many there are besides."""
-    queues = sorted((each for lane in lanes for each in lane.queues), key=lambda each: (-each.load, -each.waiting))
+    queues = sorted((queue for lane in lanes for queue in lane.queues), key=lambda each: (-each.load, -each.waiting))
     return queues[:most], max(0, len(queues) - most)
 
 
@@ -112,12 +112,12 @@ class History:
 
     def seen(self, moment: float, manifest: Manifest) -> History:
         """The history with one more look."""
-        kept = [each for each in self.samples if each[0] <= moment]
+        kept = [sample for sample in self.samples if sample[0] <= moment]
         while len(kept) > 1 and kept[1][0] <= moment - self.WINDOW:
             kept.pop(0)
         reads = self.reads
         if not reads or moment >= reads[-1][0] + 1.0:
-            reads = (*reads, (moment, sum(each.read for each in manifest.totals.values())))[-self.LENGTH - 1 :]
+            reads = (*reads, (moment, sum(total.read for total in manifest.totals.values())))[-self.LENGTH - 1 :]
         return History((*kept, (moment, manifest)), reads)
 
     def base(self) -> tuple[float, Manifest]:

@@ -17,14 +17,14 @@ def group_list(groups: Iterable[Mapping[str, Any]]) -> RenderableType:
     """All groups of a pipeline. How many rows a table has is an estimate of its store."""
     numbers = ("tuples", "size")
     table = plain_table("group", "kind", *numbers, "waiting", "written by", "read by", right=numbers)
-    for each in groups:
-        if each["kind"] == "table":
-            tuples, waiting = f"about {each['rows_about']:,}", "—"
+    for group in groups:
+        if group["kind"] == "table":
+            tuples, waiting = f"about {group['rows_about']:,}", "—"
         else:
-            tuples = f"{each['records']:,}"
+            tuples = f"{group['records']:,}"
             waiting = (
-                "\n".join(f"{count:,} for {name}" for name, count in each["waiting"].items() if count) or "nothing"
+                "\n".join(f"{count:,} for {name}" for name, count in group["waiting"].items() if count) or "nothing"
             )
-        jobs = ("\n".join(each[what]) or "—" for what in ("written_by", "read_by"))
-        table.add_row(each["name"], each["kind"], tuples, bytes_text(each["bytes"]), waiting, *jobs)
+        jobs = ("\n".join(group[what]) or "—" for what in ("written_by", "read_by"))
+        table.add_row(group["name"], group["kind"], tuples, bytes_text(group["bytes"]), waiting, *jobs)
     return table

@@ -46,8 +46,8 @@ def facts_grid() -> Table:
 def declared(declaration: PipelineDeclaration, stages: Sequence[Stage]) -> RenderableType:
     """What a pipeline file says: its streams, its stages, and its tables with the streams that feed them."""
     streams = plain_table("stream", "columns", "time", "slack")
-    for each in declaration.streams:
-        streams.add_row(each.name, ", ".join(each.arrow_schema.names), _time(each), duration_text(each.slack))
+    for stream in declaration.streams:
+        streams.add_row(stream.name, ", ".join(stream.arrow_schema.names), _time(stream), duration_text(stream.slack))
     queries = plain_table("stage", "reads", "kind", "writes")
     tables = plain_table("table", "key", "columns", "fed by", "folds after", "horizon")
     for stage in stages:
@@ -82,10 +82,10 @@ def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
     """All streams of a pipeline."""
     numbers = ("records", "size", "segments")
     table = plain_table("stream", "kind", *numbers, "latest event", right=numbers)
-    for each in streams:
+    for stream in streams:
         table.add_row(
-            each["name"], each["kind"], f"{each['records']:,}", bytes_text(each["bytes"]), f"{each['segments']:,}",
-            clock_text(each["latest_us"]) + (" (finished)" if each["finished"] else ""),
+            stream["name"], stream["kind"], f"{stream['records']:,}", bytes_text(stream["bytes"]), f"{stream['segments']:,}",
+            clock_text(stream["latest_us"]) + (" (finished)" if stream["finished"] else ""),
         )  # fmt: skip
     return table
 

@@ -67,22 +67,22 @@ def live_view(frame: Frame) -> RenderableType:
     for name, width in (("in/s", 6), ("out/s", 6), ("lag", 6), ("waiting", 7), ("dead", 6), ("batch", 6)):
         table.add_column(name, justify="right", no_wrap=True, min_width=width)
     table.add_column("clock", no_wrap=True)
-    for each in stages:
+    for stage in stages:
         table.add_row(
-            each.name,
-            _lively(each.read_rate),
-            _lively(each.written_rate),
-            _lag(each),
-            Text(compact(each.waiting)),
-            Text(compact(each.dead), style="yellow" if each.dead else ""),
-            Text(seconds_text(each.batch_seconds) + (f" ({each.missed} missed)" if each.missed else "")),
-            Text(clock_text(each.clock, short=True), style="dim"),
+            stage.name,
+            _lively(stage.read_rate),
+            _lively(stage.written_rate),
+            _lag(stage),
+            Text(compact(stage.waiting)),
+            Text(compact(stage.dead), style="yellow" if stage.dead else ""),
+            Text(seconds_text(stage.batch_seconds) + (f" ({stage.missed} missed)" if stage.missed else "")),
+            Text(clock_text(stage.clock, short=True), style="dim"),
         )
     blocks: list[RenderableType] = [_head(frame, stages), Text(), table, Text()]
-    if any(each.queues for each in frame.governors):
+    if any(governor.queues for governor in frame.governors):
         blocks += [
             _queues(frame.governors),
-            *(Text(_governor_line(each), style="dim") for each in frame.governors),
+            *(Text(_governor_line(governor), style="dim") for governor in frame.governors),
             Text(),
         ]
     return Group(*blocks, _foot(frame))
@@ -128,7 +128,7 @@ def _governor_line(governor: Seen) -> str:
 
 
 def _head(frame: Frame, stages: Sequence[StageView]) -> Text:
-    behind = sum(each.behind for each in stages)
+    behind = sum(stage.behind for stage in stages)
     state = ("caught up", "green") if behind == 0 else (f"{behind:,} behind", "yellow")
     if frame.phase != RUNNING:
         state = (frame.phase, "cyan")
@@ -166,16 +166,16 @@ def _lag(stage: StageView) -> Text:
 def plain_lines(frame: Frame) -> list[str]:
     """A line for each stage, for logs and pipes."""
     lines = []
-    for each in frame.stages():
-        lag = " ".join(f"{stream}:{count}" for stream, count in each.lag)
+    for stage in frame.stages():
+        lag = " ".join(f"{stream}:{count}" for stream, count in stage.lag)
         lines.append(
-            f"{each.name}: in {each.read_rate:.0f}/s, out {each.written_rate:.0f}/s, read {each.read}, "
-            f"lag {lag or '0'}, waiting {each.waiting}, dead {each.dead}, "
-            f"batch {seconds_text(each.batch_seconds)}, clock {clock_text(each.clock)}"
-            + ("" if each.missed is None else f", firings missed {each.missed}")
+            f"{stage.name}: in {stage.read_rate:.0f}/s, out {stage.written_rate:.0f}/s, read {stage.read}, "
+            f"lag {lag or '0'}, waiting {stage.waiting}, dead {stage.dead}, "
+            f"batch {seconds_text(stage.batch_seconds)}, clock {clock_text(stage.clock)}"
+            + ("" if stage.missed is None else f", firings missed {stage.missed}")
         )
-    governors = [each for each in frame.governors if each.queues]
-    lines += [f"governor of {_governor_line(each)}" for each in governors]
+    governors = [governor for governor in frame.governors if governor.queues]
+    lines += [f"governor of {_governor_line(governor)}" for governor in governors]
     shown, more = busiest(governors, QUEUES)
     for queue in shown:
         waits = f" since {seconds_text(queue.waited)}" if queue.waiting else ""
@@ -196,16 +196,16 @@ def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: fl
     for name in ("written", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     stages = stage_views(start, end, ends, seconds)
-    for each in stages:
+    for stage in stages:
         table.add_row(
-            each.name, f"{each.read:,}", f"{each.processed:,}",
-            Text(f"{each.dead:,}", style="yellow" if each.dead else ""), f"{each.waiting:,}",
-            Text("✓", style="green") if each.reconciles else Text("✗ does not add up", style="bold red"),
-            f"{each.written:,}", f"{each.behind:,}",
+            stage.name, f"{stage.read:,}", f"{stage.processed:,}",
+            Text(f"{stage.dead:,}", style="yellow" if stage.dead else ""), f"{stage.waiting:,}",
+            Text("✓", style="green") if stage.reconciles else Text("✗ does not add up", style="bold red"),
+            f"{stage.written:,}", f"{stage.behind:,}",
         )  # fmt: skip
-    read = round(sum(each.read_rate for each in stages) * seconds)
+    read = round(sum(stage.read_rate for stage in stages) * seconds)
     batches = end.version - start.version
     lines = [Text(f"stopped after {seconds:.1f} s: {batches:,} batches, {read:,} records read in this run")]
-    if any(each.dead for each in stages):
+    if any(stage.dead for stage in stages):
         lines.append(Text("`hayase dead list` shows what could not be handled", style="dim"))
     return Group(table, Text(), *lines)

@@ -22,7 +22,7 @@ class Columns:
 
     def __init__(self, names: Sequence[str], records: Sequence[Record], offsets: int, width: int, *, spare: int = 0):
         """`offsets` is the greatest offset; `spare` widens columns, where there is room, for values yet to come."""
-        wanted = [max([len(name), *(len(cell_text(each[name])) for each in records)]) for name in names]
+        wanted = [max([len(name), *(len(cell_text(record[name])) for record in records)]) for name in names]
         self.names = tuple(names)
         self.offset = len(str(max(offsets, 1)))
         room = width - self.offset - 2 - 2 * len(names)
@@ -39,10 +39,10 @@ def _fitted(wanted: Sequence[int], room: int) -> list[int]:
     widths = list(wanted)
     while sum(widths) > room and max(widths) > _LEAST:
         widest = max(widths)
-        second = max((each for each in widths if each < widest), default=_LEAST)
+        second = max((width for width in widths if width < widest), default=_LEAST)
         count = widths.count(widest)
         cut = min(widest - max(second, _LEAST), -(-(sum(widths) - room) // count))
-        widths = [each - max(cut, 1) if each == widest else each for each in widths]
+        widths = [width - max(cut, 1) if width == widest else width for width in widths]
     return widths
 
 
@@ -61,11 +61,13 @@ def record_table(columns: Columns, first: int, records: Iterable[Record], *, hea
 def dead_letters(letters: Iterable[Record]) -> RenderableType:
     """Dead letters, each with where it happened, why, and the record itself."""
     lines: list[RenderableType] = []
-    for each in letters:
-        place = each["stream"] if each["offset"] is None else f"{each['stream']} #{each['offset']}"
-        lines.append(Text.assemble((cell_text(each["time"])[:19], "dim"), "  ", (each["stage"], "bold"), f" ← {place}"))
-        lines.append(Text(f"  {each['reason']}", style="yellow"))
-        lines.append(Text(f"  {each['record']}", style="dim", no_wrap=True, overflow="ellipsis"))
+    for letter in letters:
+        place = letter["stream"] if letter["offset"] is None else f"{letter['stream']} #{letter['offset']}"
+        lines.append(
+            Text.assemble((cell_text(letter["time"])[:19], "dim"), "  ", (letter["stage"], "bold"), f" ← {place}")
+        )
+        lines.append(Text(f"  {letter['reason']}", style="yellow"))
+        lines.append(Text(f"  {letter['record']}", style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
 

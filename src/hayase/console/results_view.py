@@ -87,20 +87,20 @@ def marked(text: str, mistakes: Iterable[Mistake]) -> Iterator[str]:
              ^
     """
     lines = text.splitlines()
-    for each in mistakes:
-        yield str(each)
-        if each.line is not None and each.column is not None and 1 <= each.line <= len(lines):
-            line = lines[each.line - 1].replace("\t", " ")
+    for mistake in mistakes:
+        yield str(mistake)
+        if mistake.line is not None and mistake.column is not None and 1 <= mistake.line <= len(lines):
+            line = lines[mistake.line - 1].replace("\t", " ")
             yield f"  {line}"
-            yield "  " + " " * cell_len(line[: each.column - 1]) + "^"
+            yield "  " + " " * cell_len(line[: mistake.column - 1]) + "^"
 
 
 def dead_lines(letters: Sequence[Mapping[str, Any]], count: int) -> Iterator[str]:
     """What is said about records that were refused: how many, and of the first ones what and why."""
     yield f"{count:,} record{'' if count == 1 else 's'} could not be taken:"
-    for each in letters:
-        record = each["record"] if len(each["record"]) <= 100 else each["record"][:99] + "…"
-        yield f"  {each['stream']}: {each['reason']}"
+    for letter in letters:
+        record = letter["record"] if len(letter["record"]) <= 100 else letter["record"][:99] + "…"
+        yield f"  {letter['stream']}: {letter['reason']}"
         yield f"    {record}"
     if count > len(letters):
         yield f"  and {count - len(letters):,} more"

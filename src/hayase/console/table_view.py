@@ -50,10 +50,10 @@ def table_details(
     facts.add_row("folded up to", folded if folded == "—" else f"{folded}: rows can be read as of then and later")
     facts.add_row("clock", clock_text(about["clock_us"]))
     shown = plain_table("fed by", "when", "key", "column", "value")
-    for each in rules:
-        when = "always" if each["condition"] is None else each["condition"]
-        key, column = ", ".join(each["key"]), f"{each['column']}.{each['method']}"
-        shown.add_row(*(Text(text) for text in (each["source"], when, key, column, each["value"])))
+    for rule in rules:
+        when = "always" if rule["condition"] is None else rule["condition"]
+        key, column = ", ".join(rule["key"]), f"{rule['column']}.{rule['method']}"
+        shown.add_row(*(Text(text) for text in (rule["source"], when, key, column, rule["value"])))
     feeding = shown if shown.row_count else Text("no rule feeds it", style="yellow")
     return Group(facts, Text(), feeding)
 

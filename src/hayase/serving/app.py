@@ -127,7 +127,7 @@ async def _unfit(request: Request, error: Exception) -> Response:
 async def _only_known(request: Request) -> None:
     asked = request.query_params if request.scope["query_string"] else ()
     if asked:
-        only(asked, [each.alias for each in request.scope["route"].dependant.query_params])
+        only(asked, [parameter.alias for parameter in request.scope["route"].dependant.query_params])
 
 
 def _merged(one: dict[int | str, dict[str, Any]], other: dict[int, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:

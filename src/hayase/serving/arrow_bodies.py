@@ -1,9 +1,9 @@
-"""Arrow streams in bodies, measured before they are decoded: a few bytes can say that they are a billion rows.
+"""Reads Arrow streams in request bodies, with limits that hold before anything is decoded: a few bytes can claim a billion rows.
 
-The headers of all messages are read first. They tell the rows, the values of every column and, for compressed buffers, the
-bytes that come of them. A body that would be too much, or whose encodings are not taken here, is a problem before anything
-is allocated for it. What only the data tell, how often a dictionary's long text is referred to, is measured before it is
-written out.
+The headers of all messages are read first. They contain the number of rows, the number of values of every column and, for
+compressed buffers, their decompressed sizes. A body over a limit, or with an encoding that is not supported, is a problem
+before memory is allocated for it. How often a long value of a dictionary is referenced is known only from the data; it is
+measured before the column is expanded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTINUED = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """What a body may hold: rows, values in all columns together (items of lists count), and bytes once it is decoded."""
+    """Limits of a body: rows, values in all columns together (items of lists count), and decoded bytes."""
 
     rows: int
     values: int
@@ -35,12 +35,12 @@ class Most:
 
 
 def read_arrow(body: bytes, most: Most) -> pa.Table:
-    """The table that a body is; a problem if it is none, holds too much, or is encoded in a way that is not taken."""
+    """Return the table in a body; a problem if it is no Arrow stream, exceeds a limit, or has an unsupported encoding."""
     try:
         _measure(body, most)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            for each in reader.schema:
-                _check_type(each.type, each.name, top=True)
+            for field in reader.schema:
+                _check_type(field.type, field.name, top=True)
             table = reader.read_all()
         table.validate(full=True)
     except (struct.error, IndexError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -55,9 +55,9 @@ def _too_much(found: str, limit: str) -> Problem:
     return Problem(413, f"the body holds {found}, and at most {limit} are taken; send it in parts")
 
 
-# -- what the headers say -----------------------------------------------------------------------------------------------
+# -- headers ------------------------------------------------------------------------------------------------------------
 def _measure(body: bytes, most: Most) -> None:
-    """Add up what the messages say they hold; a problem if that is too much."""
+    """Add up the sizes that the message headers claim; a problem if they exceed a limit."""
     rows = values = size = 0
     for header, start in _messages(body):
         kind = header.byte(1)
@@ -79,17 +79,17 @@ def _measure(body: bytes, most: Most) -> None:
 
 
 def _decoded_length(body: bytes, start: int, length: int) -> int:
-    """The bytes that come of a compressed buffer; it begins with their number, or with -1 if it is as it is."""
+    """Return the decompressed size of a buffer, which it begins with; -1 says that it is not compressed."""
     if length < 8:
         return 0
-    (told,) = struct.unpack_from("<q", body, start)
-    if told < -1:
+    (claimed,) = struct.unpack_from("<q", body, start)
+    if claimed < -1:
         raise ValueError("a buffer of a negative length")
-    return length if told == -1 else told
+    return length if claimed == -1 else claimed
 
 
 def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
-    """The header of every message, and where its data begin."""
+    """Yield the header of every message, and the position where its data begin."""
     at = 0
     while at + 4 <= len(body):
         (length,) = struct.unpack_from("<I", body, at)
@@ -112,7 +112,7 @@ def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
 
 
 class _Fields:
-    """A table of flatbuffers: fields by their number in Arrow's format files (Message.fbs)."""
+    """A flatbuffers table: its fields by their number in Arrow's schema of messages (Message.fbs)."""
 
     __slots__ = ("_at", "_body", "_end", "_places", "_size")
 
@@ -152,7 +152,7 @@ class _Fields:
         return _Fields(self._body, at + self._unpack("<I", at)[0], self._end)
 
     def pairs(self, number: int) -> Iterator[tuple[int, int]]:
-        """A vector of structs of two longs: the nodes and the buffers of a batch."""
+        """Yield a vector of structs of two longs: the nodes or the buffers of a record batch."""
         at = self._place(number)
         if not at:
             return
@@ -160,16 +160,16 @@ class _Fields:
         (count,) = self._unpack("<I", start)
         if start + 4 + 16 * count > self._end:
             raise ValueError("a header points outside of itself")
-        for each in range(count):
-            first, second = struct.unpack_from("<qq", self._body, start + 4 + 16 * each)
+        for index in range(count):
+            first, second = struct.unpack_from("<qq", self._body, start + 4 + 16 * index)
             if first < 0 or second < 0:
                 raise ValueError("a header with a negative length")
             yield first, second
 
 
-# -- what the types say -------------------------------------------------------------------------------------------------
+# -- types --------------------------------------------------------------------------------------------------------------
 def _check_type(kind: pa.DataType, column: str, top: bool = False) -> None:
-    """Refuse encodings that are not taken: what refers to one piece of data many times can hold anything."""
+    """Refuse unsupported encodings: one that references the same data many times can expand to any size."""
     types = pa.types
     if top and types.is_dictionary(kind) and not types.is_nested(kind.value_type):
         _check_type(kind.value_type, column)
@@ -196,7 +196,7 @@ def _check_type(kind: pa.DataType, column: str, top: bool = False) -> None:
 
 
 def _written_out(column: pa.ChunkedArray) -> int:
-    """The bytes of a column once every reference in it is replaced by what it refers to."""
+    """Return the bytes of a column once every reference in it is replaced by its value."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return sum(_referred(chunk) for chunk in column.chunks)
@@ -206,7 +206,7 @@ def _written_out(column: pa.ChunkedArray) -> int:
 
 
 def _viewed(chunk: pa.Array) -> int:
-    """The bytes that views refer to; each view is 16 bytes and begins with its length."""
+    """Return the bytes that views reference; a view has 16 bytes and begins with the length of its value."""
     lengths = np.frombuffer(chunk.buffers()[1] or b"", np.int32)[::4]
     return int(lengths[chunk.offset : chunk.offset + len(chunk)].astype(np.int64).clip(0).sum())
 

@@ -92,7 +92,7 @@ def records_in(
     elif kind == NDJSON:
         _check_size(body, body.count(b"\n"), most)
         chunks = read_records(io.BytesIO(body), Format("ndjson"), declaration, lambda: now)
-        parts = (each.conformed for each in chunks)
+        parts = (chunk.conformed for chunk in chunks)
     else:
         _check_size(body, 0, most)
         found = exact_json(body)
@@ -101,9 +101,9 @@ def records_in(
         check()
         parts = (_conformed(rows[at : at + _AT_ONCE], declaration, now) for at in _steps(len(rows)))
     done: list[Conformed] = []
-    for each in parts:
+    for part in parts:
         check()
-        done.append(each)
+        done.append(part)
     if len(done) == 1:
         return done[0]
     rows_of = [declaration.arrow_schema.empty_table(), *(each.rows for each in done)]

@@ -34,8 +34,8 @@ def most_connections() -> int:
 
 def _longest_waiting(connections: Iterable[Any]) -> Any | None:
     """Of connections without a request, the one to close first."""
-    clients = Counter(each.host for each in connections)
-    idle = [each for each in connections if each.cycle is None or each.cycle.response_complete]
+    clients = Counter(connection.host for connection in connections)
+    idle = [connection for connection in connections if connection.cycle is None or connection.cycle.response_complete]
     return min(idle, key=lambda each: (-clients[each.host], each.since), default=None)
 
 

@@ -1,9 +1,9 @@
-"""What every request must pass before a route sees it, and what every answer carries.
+"""The middleware around all routes: it admits requests, bounds their bodies and answers, and turns errors into problems.
 
-In this order: the number of requests at once, the Host (a page under a name of its own that leads here is turned away),
-the lengths of the address and of the headers, the token, and for requests that change something where they come from.
-The body is counted as it is read, and a client that does not read its answer is cut off. `/health` is answered however many
-requests there are. Whatever is raised behind this becomes a problem; no traceback goes out.
+It checks, in this order: the number of concurrent requests, the length of the address and of the headers, the Host (against
+DNS rebinding), the token, and the origin of requests that change something. The body is counted while it is read, and the
+connection of a client that does not read its answer is closed. `/health` is answered however many requests there are. An
+error of a route becomes a problem; no traceback is sent.
 """
 
 from __future__ import annotations
@@ -34,54 +34,54 @@ _ALWAYS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-re
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server takes. Sizes are bytes, times seconds."""
+    """Limits of one server. Sizes are bytes, times seconds."""
 
     body: int = 16 << 20
     headers: int = 16 << 10
     target: int = 8 << 10
     page: int = 1000
-    """Rows in one answer, and keys in one request."""
+    """Rows in an answer, and keys in a request."""
     seconds: float = 30.0
-    """For a body to arrive, and for an answer to be found."""
+    """For a body to arrive, and for an answer to be computed."""
     trial: float = 25.0
-    """For an operation that is sent here to be imported and tried."""
+    """For the trial of an operation that a client sends."""
     requests: int = 64
-    """Being answered at once; one whose body is still coming does not count."""
+    """Concurrent requests; one whose body is not complete does not count."""
     bodies: int = 256
-    """Requests at once whose body is still coming."""
+    """Concurrent requests whose body is not complete."""
     held: int = 256 << 20
-    """Bytes of the bodies of all requests."""
+    """Bytes of all bodies in memory."""
     work: int = 32 << 20
-    """Bytes of bodies that are read at once; others wait."""
+    """Bytes of bodies that are processed at once; others wait."""
     listeners: int = 64
-    """Streams of events at once."""
+    """Concurrent streams of events."""
     threads: int = 4
-    """That read and write the disk."""
+    """Threads that read and write the disk."""
     poll: float = 0.1
     heartbeat: float = 15.0
 
 
 class Guard:
-    """Stands around the application."""
+    """ASGI middleware that checks every request as the module describes."""
 
     def __init__(
         self, app: App, limits: Limits, figures: HttpFigures, token: str | None = None, hosts: Iterable[str] = ()
     ):
         self._app, self._limits, self._figures = app, limits, figures
         self._token = None if token is None else token.encode()
-        self._hosts = frozenset({"localhost", *(each.lower() for each in hosts)})
+        self._hosts = frozenset({"localhost", *(host.lower() for host in hosts)})
         self._known: dict[bytes, bool] = {}
         self._incoming = Incoming(limits.bodies, limits.held)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "websocket":  # there are none, and it is told so before the connection is made
+            if scope["type"] == "websocket":  # not supported: refused during the handshake
                 await receive()
                 await send({"type": "websocket.close", "code": 1000})
             else:
                 await self._app(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # the same as GET; the server leaves the body out
+        if scope["method"] == "HEAD":  # handled as GET; the server omits the body
             scope = {**scope, "method": "GET"}
         figures, began, status = self._figures, time.perf_counter(), 0
 
@@ -107,7 +107,7 @@ class Guard:
             raise
         except Exception as error:
             problem = problem_of(error)
-            if status:  # too late to say so; the connection is cut, which is how HTTP tells it
+            if status:  # the answer has begun: HTTP signals an error by closing the connection
                 LOGGER.warning("an answer was cut off: %s", problem.detail)
                 raise ConnectionAbortedError("the answer could not be completed") from None
             await respond(problem, answer)
@@ -163,9 +163,9 @@ class Guard:
         return known
 
     def _check(self, authorization: bytes | None) -> None:
-        kind, _, given = (authorization or b"").partition(b" ")
+        kind, _, token = (authorization or b"").partition(b" ")
         assert self._token is not None
-        if not hmac.compare_digest(given.strip(), self._token) or kind.lower() != b"bearer":
+        if not hmac.compare_digest(token.strip(), self._token) or kind.lower() != b"bearer":
             raise Problem(
                 401, "this server asks for its token; send it as Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
@@ -184,14 +184,14 @@ async def respond(problem: Problem, send: Send) -> None:
     body = problem.body
     headers = {"content-type": PROBLEM_JSON, "content-length": str(len(body)), "cache-control": "no-store"}
     if problem.status in (408, 413):
-        headers["connection"] = "close"  # what is left of the body is not waited for
-    given = [(name.lower().encode(), value.encode()) for name, value in {**headers, **problem.headers}.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": given})
+        headers["connection"] = "close"  # the rest of the body is not read
+    pairs = [(name.lower().encode(), value.encode()) for name, value in {**headers, **problem.headers}.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
 
 
 def host_name(host: str) -> str | None:
-    """The name in a Host header, without its port; None if it is no such thing.
+    """Return the name in a Host header, without the port; None if the header is malformed.
 
     >>> host_name("LocalHost:8421"), host_name("[::1]:80"), host_name("::1"), host_name("a:b")
     ('localhost', '::1', None, None)
@@ -207,7 +207,7 @@ def host_name(host: str) -> str | None:
 
 
 def _is_address(name: str) -> bool:
-    """A number cannot be made to lead elsewhere, as a name can."""
+    """Whether a host is an IP address, which DNS rebinding cannot redirect."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -216,7 +216,7 @@ def _is_address(name: str) -> bool:
 
 
 def _same_origin(origin: bytes | None, site: bytes | None, host: bytes) -> bool:
-    """Browsers say where a page that sends a request is from; programs say nothing."""
+    """Whether a request comes from this server's own pages or from a program: only browsers send these headers."""
     if site is not None and site not in (b"same-origin", b"none"):
         return False
     return origin is None or origin in (b"http://" + host, b"https://" + host)

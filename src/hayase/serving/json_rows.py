@@ -39,7 +39,7 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     values = python_values(column)
-    return [_finite(each) for each in values] if _has_floats(column.type) else values
+    return [_finite(value) for value in values] if _has_floats(column.type) else values
 
 
 def _has_floats(kind: pa.DataType) -> bool:

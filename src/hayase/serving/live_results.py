@@ -1,9 +1,9 @@
-"""Results as they are served: snapshots in pages, and changes from a cursor on.
+"""Results of queries for HTTP: snapshots in pages, and changes from a cursor on.
 
-A cursor is text: the occasion on which the query began, and how far its reader is. Of a relation that is an event time
-and how many changes of that time are behind; its changes are told in the order of event time, once they are final, "-"
-before "+", and at one time by row. Of a stream it is the offset of the next record, in the order of the log. What stands
-in a cursor does not depend on batches, so it outlives restarts; it does not outlive a query that begins anew.
+A cursor is text: a mark that changes when the query is reset, and the position of the reader. For a relation, the position is
+an event time and the number of changes of that time already read; changes are read in the order of event time, once they are
+final, "-" before "+", and at one time by row. For a stream, it is the offset of the next record in the log. A cursor does not
+depend on batches, so it stays valid after restarts; after a reset of the query it is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hayase.streams.schema_evolution import kept_in
 __all__ = ["Changes", "Cursor", "Live", "SnapshotPage"]
 
 _RECORDS = 65_536
-"""Records that are looked at in one go."""
+"""Records that are read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a reader is: `at` is an event time or an offset, `told` how much of that time is behind."""
+    """The position of a reader: `at` is an event time or an offset, `told` the number of changes of that time already read."""
 
     mark: str
     at: int
@@ -43,7 +43,7 @@ class Cursor:
 
     @classmethod
     def from_text(cls, text: str) -> Cursor:
-        """The inverse of `str`.
+        """Parse the text that `str` gives.
 
         >>> Cursor.from_text(str(Cursor("3", -5, 1)))
         Cursor(mark='3', at=-5, told=1)
@@ -60,7 +60,8 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPage:
-    """Rows that are valid at a time, in the stream's own type; `changes` goes on behind it, `next` with the next page."""
+    """Rows valid at the time `at`, which has the type of the stream's time column. `next` is the cursor of the next page,
+    `changes` that of the changes after the snapshot."""
 
     at: Any
     rows: pa.Table
@@ -70,12 +71,12 @@ class SnapshotPage:
 
 @dataclass(frozen=True, slots=True)
 class Live(Results):
-    """The results of a query, for those who come back for more."""
+    """The results of a query, read in pages and from cursors."""
 
     def page(
         self, time: Time | None, *, after: Cursor | None = None, limit: int, with_lifetimes: bool = False
     ) -> SnapshotPage:
-        """Some rows of the snapshot at an instant; pages of one snapshot are of one instant, whatever happens between."""
+        """Return a page of the snapshot at an instant; all pages of a snapshot show the same instant."""
         return self._consistent(lambda index: self._page(index, time, after, limit, with_lifetimes))
 
     def _page(
@@ -107,24 +108,24 @@ class Live(Results):
         )
 
     def _records(self, index: Index, wanted: int, first: int, limit: int) -> tuple[pa.Table, int | None]:
-        """Records of a stream from an offset on that are not later, in the order of the log, and where to go on.
+        """Return records from offset `first` on that are not after `wanted`, in log order, and the offset of the next page.
 
-        A stream keeps all that it had, so no more of it is read than the page needs.
+        A stream contains all its records at every later instant, so only as many are read as the page needs.
         """
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         count, schema = 0, self.log.declaration.arrow_schema
         for piece in self.log.read(max(first, index.start), index.next) if index.next > max(first, index.start) else ():
             early = np.flatnonzero(event_times(piece.rows, self.log.declaration) <= wanted)
             if count + len(early) > limit:
                 early = early[: limit - count + 1]
-                found.append(piece.rows.take(pa.array(early[:-1])))
-                return pa.Table.from_batches(found, schema=schema), piece.first + int(early[-1])
-            found.append(piece.rows.take(pa.array(early)))
+                batches.append(piece.rows.take(pa.array(early[:-1])))
+                return pa.Table.from_batches(batches, schema=schema), piece.first + int(early[-1])
+            batches.append(piece.rows.take(pa.array(early)))
             count += len(early)
-        return pa.Table.from_batches(found, schema=schema), None
+        return pa.Table.from_batches(batches, schema=schema), None
 
     def _wanted(self, index: Index, time: Time | None, after: Cursor | None, mark: str) -> int | None:
-        """The last microsecond of the unit of time that is asked for, as far as that is final."""
+        """Return the last final microsecond of the requested unit of time; None if no time is requested and nothing is final."""
         final = self._final_before(index)
         if after is not None:
             self._check(after, mark)
@@ -151,7 +152,7 @@ class Live(Results):
             yield "valid_to", pa.nulls(page.num_rows, kind)
 
     def _behind(self, index: Index, wanted: int | None, mark: str) -> Cursor:
-        """Where changes go on behind a snapshot; of a stream, at the first record that is not in it."""
+        """Return the cursor of the changes after a snapshot; for a stream, that of the first record not in it."""
         if self.log.declaration.lifetimes:
             return Cursor(mark, BEGINNING if wanted is None else wanted + 1)
         for entry in index.entries:
@@ -165,11 +166,11 @@ class Live(Results):
 
     # -- changes --------------------------------------------------------------------------------------------------------
     def changes_from(self, cursor: Cursor | None) -> Changes:
-        """The changes behind a cursor; without one, from now on."""
+        """Return the changes after a cursor; without one, those that become final from now on."""
         return self._consistent(lambda index: self._changes_from(index, cursor))
 
     def changes_from_start(self) -> Changes:
-        """All changes that are kept."""
+        """Return all retained changes."""
         return self.changes_from(Cursor(self._mark(), BEGINNING))
 
     def _changes_from(self, index: Index, cursor: Cursor | None) -> Changes:
@@ -214,20 +215,21 @@ class Live(Results):
 
 
 class Changes:
-    """A reader of changes: what it has read and not told yet is pending, and its cursor moves as it tells."""
+    """A reader of changes. Changes that it has read from the log and not yet returned are pending; `cursor` is the position
+    after the last returned change."""
 
     def __init__(self, of: Live, cursor: Cursor, offset: int):
         self._of, self.cursor, self._offset = of, cursor, offset
         self._pending = of._schema().empty_table()
         self._known = cursor.told
-        """Changes at the cursor's time that were told before this reader began."""
+        """Changes at the cursor's time that were returned before this reader began."""
         self._seen: tuple[int, ...] = ()
-        """What the log looked like when there was nothing to tell."""
+        """The state of the log when there was nothing to return; while it is the same, nothing is read."""
 
     def read(self, limit: int) -> tuple[list[Cursor], pa.Table]:
-        """Up to so many changes that can be told now: a cursor behind each, and `__time`, `__appears` and the row.
+        """Return up to `limit` final changes: the cursor after each, and a table with `__time`, `__appears` and the row.
 
-        Nothing if there are none yet; the next call may have some. A cursor that leads nowhere any more is a problem.
+        The result is empty if there are none yet; the next call may have some. A cursor that is no longer valid is a problem.
         """
         index = self._of._index()
         seen = index.start, index.next, index.running_max, index.clock
@@ -235,14 +237,14 @@ class Changes:
             return [], self._of._schema().empty_table()
         try:
             self._of._check(self.cursor, self._of._mark())
-            found = self._final(limit) if self._of.log.declaration.lifetimes else self._records(limit)
-            self._seen = () if found[0] else seen
-            return found
+            changes = self._final(limit) if self._of.log.declaration.lifetimes else self._records(limit)
+            self._seen = () if changes[0] else seen
+            return changes
         except OffsetGone:
             raise self._of._gone("records that were not told yet were removed by retention") from None
 
     def times(self, changes: pa.Table) -> list[Any]:
-        """The times of changes, in the stream's own type."""
+        """Return the times of changes, in the type of the stream's time column."""
         return list(self._of._times(changes.column("__time").to_numpy()).to_pylist())
 
     def _records(self, limit: int) -> tuple[list[Cursor], pa.Table]:
@@ -267,36 +269,38 @@ class Changes:
             ready = min(int(np.searchsorted(time, final)), limit)
             if ready or complete:
                 break
-            end = index.holding(min(self._offset + _RECORDS, index.next) - 1).next  # where a clock stands
+            end = index.holding(
+                min(self._offset + _RECORDS, index.next) - 1
+            ).next  # the end of a segment, where a clock is known
             self.take([piece.rows for piece in self._of.log.read(self._offset, end)])
             self._offset = end
-        told, self._pending = self._pending.slice(0, ready), self._pending.slice(ready)
+        changes, self._pending = self._pending.slice(0, ready), self._pending.slice(ready)
         cursors = []
-        for each in time[:ready].tolist():
-            number = self.cursor.told + 1 if each == self.cursor.at else 1
-            self.cursor = Cursor(self.cursor.mark, each, number)
+        for instant in time[:ready].tolist():
+            number = self.cursor.told + 1 if instant == self.cursor.at else 1
+            self.cursor = Cursor(self.cursor.mark, instant, number)
             cursors.append(self.cursor)
-        return cursors, told
+        return cursors, changes
 
     def _skip(self, final: int) -> None:
-        """Leave out what was told before, once all changes of that time are known and so their order."""
+        """Drop the changes returned earlier, once all changes of that time, and so their order, are known."""
         if self._known and self.cursor.at < final:
             self._pending = self._pending.slice(self._known)
             self._known = 0
 
     def take(self, batches: list[pa.RecordBatch]) -> None:
-        """Take in records: each tells of a row that appears, of one that ends, or of both."""
+        """Add records to the pending changes: each says that a row appears, that one ends, or both."""
         declaration = self._of.log.declaration
         rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema).combine_chunks()
-        told = lifespans(rows, declaration)
-        begun, ended = np.flatnonzero(told.appears), np.flatnonzero(told.end != OPEN)
+        spans = lifespans(rows, declaration)
+        begun, ended = np.flatnonzero(spans.appears), np.flatnonzero(spans.end != OPEN)
         row = np.concatenate([ended, begun])
-        time = np.concatenate([told.end[ended], told.start[begun]])
+        time = np.concatenate([spans.end[ended], spans.start[begun]])
         appears = np.arange(len(row)) >= len(ended)
         later = time >= self.cursor.at
         row, time, appears = row[later], time[later], appears[later]
         own = rows.select(own_columns(declaration)).take(pa.array(row))
-        heads = [pa.array(time), pa.array(appears), pa.array(told.row_id[row])]
+        heads = [pa.array(time), pa.array(appears), pa.array(spans.row_id[row])]
         new = pa.table([*heads, *own.columns], schema=self._of._schema())
         order = [("__time", "ascending"), ("__appears", "ascending"), ("__row", "ascending")]
         self._pending = pa.concat_tables([self._pending, new]).combine_chunks().sort_by(order)

@@ -32,7 +32,7 @@ def exposition(
     manifest, ago = now.manifest, now.seconds_ago(wall, moment)
     families = [
         _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
-                [({"state": each}, float(each == now.state)) for each in get_args(State)]),
+                [({"state": state}, float(state == now.state)) for state in get_args(State)]),
         _family("hayase_clock_jumps_total", "counter", "How often the wall clock was set since the start.",
                 [({}, now.condition.jumps)]),
         _family("hayase_clock_jump_seconds", "gauge", "By how much it was set last; below 0: set back.",
@@ -48,7 +48,7 @@ def exposition(
         _family("hayase_stage_clock_seconds", "gauge", "The event time up to which a stage has taken its inputs in.",
                 list(_clocks(now))),
         _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage let pass because the lane was busy.",
-                [({"stage": stage}, each.missed) for stage, each in manifest.offset.firings.items()]),
+                [({"stage": stage}, firing.missed) for stage, firing in manifest.offset.firings.items()]),
         *_of_governors(governors),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
                 [({"method": method, "route": route, "status": status}, count)
@@ -91,7 +91,7 @@ _QUEUES = (
 
 
 def _of_governors(governors: Sequence[Seen]) -> Iterable[str]:
-    lanes = [({"lane": each.lane}, each) for each in governors]
+    lanes = [({"lane": governor.lane}, governor) for governor in governors]
     yield _family("hayase_governor_slots", "gauge", "Tasks of a lane that can run at once.",
                   [(labels, each.slots) for labels, each in lanes])  # fmt: skip
     yield _family("hayase_governor_polls_total", "counter", "Visits to queues and looks at all of them that found nothing.",
@@ -117,7 +117,7 @@ def _clocks(now: Moment) -> Iterable[Sample]:
 def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
-        inside = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
+        inside = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in labels.items())
         lines.append(f"{name}{{{inside}}} {value}" if inside else f"{name} {value}")
     return "\n".join(lines) + "\n"
 

@@ -96,7 +96,7 @@ def describe(app: FastAPI, secured: bool) -> dict[str, Any]:
 def docs_page(description: Mapping[str, Any]) -> str:
     """The description as a page that needs nothing from elsewhere: no script, no network."""
     parts = [f"<h1>{html.escape(description['info']['title'])}</h1>"]
-    parts += [f"<p>{_text(each)}</p>" for each in description["info"]["description"].strip().split("\n\n")]
+    parts += [f"<p>{_text(part)}</p>" for part in description["info"]["description"].strip().split("\n\n")]
     for path, operations in description["paths"].items():
         for method, operation in operations.items():
             parts.append(_operation(method, path, operation))
@@ -120,7 +120,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     )
     bodies = operation.get("requestBody", {}).get("content", {})
     rows += "".join(
-        f"<tr><td>body<td>{html.escape(kind)}<td>{_kind(each.get('schema', {}))}" for kind, each in bodies.items()
+        f"<tr><td>body<td>{html.escape(kind)}<td>{_kind(body.get('schema', {}))}" for kind, body in bodies.items()
     )
     for status, told in operation["responses"].items():
         shapes = ", ".join(_kind(each.get("schema", {})) for each in told.get("content", {}).values())
@@ -145,7 +145,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 def _text(text: str) -> str:
     """Text with `code` and **bold** in it."""
     pieces = html.escape(text).split("`")
-    joined = "".join(f"<code>{each}</code>" if at % 2 else each for at, each in enumerate(pieces))
+    joined = "".join(f"<code>{piece}</code>" if at % 2 else piece for at, piece in enumerate(pieces))
     bold = joined.split("**")
     return "".join(f"<b>{each}</b>" if at % 2 else each for at, each in enumerate(bold)).replace("\n\n", "<p>")
 

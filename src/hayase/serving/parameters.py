@@ -54,12 +54,12 @@ def key_in(raw_path: bytes, as_json: bool) -> tuple[Any, ...]:
     """
     parts = raw_path.split(b"/", 3)[3].split(b"/")
     try:
-        texts = [unquote_to_bytes(each).decode() if b"%" in each else each.decode() for each in parts]
+        texts = [unquote_to_bytes(part).decode() if b"%" in part else part.decode() for part in parts]
     except UnicodeDecodeError:
         raise Problem(
             422, "a part of the key is not UTF-8; encode each part as UTF-8, then with percent signs"
         ) from None
-    return tuple(exact_json(each.encode(), f'"{each[:60]}"') for each in texts) if as_json else tuple(texts)
+    return tuple(exact_json(text.encode(), f'"{text[:60]}"') for text in texts) if as_json else tuple(texts)
 
 
 def whole_key(key: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ def whole_key(key: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 def column_names(text: str | None) -> list[str] | None:
     """Columns separated by commas."""
-    return None if text is None else [each.strip() for each in text.split(",")]
+    return None if text is None else [part.strip() for part in text.split(",")]
 
 
 def time_of(text: str | int) -> str | int:

@@ -161,7 +161,7 @@ def answer(request: Request, body: bytes, now: Moment, stage: str | None = None)
         headers["Hayase-Clock"] = _time_text(clock)
     known = request.headers.get("if-none-match") if request.method == "GET" else None
     if known is not None and (
-        known.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in known.split(",")]
+        known.strip() == "*" or tag in [part.strip().removeprefix("W/") for part in known.split(",")]
     ):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=JSON)

@@ -1,7 +1,7 @@
-"""What the routes answer with, without HTTP: tables, streams and queries of a home, as the pipeline says it stands.
+"""Reads and appends behind the routes, without HTTP: tables, streams and queries of a home at its last complete commit.
 
-The pipeline tells its `Status`: where it is in its life, and the manifest whose promises are all kept, which is not always
-the newest one on disk. An answer is labelled with the status from before it was read, so it holds at least what it says.
+The pipeline keeps a `Status` up to date: its condition, and the last manifest whose outputs are all published, which is not
+always the newest one on disk. An answer is labelled with the status from before the read, so it contains at least that commit.
 """
 
 from __future__ import annotations
@@ -43,47 +43,47 @@ class TablesOfHome(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a pipeline says of itself at one moment."""
+    """The condition of a pipeline and its last complete commit, at one moment."""
 
     condition: Condition = Condition()  # noqa: RUF009 - frozen
     manifest: Manifest = Manifest()  # noqa: RUF009 - frozen
     is_open: bool = False
-    """Whether what was committed is complete, so that it can be served."""
+    """Whether everything that the manifest commits is published, so that it can be served."""
     moment: float | None = None
-    """When the last batch was committed in this process, by a clock in seconds that only goes on."""
+    """When this process committed its last batch, by a monotonic clock in seconds."""
 
     @property
     def state(self) -> State:
-        """Where the pipeline is in its life."""
+        """The state of the pipeline."""
         return self.condition.state
 
     @property
     def reason(self) -> str | None:
-        """Why it is not simply running."""
+        """Why it is in this state, if there is a reason to give."""
         return self.condition.reason
 
     def seconds_ago(self, wall: int, moment: float) -> float | None:
-        """The time since the last commit, whatever happened to the wall clock meanwhile; None if there was none."""
+        """Return the seconds since the last commit, or None if there was none; jumps of the wall clock do not matter."""
         if not self.manifest.version:
             return None
         return moment - self.moment if self.moment is not None else max(0, wall - self.manifest.committed_at) / 1e6
 
     @property
     def committed_at(self) -> str | None:
-        """When the last batch was committed that answers are sure to hold."""
+        """When the last batch that answers are sure to contain was committed, as ISO text."""
         return instant_text(self.manifest.committed_at) if self.manifest.version else None
 
     def clock(self, stage: str) -> int | None:
-        """The event time before which a stage has taken in everything; None as long as there is none."""
+        """Return the clock of a stage: all records before this event time are processed. None if it has not moved yet."""
         positions = self.manifest.offset.positions.get(stage, {}).values()
-        clock = min((each.clock for each in positions), default=BEGINNING)
+        clock = min((position.clock for position in positions), default=BEGINNING)
         if clock >= END:
-            clock = max(each.peak for each in positions) + 1
+            clock = max(position.peak for position in positions) + 1
         return None if clock <= BEGINNING + 1 else clock
 
 
 class Status:
-    """Written by the pipeline, read by the server; any thread may do either.
+    """The current `Moment`: written by the pipeline, read by the server, from any thread.
 
     >>> status = Status()
     >>> status.now.state
@@ -98,23 +98,23 @@ class Status:
         self._lock = threading.Lock()
 
     def set(self, state: State, reason: str | None = None) -> None:
-        """Say where the pipeline is in its life. While it starts, data are served only if there is a manifest to go by."""
+        """Set the state. While the pipeline starts, data are served only if the status was made with a manifest."""
         self.tell(Condition(state, reason))
 
     def tell(self, condition: Condition) -> None:
-        """Say how the pipeline is; the callback of those who run it."""
+        """Set the condition; the runner of the pipeline calls this back."""
         with self._lock:
             is_open = self.now.is_open or condition.state not in ("starting", "failed")
             self.now = replace(self.now, condition=condition, is_open=is_open)
 
     def committed(self, manifest: Manifest) -> None:
-        """Say that everything a manifest promises is done; the callback of a lane."""
+        """Set the last manifest whose outputs are all published; the lanes call this back."""
         with self._lock:
             self.now = replace(self.now, manifest=manifest, is_open=True, moment=time.monotonic())
 
 
 class Service:
-    """Reads and appends for the routes. All of it may be called from many threads, and may wait for the disk."""
+    """Reads and appends for the routes. All methods may be called from many threads, and may wait for the disk."""
 
     def __init__(self, home: Home, clock: Callable[[], int], tables: TablesOfHome | None, status: Status):
         self.home, self.clock, self.tables, self.status = home, clock, tables, status
@@ -123,7 +123,7 @@ class Service:
 
     # -- what there is --------------------------------------------------------------------------------------------------
     def moment(self) -> Moment:
-        """The status, if the pipeline's data can be served; a problem with the reason if not."""
+        """Return the status if the data can be served, else raise a problem with the reason."""
         now = self.status.now
         if not now.is_open:
             raise Problem(
@@ -133,43 +133,43 @@ class Service:
         return now
 
     def definition(self, now: Moment) -> Definition:
-        """The definition that runs; before the first batch, the newest one."""
+        """Return the definition that runs; before the first batch, the newest one."""
         version = now.manifest.offset.definition
-        found = self._definitions.get(version)
-        if found is None:
+        definition = self._definitions.get(version)
+        if definition is None:
             newest = load(self.home, version) if version else latest(self.home)
             if newest is None:
                 raise Problem(503, "no pipeline was declared in this home yet", {"Retry-After": str(RETRY_AFTER)})
-            found = newest
+            definition = newest
             if version:
-                self._definitions = {version: found}
-        return found
+                self._definitions = {version: definition}
+        return definition
 
     # -- tables ---------------------------------------------------------------------------------------------------------
     def table_names(self) -> list[str]:
-        """The names of the tables."""
+        """Return the names of the tables."""
         return list(self.tables.names()) if self.tables is not None else []
 
     def table(self, name: str, now: Moment) -> Table:
-        """A table to read from, looked up once for each definition."""
+        """Return a table to read from; it is looked up once for each definition."""
         place = now.manifest.offset.definition, name
-        found = self._tables.get(place)
-        if found is None:
+        wanted = self._tables.get(place)
+        if wanted is None:
             if self.tables is None:
                 raise UnknownName("table", name, ())
-            found = self.tables.table(name)
-            self._tables = {key: each for key, each in self._tables.items() if key[0] == place[0]} | {place: found}
-        return found
+            wanted = self.tables.table(name)
+            self._tables = {key: table for key, table in self._tables.items() if key[0] == place[0]} | {place: wanted}
+        return wanted
 
     # -- streams --------------------------------------------------------------------------------------------------------
     def streams(self, now: Moment) -> dict[str, StreamDeclaration]:
-        """The streams that take records from outside."""
-        return {each.name: each for each in self.definition(now).declaration.streams}
+        """Return the declared streams, to which clients append, by name."""
+        return {stream.name: stream for stream in self.definition(now).declaration.streams}
 
     def stream(self, name: str, now: Moment) -> StreamDeclaration:
-        """A stream that takes records from outside; if it is another one, the problem says so."""
+        """Return a declared stream; the problem for the output of a query says where to read it."""
         definition = self.definition(now)
-        if name in [each.name for each in definition.declaration.queries]:
+        if name in [query.name for query in definition.declaration.queries]:
             raise Problem(
                 404, f'"{name}" is written by the query of that name; read it from /queries/{name}, and append to a '
                 "stream that it reads",
@@ -177,11 +177,11 @@ class Service:
         return definition.declaration.stream(name)
 
     def log(self, declaration: StreamDeclaration) -> StreamLog:
-        """The log of a stream."""
+        """Return the log of a stream."""
         return StreamLog(self.home.path, declaration)
 
     def append(self, declaration: StreamDeclaration, conformed: Conformed, key: tuple[str, int] | None) -> Accepted:
-        """Append durably; with a key, once. What is said of a repeated append is what was said of the first."""
+        """Append durably; with a key (producer and sequence), once: a repeated append gets the answer of the first."""
         if key is None:
             return append_conformed(self.home.path, declaration, conformed, self.clock())
         producer, sequence = key
@@ -199,27 +199,27 @@ class Service:
         return done
 
     def lags(self, now: Moment) -> dict[str, dict[str, int]]:
-        """How many records each stage has yet to take, by stream."""
+        """Return how many records each stage has not yet read, by stage and stream."""
         positions = now.manifest.offset.positions
         if not positions:
             return {}
         logs = Logs(self.home, self.definition(now))
-        ends = logs.ends({each for inputs in positions.values() for each in inputs})
+        ends = logs.ends({name for inputs in positions.values() for name in inputs})
         return {
-            stage: {stream: max(0, ends.get(stream, 0) - each.at) for stream, each in inputs.items()}
+            stage: {stream: max(0, ends.get(stream, 0) - position.at) for stream, position in inputs.items()}
             for stage, inputs in positions.items()
         }
 
     # -- queries --------------------------------------------------------------------------------------------------------
     def queries(self, now: Moment) -> Mapping[str, tuple[str, StreamDeclaration]]:
-        """The text and the output of every query."""
+        """Return the text and the output stream of every query, by name."""
         definition = self.definition(now)
         outputs = declared_streams(definition)
-        return {each.name: (each.text, outputs[each.name]) for each in definition.declaration.queries}
+        return {query.name: (query.text, outputs[query.name]) for query in definition.declaration.queries}
 
     def query(self, name: str, now: Moment) -> Live:
-        """The results of a query."""
-        found = self.queries(now)
-        if name not in found:
-            raise UnknownName("query", name, found)
-        return Live(self.log(found[name][1]))
+        """Return the results of a query."""
+        queries = self.queries(now)
+        if name not in queries:
+            raise UnknownName("query", name, queries)
+        return Live(self.log(queries[name][1]))

@@ -155,7 +155,7 @@ def _asked(body: Any, most: int) -> tuple[list[Any], list[str] | None, int | Non
     keys, columns, as_of = body["keys"], body.get("columns"), body.get("as_of")
     if len(keys) > most:
         raise Problem(422, f"{len(keys):,} keys are asked for; {most:,} fit into one request")
-    if columns is not None and not (isinstance(columns, list) and all(isinstance(each, str) for each in columns)):
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(column, str) for column in columns)):
         raise Problem(422, '"columns" is a list of names')
     if isinstance(as_of, bool) or not isinstance(as_of, (str, int, type(None))):
         raise Problem(422, '"as_of" is a time: ISO text or microseconds')
