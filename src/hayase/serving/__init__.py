@@ -1,4 +1,4 @@
-"""Serving: the tables, streams and queries of a pipeline over HTTP, from the pipeline's own process."""
+"""The HTTP interface of a pipeline: tables, streams, queries, operations and dead letters, served from its own process."""
 
 from hayase.serving.app import create_app
 from hayase.serving.guard import Limits

@@ -1,4 +1,4 @@
-"""The application: which routes there are, what is said of them, and how the framework's errors are told."""
+"""The FastAPI application: the table of routes with their descriptions, and the answers to errors of the framework."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _QUIET = TelemetryConfig(tracing=False, metrics=False, logs=False, operation_spa
 def create_app(
     service: Service, *, limits: Limits | None = None, token: str | None = None, hosts: Iterable[str] = ()
 ) -> FastAPI:
-    """The application that serves a home. With a token every route asks for it; `hosts` are names it answers to."""
+    """Return the application that serves a home. With a token every request must have it; `hosts` are further host names."""
     desk = Desk(limits or Limits())
     tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
     queries, dead, pipeline = QueryRoutes(service, desk), DeadRoutes(service, desk), PipelineRoutes(service, desk)
@@ -99,14 +99,14 @@ def create_app(
     route("/metrics", pipeline.metrics, None, told={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
           response_class=Response)  # fmt: skip
     route("/docs", pipeline.docs, None, response_class=HTMLResponse)
-    # The route that is asked most goes before the others and past the framework's checks, of which it needs none.
+    # The most frequent route comes first and bypasses the framework's validation, which it does not need.
     app.router.routes.insert(0, tables.shortcut)
     return app
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    found = problem_of(error)
-    return Response(found.body, found.status, {"Cache-Control": "no-store", **found.headers}, PROBLEM_JSON)
+    problem = problem_of(error)
+    return Response(problem.body, problem.status, {"Cache-Control": "no-store", **problem.headers}, PROBLEM_JSON)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
@@ -120,8 +120,8 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 async def _unfit(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    told = "; ".join(f'{each["loc"][0]} parameter "{each["loc"][-1]}": {each["msg"]}' for each in error.errors()[:10])
-    return await _problem(request, Problem(422, told))
+    detail = "; ".join(f'{item["loc"][0]} parameter "{item["loc"][-1]}": {item["msg"]}' for item in error.errors()[:10])
+    return await _problem(request, Problem(422, detail))
 
 
 async def _only_known(request: Request) -> None:
@@ -131,7 +131,7 @@ async def _only_known(request: Request) -> None:
 
 
 def _merged(one: dict[int | str, dict[str, Any]], other: dict[int, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
-    return {status: {**told, **other.get(int(status), {})} for status, told in one.items()}
+    return {status: {**answer, **other.get(int(status), {})} for status, answer in one.items()}
 
 
 def _body(content: dict[str, Any]) -> dict[str, Any]:

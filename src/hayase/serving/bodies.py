@@ -1,7 +1,7 @@
-"""Bodies of requests: records as JSON, NDJSON or Arrow, and other JSON with its numbers in full.
+"""Reads the bodies of requests: records as JSON, NDJSON or Arrow, and other JSON without loss of digits.
 
-Bodies are judged by their Content-Type alone. None of the types here can be sent by a form, or by a page from elsewhere
-without the browser asking first, which it does in vain.
+The Content-Type alone decides how a body is read. Forms cannot send the types accepted here, and pages of other origins only
+after a CORS preflight request, which is refused.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 MOST = Most(rows=200_000, values=4_000_000, bytes=64 << 20)
-"""What one body may hold."""
+"""The limits of a body."""
 _AT_ONCE = 16_384
-"""Records that are looked at before it is asked again whether somebody waits for them."""
+"""Records that are converted between two checks whether the client still waits."""
 _Model = TypeVar("_Model", bound=BaseModel)
 _ALSO = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
 
 
 def content_type(headers: Mapping[str, str], allowed: tuple[str, ...]) -> str:
-    """The type of a body, one of those that are allowed here; a problem otherwise."""
+    """Return the type of a body; a problem if it is not among those allowed."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "the body is compressed; send it as it is", {"Accept-Encoding": "identity"})
     header = headers.get("content-type")
@@ -45,17 +45,17 @@ def content_type(headers: Mapping[str, str], allowed: tuple[str, ...]) -> str:
     kind = _ALSO.get(kind, kind)
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if kind not in allowed or (charset and charset not in ("utf-8", "utf8")):
-        given = f'"{header}"' if header else "missing"
+        actual = f'"{header}"' if header else "missing"
         raise Problem(
             415,
-            f"the Content-Type is {given}; send {' or '.join(allowed)}, in UTF-8",
+            f"the Content-Type is {actual}; send {' or '.join(allowed)}, in UTF-8",
             {"Accept-Post": ", ".join(allowed)},
         )
     return kind
 
 
 def exact_json(body: bytes, what: str = "the body") -> Any:
-    """JSON whose numbers keep all their digits; a problem if it is none."""
+    """Parse JSON; numbers keep all their digits. A problem if it is not JSON."""
     try:
         return exact_loads(body)
     except ValueError as error:  # not UTF-8, or not JSON
@@ -63,13 +63,13 @@ def exact_json(body: bytes, what: str = "the body") -> Any:
 
 
 def read_as(body: bytes, model: type[_Model]) -> _Model:
-    """What a body asks for; a problem if that is not clear."""
-    found = exact_json(body)
+    """Parse a JSON body as a model; a problem that lists what does not fit."""
+    value = exact_json(body)
     try:
-        return model.model_validate(found)
+        return model.model_validate(value)
     except ValidationError as error:
-        told = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()[:10])
-        raise Problem(422, "; ".join(told)) from None
+        details = (f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors()[:10])
+        raise Problem(422, "; ".join(details)) from None
 
 
 def records_in(
@@ -80,10 +80,10 @@ def records_in(
     most: Most = MOST,
     check: Callable[[], None] = lambda: None,
 ) -> Conformed:
-    """The records of a body, divided into those that fit the stream and those that do not.
+    """Return the records of a body, divided into those that fit the stream's schema and those that do not.
 
-    A body that holds more than `most` is a problem before it is read. `check` is called now and then, and raises if nobody
-    waits for the answer any more.
+    A body that exceeds `most` is a problem before it is parsed. `check` is called now and then, and raises if the client no
+    longer waits.
     """
     if kind == ARROW:
         table = read_arrow(body, most)
@@ -95,8 +95,8 @@ def records_in(
         parts = (chunk.conformed for chunk in chunks)
     else:
         _check_size(body, 0, most)
-        found = exact_json(body)
-        rows = found if isinstance(found, list) else [found]
+        value = exact_json(body)
+        rows = value if isinstance(value, list) else [value]
         _check_rows(len(rows), most)
         check()
         parts = (_conformed(rows[at : at + _AT_ONCE], declaration, now) for at in _steps(len(rows)))
@@ -106,8 +106,8 @@ def records_in(
         done.append(part)
     if len(done) == 1:
         return done[0]
-    rows_of = [declaration.arrow_schema.empty_table(), *(each.rows for each in done)]
-    return Conformed(pa.concat_tables(rows_of), tuple(one for each in done for one in each.refused))
+    tables = [declaration.arrow_schema.empty_table(), *(part.rows for part in done)]
+    return Conformed(pa.concat_tables(tables), tuple(refusal for part in done for refusal in part.refused))
 
 
 def _steps(count: int) -> range:
@@ -115,12 +115,12 @@ def _steps(count: int) -> range:
 
 
 def _conformed(rows: list[Any], declaration: StreamDeclaration, now: int) -> Conformed:
-    return conform_rows(rows, declaration, now, Origin(lambda at: [_text(rows[each]) for each in at]))
+    return conform_rows(rows, declaration, now, Origin(lambda places: [_text(rows[place]) for place in places]))
 
 
 def _check_size(body: bytes, lines: int, most: Most) -> None:
-    """Refuse JSON that would take much more room than it has bytes, without reading it. Marks inside of texts count too,
-    of which there would have to be a great many."""
+    """Refuse JSON that would need much more memory than its bytes, without parsing it. Brackets and commas inside strings are
+    counted too; a legitimate body would need a great many of them to be refused."""
     objects = body.count(b"{") + body.count(b"[")
     _check_rows(lines, most)
     if objects > 4 * most.rows:
@@ -141,8 +141,8 @@ def _check_rows(count: int, most: Most) -> None:
 
 
 def _text(row: Any) -> str:
-    """A refused record as it was, as far as JSON can be written again."""
+    """Return a refused record as text, as it was sent where JSON can express that."""
     try:
         return json_bytes(row).decode()
-    except (TypeError, ValueError):  # halves of characters, whole numbers past 64 bits
+    except (TypeError, ValueError):  # lone surrogates, integers beyond 64 bits
         return record_text(row)

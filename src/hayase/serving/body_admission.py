@@ -1,8 +1,8 @@
-"""Bodies on their way in: counted while they come, and shed, the slowest first, when there are too many.
+"""Admission of request bodies: counts them while they arrive, and sheds the slowest when there are too many.
 
-A request whose body is not complete costs a little memory and no thread, so it does not count among those that are being
-answered. When more bodies are on their way than are taken at once, the client that sends most of them loses its slowest:
-who sends slowly, or many at once, makes room for the others.
+A request whose body is not complete costs a little memory and no thread, so it does not count as a running request. When too
+many bodies are incomplete, the slowest body of the client that sends most of them is refused: a client that sends slowly, or
+many bodies at once, makes room for the others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
 _FRESH = 1.0
-"""Seconds in which a body is not called slow."""
+"""Seconds after its start in which a body is not considered slow."""
 
 
 class Incoming:
-    """The bodies that are on their way to a server; for the loop's thread only."""
+    """The incomplete bodies of a server; used in the thread of the event loop only."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -33,11 +33,11 @@ class Incoming:
 
     @property
     def count(self) -> int:
-        """Requests whose body is not complete."""
+        """The number of requests whose body is not complete."""
         return len(self._open)
 
     def begin(self, body: Body) -> None:
-        """Take a request whose body is to come, in the place of a slower one if need be; a problem if there is none."""
+        """Admit a request with a body, if necessary in place of a slower one; a problem if no body is slow."""
         if len(self._open) >= self._most:
             slowest = self._slowest()
             if slowest is None:
@@ -46,28 +46,28 @@ class Incoming:
         self._open[body] = None
 
     def add(self, size: int) -> None:
-        """Count bytes that have come; a problem if all bodies together hold too many."""
+        """Count received bytes; a problem if all bodies together are too large."""
         self._bytes += size
         if self._bytes > self._most_bytes:
             raise busy("the bodies of all requests take too much memory; try again")
 
     def complete(self, body: Body) -> None:
-        """Count a body no longer as being on its way."""
+        """Remove a body from the incomplete ones."""
         self._open.pop(body, None)
 
     def end(self, body: Body) -> None:
-        """Forget a request."""
+        """Release the memory count of a request that has ended."""
         self._open.pop(body, None)
         self._bytes -= body.size
 
     def _slowest(self) -> Body | None:
-        clients = Counter(each.client for each in self._open)
-        slow = [each for each in self._open if each.age() > _FRESH]
-        return min(slow, key=lambda each: (-clients[each.client], each.size / each.age()), default=None)
+        clients = Counter(body.client for body in self._open)
+        slow = [body for body in self._open if body.age() > _FRESH]
+        return min(slow, key=lambda body: (-clients[body.client], body.size / body.age()), default=None)
 
 
 class Body:
-    """What a route receives of a request: its body, which ends with a problem when it is too long or was shed."""
+    """The `receive` function of a request; it raises a problem when the body is too long or was shed."""
 
     __slots__ = ("_began", "_incoming", "_limit", "_loop", "_receive", "_shed", "client", "size")
 
@@ -106,18 +106,18 @@ class Body:
             coming.cancel()
 
     def age(self) -> float:
-        """Seconds since it began."""
+        """Return the seconds since the body began."""
         return self._loop.time() - self._began
 
     def shed(self) -> None:
-        """Give its place to another."""
+        """Refuse the body, to make room for another."""
         self._incoming.complete(self)
         if self._shed is not None and not self._shed.done():
             self._shed.set_result(None)
 
 
 def too_long(limit: int) -> Problem:
-    """The problem of a body of more bytes than are taken."""
+    """Return the problem for a body that is too long."""
     return Problem(413, f"the body is longer than {limit:,} bytes; send it in parts")
 
 

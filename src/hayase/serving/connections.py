@@ -1,9 +1,9 @@
-"""Connections: uvicorn's, with a bound on what a client may send before it is a request.
+"""The connection class for uvicorn: limits on the size and the time of request headers, and on the number of connections.
 
-httptools parses requests much faster than h11 does, but takes headers without end, and uvicorn waits for them for ever.
-Here a connection is closed whose next request is not complete up to its body after so many bytes or seconds. When there are
-more connections than can be had, one that waits for nothing but its client is closed for each new one: the longest waiting
-of the client that has most. Where there is no httptools, h11 does the work, which has bounds of its own.
+httptools parses requests much faster than h11, but accepts headers of any length, and uvicorn waits for them without limit.
+Here a connection is closed when the headers of its next request are not complete within so many bytes or seconds. When there
+are too many connections, each new one replaces an idle one: the longest idle of the client that has most connections.
+Without httptools, h11 is used, which has limits of its own.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import Any
 __all__ = ["HEAD_SECONDS", "MOST_HEAD", "connection_kind", "most_connections"]
 
 MOST_HEAD = 64 << 10
-"""Bytes of a request line and headers; what is shorter than this and still too long is told so (414, 431)."""
+"""Bytes of a request line and headers; shorter ones that are still too long are answered with 414 or 431."""
 HEAD_SECONDS = 10.0
 IDLE_SECONDS = 5
-"""For the next request on a connection that has had its answer."""
+"""Seconds for the next request on a connection whose last request is answered."""
 _MOST = 1000
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def most_connections() -> int:
-    """At once; half of the files that this process may have open, if that is less."""
+    """Return the limit of connections: 1,000, or half of the files that this process may open if that is less."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if files == resource.RLIM_INFINITY else max(16, min(_MOST, files // 2))
 
 
 def _longest_waiting(connections: Iterable[Any]) -> Any | None:
-    """Of connections without a request, the one to close first."""
+    """Return the idle connection to close first, or None if none is idle."""
     clients = Counter(connection.host for connection in connections)
     idle = [connection for connection in connections if connection.cycle is None or connection.cycle.response_complete]
-    return min(idle, key=lambda each: (-clients[each.host], each.since), default=None)
+    return min(idle, key=lambda connection: (-clients[connection.host], connection.since), default=None)
 
 
 @cache
 def connection_kind() -> Any:
-    """The class of connections, as uvicorn takes it."""
+    """Return the class of connections for uvicorn's `http` option."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
         return "h11"
 
     class Bounded(HttpToolsProtocol):
-        """A connection that does not wait for a head for ever."""
+        """A connection with limits on the headers of a request."""
 
         _head = 0
         _late: asyncio.TimerHandle | None = None
@@ -79,7 +79,7 @@ def connection_kind() -> Any:
             self.since = self.loop.time()
             if self._late is not None:
                 self._head += len(data)
-                if self._head > MOST_HEAD + len(data):  # of this piece a body may be a part
+                if self._head > MOST_HEAD + len(data):  # this piece may contain a part of the body
                     self.transport.abort()
                     return
             super().data_received(data)

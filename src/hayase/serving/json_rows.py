@@ -1,4 +1,4 @@
-"""Rows of streams and queries as JSON: times in ISO form, decimals in full, what JSON lacks as dead letters write it."""
+"""Rows of streams and queries as JSON: times in ISO form, decimals in full, other values as in the records of dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["json_text", "plain_rows"]
 
 
 def json_text(value: Any) -> bytes:
-    """Any value of `plain_rows`, or one made of such."""
+    """Serialise a value of `plain_rows`, or a structure of such values."""
     return orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
 
 
@@ -27,7 +27,7 @@ def _plain(value: Any) -> orjson.Fragment:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows as dicts that `json_text` writes in full; NaN and the infinities, which JSON lacks, are texts.
+    """Return the rows as dicts for `json_text`; NaN and the infinities, which JSON lacks, become strings.
 
     >>> json_text(plain_rows(pa.table({"ratio": [0.5, math.inf], "day": ["monday", None]})))
     b'[{"ratio":0.5,"day":"monday"},{"ratio":"Infinity","day":null}]'
@@ -50,7 +50,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else orjson.Fragment(record_text(value))
     if isinstance(value, list):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     return value

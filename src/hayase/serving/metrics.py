@@ -1,4 +1,4 @@
-"""Figures in the text format of Prometheus (version 0.0.4)."""
+"""The metrics in the text format of Prometheus (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def exposition(
     http: HttpFigures,
     governors: Sequence[Seen] = (),
 ) -> str:
-    """All figures as text; `wall` is the time in microseconds, `moment` a clock in seconds that only goes on, `governors` what
-    those of the lanes see."""
+    """Return all metrics as text. `wall` is the wall-clock time in microseconds, `moment` a monotonic time in seconds,
+    `governors` the state of the lanes' governors."""
     manifest, ago = now.manifest, now.seconds_ago(wall, moment)
     families = [
         _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
@@ -93,16 +93,16 @@ _QUEUES = (
 def _of_governors(governors: Sequence[Seen]) -> Iterable[str]:
     lanes = [({"lane": governor.lane}, governor) for governor in governors]
     yield _family("hayase_governor_slots", "gauge", "Tasks of a lane that can run at once.",
-                  [(labels, each.slots) for labels, each in lanes])  # fmt: skip
+                  [(labels, governor.slots) for labels, governor in lanes])  # fmt: skip
     yield _family("hayase_governor_polls_total", "counter", "Visits to queues and looks at all of them that found nothing.",
-                  [(labels, each.polls) for labels, each in lanes])  # fmt: skip
+                  [(labels, governor.polls) for labels, governor in lanes])  # fmt: skip
     yield _family("hayase_governor_empty_polls_total", "counter", "Visits and looks that found nothing.",
-                  [(labels, each.empty) for labels, each in lanes])  # fmt: skip
+                  [(labels, governor.empty) for labels, governor in lanes])  # fmt: skip
     for name, suffix, kind, text in _QUEUES:
         samples = [
             ({**labels, "stage": queue.stage, "stream": queue.stream}, getattr(queue, name))
-            for labels, each in lanes
-            for queue in each.queues
+            for labels, governor in lanes
+            for queue in governor.queues
         ]
         yield _family(f"hayase_queue_{suffix}", kind, text, samples)
 

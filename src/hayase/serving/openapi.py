@@ -1,4 +1,4 @@
-"""The OpenAPI description of the routes: what FastAPI finds by itself, and the errors and headers all of them share."""
+"""The OpenAPI description of the routes: FastAPI's, completed with the errors and headers that all routes share; and `/docs`."""
 
 from __future__ import annotations
 
@@ -68,33 +68,33 @@ _HEADERS: Mapping[str, Any] = {
 
 
 def problems(*special: int) -> dict[int | str, dict[str, Any]]:
-    """What the description of a route says about headers and errors; `special` are those that not every route has."""
+    """Return the `responses` of a route: its headers and errors; `special` are the statuses that not every route has."""
     schema = {"$ref": "#/components/schemas/ProblemAnswer"}
-    told: dict[int | str, dict[str, Any]] = {200: {"headers": _HEADERS}}
-    for status, text in {**_EVERYWHERE, **{each: _SPECIAL[each] for each in special}}.items():
-        told[status] = {"description": text}
+    responses: dict[int | str, dict[str, Any]] = {200: {"headers": _HEADERS}}
+    for status, text in {**_EVERYWHERE, **{code: _SPECIAL[code] for code in special}}.items():
+        responses[status] = {"description": text}
         if status != 304:
-            told[status]["content"] = {PROBLEM_JSON: {"schema": schema}}
-    return told
+            responses[status]["content"] = {PROBLEM_JSON: {"schema": schema}}
+    return responses
 
 
 def describe(app: FastAPI, secured: bool) -> dict[str, Any]:
-    """The description of an application."""
-    found: dict[str, Any] = get_openapi(
+    """Return the OpenAPI description of an application; `secured` if requests need a token."""
+    description: dict[str, Any] = get_openapi(
         title=app.title, version=app.version, description=ABOUT, routes=app.routes, openapi_version=app.openapi_version
     )
-    components = found.setdefault("components", {})
+    components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for model in (ProblemAnswer, QueryChange):
         schemas[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")
     if secured:
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        found["security"] = [{"token": []}]
-    return found
+        description["security"] = [{"token": []}]
+    return description
 
 
 def docs_page(description: Mapping[str, Any]) -> str:
-    """The description as a page that needs nothing from elsewhere: no script, no network."""
+    """Return the description as an HTML page without scripts or external resources."""
     parts = [f"<h1>{html.escape(description['info']['title'])}</h1>"]
     parts += [f"<p>{_text(part)}</p>" for part in description["info"]["description"].strip().split("\n\n")]
     for path, operations in description["paths"].items():
@@ -114,17 +114,17 @@ def docs_page(description: Mapping[str, Any]) -> str:
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     rows = "".join(
-        f"<tr><td><code>{html.escape(each['name'])}</code><td>{html.escape(each['in'])}, {_kind(each.get('schema', {}))}"
-        f"<td>{_text(each.get('description', ''))}"
-        for each in operation.get("parameters", ())
+        f"<tr><td><code>{html.escape(field['name'])}</code><td>{html.escape(field['in'])}, {_kind(field.get('schema', {}))}"
+        f"<td>{_text(field.get('description', ''))}"
+        for field in operation.get("parameters", ())
     )
     bodies = operation.get("requestBody", {}).get("content", {})
     rows += "".join(
         f"<tr><td>body<td>{html.escape(kind)}<td>{_kind(body.get('schema', {}))}" for kind, body in bodies.items()
     )
-    for status, told in operation["responses"].items():
-        shapes = ", ".join(_kind(each.get("schema", {})) for each in told.get("content", {}).values())
-        rows += f"<tr><td>{status}<td>{shapes}<td>{_text(told.get('description', ''))}"
+    for status, response in operation["responses"].items():
+        shapes = ", ".join(_kind(content.get("schema", {})) for content in response.get("content", {}).values())
+        rows += f"<tr><td>{status}<td>{shapes}<td>{_text(response.get('description', ''))}"
     return (
         f"<section><h2><b>{method.upper()}</b> <code>{html.escape(path)}</code></h2>"
         f"<p>{_text(operation.get('description') or operation.get('summary', ''))}</p><table>{rows}</table></section>"
@@ -136,18 +136,18 @@ def _kind(schema: Mapping[str, Any]) -> str:
         name = html.escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
     if "anyOf" in schema:
-        return " or ".join(_kind(each) for each in schema["anyOf"])
+        return " or ".join(_kind(choice) for choice in schema["anyOf"])
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     return html.escape(str(schema.get("type", "any")))
 
 
 def _text(text: str) -> str:
-    """Text with `code` and **bold** in it."""
+    """Return text with `code` and **bold** as HTML."""
     pieces = html.escape(text).split("`")
     joined = "".join(f"<code>{piece}</code>" if at % 2 else piece for at, piece in enumerate(pieces))
     bold = joined.split("**")
-    return "".join(f"<b>{each}</b>" if at % 2 else each for at, each in enumerate(bold)).replace("\n\n", "<p>")
+    return "".join(f"<b>{piece}</b>" if at % 2 else piece for at, piece in enumerate(bold)).replace("\n\n", "<p>")
 
 
 _STYLE = (

@@ -1,4 +1,4 @@
-"""Parameters of requests: keys, times, columns and cursors, as they stand in addresses and headers."""
+"""Parses the parameters of requests: keys, times, columns and cursors in addresses and headers."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Rows in one answer, at 
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LOST_PLUS = re.compile(r"(.*:.*) (\d\d:?\d\d)")
-"""A zone like +09:00 in an address whose plus was not encoded, and so was read as a space."""
+"""A time with a zone like +09:00 whose plus was not percent-encoded, so that it arrives as a space."""
 
 
 def only(given: Iterable[str], known: Iterable[str]) -> None:
-    """A problem if a parameter is not known: one that is misspelt must not be left out silently."""
+    """Raise a problem if a parameter is unknown: a misspelt one must not be ignored silently."""
     names = list(known)
     for name in given:
         if name not in names:
@@ -47,7 +47,7 @@ def only(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def key_in(raw_path: bytes, as_json: bool) -> tuple[Any, ...]:
-    """The key that stands behind the table in the path of an address: /tables/NAME/PART/PART.
+    """Return the key in the path of an address: /tables/NAME/PART/PART.
 
     >>> key_in(b"/tables/t/JP/a%2Fb", False), key_in(b"/tables/t/5/%225%22", True)
     (('JP', 'a/b'), (5, '5'))
@@ -63,7 +63,7 @@ def key_in(raw_path: bytes, as_json: bool) -> tuple[Any, ...]:
 
 
 def whole_key(key: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """A key with all its parts; one that has a single part may stand alone."""
+    """Return a key as a tuple of all its parts; a key of one part may be that part alone."""
     parts = tuple(key) if isinstance(key, (list, tuple)) else (key,)
     if len(parts) != len(names):
         raise Problem(
@@ -73,12 +73,12 @@ def whole_key(key: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def column_names(text: str | None) -> list[str] | None:
-    """Columns separated by commas."""
+    """Return the columns in a list separated by commas."""
     return None if text is None else [part.strip() for part in text.split(",")]
 
 
 def time_of(text: str | int) -> str | int:
-    """A time as it was written: a whole number, or ISO text that is looked at later."""
+    """Return a time as a whole number, or as ISO text that is not parsed yet."""
     if isinstance(text, int):
         return text
     if _WHOLE.fullmatch(text):
@@ -88,41 +88,41 @@ def time_of(text: str | int) -> str | int:
 
 
 def instant_of(text: str | int, scale: int = 1) -> int:
-    """A time in microseconds; a whole number counts in units of so many.
+    """Return a time in microseconds; a whole number counts units of `scale` microseconds.
 
     >>> instant_of("1970-01-01T09:00:01 09:00"), instant_of("5"), instant_of("5", 1000)
     (1000000, 5, 5000)
     """
-    found = time_of(text)
+    value = time_of(text)
     try:
-        time = found * scale if isinstance(found, int) else instant(found)
+        time = value * scale if isinstance(value, int) else instant(value)
     except (HayaseError, OverflowError) as error:
         raise Problem(422, str(error)) from None
     if not -END < time < END:
-        raise Problem(422, f"the time {found} is past the end of all times")
+        raise Problem(422, f"the time {value} is past the end of all times")
     return time
 
 
 def cursor_text(cursor: bytes | None) -> str | None:
-    """Bytes as text that can stand in an address."""
+    """Encode a cursor as text for an address."""
     return None if cursor is None else base64.urlsafe_b64encode(cursor).decode().rstrip("=")
 
 
 def cursor_bytes(text: str | None) -> bytes | None:
-    """The inverse of `cursor_text`."""
+    """Decode the text that `cursor_text` gives."""
     if text is None:
         return None
     try:
-        found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        cursor = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise Problem(422, "this is no cursor; send one that an answer contained, as it was") from None
-    return found
+    return cursor
 
 
 def append_key(headers: Mapping[str, str]) -> tuple[str, int] | None:
-    """The producer and the sequence under which an append is remembered, if it is to be.
+    """Return the producer and the sequence number of an append, or None if it has none.
 
-    An `Idempotency-Key` is a producer of its own. A producer that counts its appends costs no memory for each of them.
+    An `Idempotency-Key` is a producer of its own. For a producer that counts its appends only the last one is stored.
     """
     key, producer, sequence = (headers.get(name) for name in ("idempotency-key", "hayase-producer", "hayase-sequence"))
     for value in (key, producer):

@@ -1,4 +1,4 @@
-"""Routes to the pipeline itself: health, metrics, and the description of all routes."""
+"""Routes of the pipeline itself: health, metrics, and the description of all routes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["PipelineRoutes"]
 
 
 class PipelineRoutes:
-    """Handlers of requests about the pipeline."""
+    """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
     def __init__(self, service: Service, desk: Desk):
         self.service, self.desk = service, desk
 
     async def health(self) -> Response:
-        """How the pipeline is: 200 while it is running or stopping, else 503 with the reason: it is starting, recovering from the
-        loss of a process, stalled (records wait and nothing is committed), or has failed."""
+        """The condition of the pipeline: 200 while it is running or stopping, else 503 with the reason: it is starting, recovering
+        from the loss of a process, stalled (records wait and nothing is committed), or has failed."""
         now = self.service.status.now
         well = now.state in WELL
         lag = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
-        told = {
+        health = {
             "state": now.state,
             "reason": now.reason,
             "notice": now.condition.notice,
@@ -40,10 +40,10 @@ class PipelineRoutes:
             "lag": lag,
         }
         headers = {"Cache-Control": "no-store", "Hayase-State": now.state} | ({} if well else {"Retry-After": "1"})
-        return Response(orjson.dumps(told), 200 if well else 503, headers, JSON)
+        return Response(orjson.dumps(health), 200 if well else 503, headers, JSON)
 
     async def metrics(self) -> Response:
-        """Figures in the text format of Prometheus."""
+        """Metrics in the text format of Prometheus."""
         now = self.service.status.now
         lags = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
         seen = await self.desk.run_health(seen_of, self.service.home)
@@ -51,6 +51,6 @@ class PipelineRoutes:
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
 
     async def docs(self, request: Request) -> Response:
-        """This description as a page."""
+        """This description as an HTML page."""
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
         return HTMLResponse(docs_page(request.app.openapi()), headers={"Content-Security-Policy": policy})

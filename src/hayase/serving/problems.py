@@ -1,7 +1,7 @@
-"""Errors as HTTP tells them: `application/problem+json` (RFC 9457) with what happened and what to do.
+"""Errors as HTTP answers: `application/problem+json` (RFC 9457) with what happened and what to do.
 
-What Hayase raises on purpose has a status of its own here and keeps its text, which is fit to be shown. Anything else is
-a fault: the caller gets the number of an incident, the log gets the traceback under that number.
+Errors of Hayase have a status here and keep their text, which contains nothing secret. Any other exception is a fault: the
+client receives the number of an incident, and the log has the traceback under that number.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["LOGGER", "PROBLEM_JSON", "RETRY_AFTER", "Problem", "busy", "problem_
 LOGGER = logging.getLogger("hayase.serving")
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER = 1
-"""Seconds after which a request that came too early or too thickly is worth a second try."""
+"""Seconds after which a client should repeat a request that was answered with 503."""
 
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """A request that is answered with an error."""
+    """An error that ends a request with this answer."""
 
     status: int
     detail: str
@@ -46,18 +46,18 @@ class Problem(Exception):
 
     @property
     def body(self) -> bytes:
-        """The answer's text."""
+        """The body of the answer."""
         title = HTTPStatus(self.status).phrase
         return orjson.dumps({"title": title, "status": self.status, "detail": _writable(self.detail), **self.extra})
 
 
 def busy(detail: str) -> Problem:
-    """Not now: the same request may do better in a moment."""
+    """Return a 503 problem: the same request may succeed a moment later."""
     return Problem(503, detail, {"Retry-After": str(RETRY_AFTER)})
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The answer to an error that ended a request."""
+    """Return the problem that answers an exception; a fault is logged."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, UnknownName) and error.kind == "column":
@@ -88,12 +88,12 @@ _STATUS: Mapping[type[HayaseError], int] = {
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether it may go away by itself: a full disk, results that change while they are read."""
+    """Whether an error is temporary: a full disk, results that change while they are read."""
     if isinstance(error, StreamError):
         return not isinstance(error, DamagedSegment)
     return type(error) is HayaseError
 
 
 def _writable(text: str) -> str:
-    """A text that JSON can hold, also if it quotes half a character."""
+    """Replace lone surrogates, which a quoted text may contain and JSON cannot."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Routes to queries: their texts, snapshots in pages, and changes as server-sent events."""
+"""Routes of queries: their texts, snapshots in pages, and changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hayase.serving.service import Moment, Service
 __all__ = ["QueryRoutes"]
 
 _EVENTS = 500
-"""Changes that are read and sent in one go."""
+"""Changes that are read and sent at once."""
 
 
 class QueryRoutes:
-    """Handlers of requests for queries."""
+    """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
     def __init__(self, service: Service, desk: Desk):
         self.service, self.desk = service, desk
@@ -37,17 +37,17 @@ class QueryRoutes:
     async def queries(self, request: Request) -> Response:
         """All queries, with their texts and the columns of their rows."""
         now = self.service.moment()
-        found = await self.desk.run(self.service.queries, now)
-        told = [
+        queries = await self.desk.run(self.service.queries, now)
+        descriptions = [
             {
                 "name": name,
                 "text": text,
                 "schema": _row_schema(output),
                 "kind": "relation" if output.lifetimes else "stream",
             }
-            for name, (text, output) in found.items()
+            for name, (text, output) in queries.items()
         ]
-        return answer(request, orjson.dumps({"queries": told}), now)
+        return answer(request, orjson.dumps({"queries": descriptions}), now)
 
     async def query(
         self,
@@ -62,7 +62,7 @@ class QueryRoutes:
         after: Annotated[str | None, Query(max_length=200, description="The `next` of the page before.")] = None,
         limit: Limit = 1000,
     ) -> Response:
-        """The rows that are valid at a time. The cost follows how many those are, not how many there were before."""
+        """The rows that are valid at a time. The cost depends on their number, not on how many there were before."""
         now = self.service.moment()
         if after is not None and at is not None:
             raise Problem(422, "the page behind another one is of the same time; send only `after`")
@@ -76,7 +76,7 @@ class QueryRoutes:
     ) -> bytes:
         results = self.service.query(name, now)
         if at is not None:
-            instant_of(at, results.log.declaration.time_scale)  # a problem if it is none
+            instant_of(at, results.log.declaration.time_scale)  # raises a problem if it is no time
         page = results.page(None if at is None else time_of(at), after=after, limit=limit, with_lifetimes=lifetimes)
         return json_text({
             "query": name,
@@ -108,10 +108,10 @@ class QueryRoutes:
     ) -> Response:
         """Changes of a query as server-sent events, for as long as you listen.
 
-        An event `change` tells of a row that appears (`+`) or goes (`-`), in the order of event time, once that is final;
-        at one time rows go before others appear. Of a query that gives a stream, records come in the order of its log. The id of
-        an event is a cursor: a reader that comes back with it, as browsers do, misses nothing and hears nothing twice. An
-        event `gone` ends the stream when the cursor leads nowhere any more.
+        An event `change` is a row that appears (`+`) or disappears (`-`). Changes are sent in the order of event time, once they
+        are final; at one time, rows disappear before others appear. The records of a query that gives a stream are sent in the
+        order of its log. The id of an event is a cursor: a client that reconnects with it, as browsers do, receives every change
+        once. An event `gone` ends the stream when the cursor is no longer valid.
         """
         now = self.service.moment()
         if self.desk.figures.listening >= self.desk.limits.listeners:
@@ -134,7 +134,7 @@ class QueryRoutes:
         self.desk.figures.listening += 1
         try:
             yield b"retry: 1000\n\n"
-            if self.desk.figures.listening > self.desk.limits.listeners:  # many came at once
+            if self.desk.figures.listening > self.desk.limits.listeners:  # several clients connected at the same time
                 return
             while not self.desk.stopping.is_set():
                 try:

@@ -1,4 +1,4 @@
-"""What all routes share: threads for work that touches the disk, bodies that arrive in time, and labelled answers."""
+"""Shared by all routes: threads for work that touches the disk, deadlines for bodies, answers with their headers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _time_text = lru_cache(maxsize=256)(instant_text)
 
 
 class Abandoned(Exception):
-    """Nobody waits for what is being done any more."""
+    """The client has gone or the time is over: the work is abandoned."""
 
 
 class Desk:
-    """Where requests are worked on; the loop only waits, so it always has time for everybody.
+    """Runs the work of requests in threads, so that the event loop never blocks.
 
-    Health has a thread of its own, and so have changes of operations, whose code is tried: neither waits for the requests of
-    others, nor they for it.
+    Health checks have a thread of their own, and so have changes of operations, which run trials: neither waits for other
+    requests, nor they for it.
     """
 
     def __init__(self, limits: Limits):
@@ -49,24 +49,24 @@ class Desk:
         self._at_work = 0
 
     def stop(self) -> None:
-        """End what would go on for ever; to be called in the loop's thread."""
+        """End the streams of events; called in the thread of the event loop."""
         self.stopping.set()
 
     def close(self) -> None:
-        """Wait for the threads, once no request is left."""
-        for each in (self._pool, self._health, self._changes):
-            each.shutdown()
+        """Wait for the threads to end, once no request is left."""
+        for pool in (self._pool, self._health, self._changes):
+            pool.shutdown()
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """What comes of some work, done in a thread; a problem if it takes too long. What has not begun by then is not."""
+        """Run work in a thread and return its result; a problem if it takes too long. Work not begun by then is cancelled."""
         return await self._run(self._pool, work, *arguments)
 
     async def run_health(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """The same in the thread for what must be answered while all others are busy."""
+        """As `run`, in the thread of health checks, which answers while all others are busy."""
         return await self._run(self._health, work, *arguments)
 
     async def run_change(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """The same in the thread for changes that try somebody's code."""
+        """As `run`, in the thread of changes that run trials."""
         return await self._run(self._changes, work, *arguments)
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -84,10 +84,10 @@ class Desk:
         )
 
     async def run_body(self, request: Request, size: int, work: Callable[..., _T], *arguments: Any) -> _T:
-        """What comes of work on a body of so many bytes, once there is room for it beside the others.
+        """Run work on a body of `size` bytes once the bodies being processed leave room for it; return its result.
 
-        The work gets, before its arguments, a function to call now and then, which raises when nobody waits any more: the time
-        is over, or the client has gone. Its room is free only when it has really ended.
+        The work receives, before its arguments, a function to call now and then, which raises `Abandoned` when the time is over
+        or the client has gone. The room is released only when the work has ended.
         """
         gone = threading.Event()
 
@@ -128,13 +128,13 @@ class Desk:
                 self._room.notify_all()
 
         def ended(_: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile
                 loop.call_soon_threadsafe(lambda: asyncio.ensure_future(give_back()))
 
         running.add_done_callback(ended)
 
     async def body(self, request: Request) -> bytes:
-        """The body of a request; a problem if it does not arrive in time."""
+        """Return the body of a request; a problem if it does not arrive in time."""
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await request.body()
@@ -145,13 +145,13 @@ class Desk:
 
 
 async def _left(request: Request) -> None:
-    """Wait until a client, whose body has come, has gone."""
+    """Wait until the client disconnects; its body is already complete."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def answer(request: Request, body: bytes, now: Moment, stage: str | None = None) -> Response:
-    """An answer with its labels, or that nothing changed."""
+    """Return a JSON answer with `ETag` and the headers of the last commit, or 304 if the client has this content already."""
     tag = f'"{xxhash.xxh3_128_hexdigest(body)}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Hayase-State": now.state}
     if now.manifest.version:

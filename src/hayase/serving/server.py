@@ -1,9 +1,9 @@
-"""The server: uvicorn in a thread of the pipeline's process, from which it takes neither signals nor the terminal.
+"""The HTTP server: uvicorn in a thread of the pipeline's process, without signal handlers or output to the terminal.
 
     with serving(home, "127.0.0.1:8421", tables=tables, status=status) as server:
-        ...  # run the pipeline; tell status.set("running"), status.committed(manifest)
+        ...  # run the pipeline; call status.set("running"), status.committed(manifest)
 
-Only this machine is served unless there is a token. What goes wrong is written to `logs/serving.log` in the home.
+Without a token it accepts loopback addresses only. Warnings and errors are also written to `logs/serving.log` in the home.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from hayase.streams.durable import make_directory
 __all__ = ["Address", "Server", "serving"]
 
 LEAST_TOKEN = 16
-"""Characters of a token, at least."""
+"""The least number of characters of a token."""
 _GRACE = 5
-"""Seconds that requests have to end when the server stops."""
+"""Seconds for requests to end when the server stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens.
+    """The host and port at which a server listens.
 
     >>> Address.from_text("127.0.0.1:8421"), str(Address.from_text("[::1]:8421"))
     (Address(host='127.0.0.1', port=8421), '[::1]:8421')
@@ -54,7 +54,7 @@ class Address:
 
     @classmethod
     def from_text(cls, text: str) -> Address:
-        """An address as people write it; port 0 takes any that is free."""
+        """Parse HOST:PORT; port 0 takes any free one."""
         host, _, port = text.rpartition(":")
         name = host_name(text)
         if not host or name is None or not (port.isdigit() and int(port) < 65_536):
@@ -63,14 +63,14 @@ class Address:
 
 
 class Server:
-    """A server that runs; `url` is where."""
+    """A running server."""
 
     def __init__(self, address: Address, status: Status):
         self.address, self.status = address, status
 
     @property
     def url(self) -> str:
-        """The root of all routes."""
+        """The URL of the server, without a path."""
         return f"http://{self.address}"
 
 
@@ -86,27 +86,27 @@ def serving(
     clock: Callable[[], int] = now_us,
     limits: Limits | None = None,
 ) -> Iterator[Server]:
-    """Serve a home until the block is left; requests at hand are finished then, and streams of events ended.
+    """Serve a home inside the block; at its end, requests in progress are finished and streams of events are ended.
 
-    `hosts` are further names under which the server is known. Until the status is "running", data are answered with 503.
+    `hosts` are further host names of the server. Until the status is "running", requests for data are answered with 503.
     """
     wanted = Address.from_text(address)
     status = status or Status()
     _check_token(token)
     with _listening(wanted, token) as listener, _logging(home):
-        found = Address(wanted.host, listener.getsockname()[1])
+        actual = Address(wanted.host, listener.getsockname()[1])
         service = Service(home, clock, tables, status)
         app = create_app(service, limits=limits, token=token, hosts=[wanted.host, *hosts])
         kind = connection_kind()
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, lifespan="off", loop="asyncio", ws="none",
             http=kind, h11_max_incomplete_event_size=MOST_HEAD, timeout_keep_alive=IDLE_SECONDS,
-            limit_concurrency=most_connections() if kind == "h11" else None,  # ours make room for new ones by themselves
+            limit_concurrency=most_connections() if kind == "h11" else None,  # our connection class enforces the limit itself
             timeout_graceful_shutdown=_GRACE, proxy_headers=False,
         )  # fmt: skip
         thread = _Thread(uvicorn.Server(config), listener, app.state.desk)
         thread.begin()
-        server = Server(found, status)
+        server = Server(actual, status)
         LOGGER.info("serving at %s", server.url)
         try:
             yield server
@@ -116,7 +116,7 @@ def serving(
 
 
 class _Thread:
-    """The server's loop, in a thread of its own."""
+    """The thread with the event loop of the server."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: Desk):
         self._server, self._listener, self._desk = server, listener, desk
@@ -126,14 +126,14 @@ class _Thread:
         self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
 
     def begin(self) -> None:
-        """Start, and wait until requests are taken."""
+        """Start, and wait until requests are accepted."""
         self._thread.start()
         self._up.wait()
         if self._error is not None:
             raise EnvironmentUnfit(f"the server could not start: {self._error}") from self._error
 
     def end(self) -> None:
-        """Stop, and wait until all is quiet."""
+        """Stop, and wait until the thread has ended."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop has ended by itself
             self._loop.call_soon_threadsafe(self._stop)
@@ -164,7 +164,7 @@ class _Thread:
 
 @contextlib.contextmanager
 def _listening(address: Address, token: str | None) -> Iterator[socket.socket]:
-    """A socket at the address, or an error that says what to do."""
+    """Listen at the address inside the block; an error says what to do."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,4 +1,4 @@
-"""Figures of the server itself: requests by route, method and status, their time, and what is going on."""
+"""Counters of the HTTP server: requests by route, method and status, their time, and those in progress."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["HttpFigures"]
 
 
 class HttpFigures:
-    """Counted in the thread of the server's loop only."""
+    """The counters, changed in the thread of the event loop only."""
 
     def __init__(self) -> None:
         self.running = 0
-        """Requests at hand, those that listen to events among them."""
+        """Requests in progress, including streams of events."""
         self.listening = 0
         self.answered: Counter[tuple[str, str, int]] = Counter()
-        """By method, route and status; an empty route is that of an address where nothing is."""
+        """Answers by method, route and status; the route of an unknown address is empty."""
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Routes to streams: what they are, and records into them, durable before the answer is given."""
+"""Routes of streams: their declarations, and appends, which are durable before they are answered."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hayase.serving.service import Moment, Service
 __all__ = ["StreamRoutes"]
 
 _REFUSALS = 100
-"""Refused records that the answer to an append quotes; all of them are in the dead letters."""
+"""How many refused records the answer to an append quotes; all of them are in the dead letters."""
 _QUOTED = 1000
-"""Characters that are quoted of each."""
+"""How many characters of a refused record are quoted."""
 
 
 class StreamRoutes:
-    """Handlers of requests for streams."""
+    """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
     def __init__(self, service: Service, desk: Desk):
         self.service, self.desk = service, desk
@@ -39,7 +39,7 @@ class StreamRoutes:
         return answer(request, orjson.dumps({"streams": names}), now)
 
     async def stream(self, request: Request, stream: Name) -> Response:
-        """What was declared of a stream, and how far its log reaches."""
+        """The declaration of a stream, and the offsets of its log."""
         now = self.service.moment()
         return answer(request, await self.desk.run(self._stream, stream, now), now)
 
@@ -81,8 +81,8 @@ class StreamRoutes:
     ) -> Response:
         """Append records: a JSON object or an array of them, NDJSON, or an Arrow stream.
 
-        They are durable before the answer is given. A record that does not fit goes to the dead letters, alone; the answer
-        tells the reason.
+        They are durable before the answer is sent. A record that does not fit the schema becomes a dead letter, without affecting
+        the others; the answer has the reason.
         """
         now = self.service.moment()
         kind = content_type(request.headers, (JSON, NDJSON, ARROW))
@@ -100,9 +100,11 @@ class StreamRoutes:
         key: tuple[str, int] | None,
     ) -> Response:
         conformed = records_in(body, kind, declared, self.service.clock(), check=check)
-        check()  # from here on it is done, whoever waits
+        check()  # from here on the append is carried out, even if the client has gone
         done = self.service.append(declared, conformed, key)
-        refusals = [{"record": _short(each.record), "reason": each.reason} for each in conformed.refused[:_REFUSALS]]
+        refusals = [
+            {"record": _short(refusal.record), "reason": refusal.reason} for refusal in conformed.refused[:_REFUSALS]
+        ]
         placed = done.next > done.first
         return Response(
             json_text({

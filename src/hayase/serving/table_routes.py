@@ -1,4 +1,4 @@
-"""Routes to tables: what they are, rows by key, by many keys, and by prefix."""
+"""Routes of tables: their declarations and sizes, rows by key, by many keys, and by prefix."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Columns = Annotated[str | None, Query(max_length=4096, description="Some columns
 
 
 class TableRoutes:
-    """Handlers of requests for tables."""
+    """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
     def __init__(self, service: Service, desk: Desk):
         self.service, self.desk = service, desk
@@ -48,7 +48,7 @@ class TableRoutes:
         return answer(request, orjson.dumps({"tables": names}), now)
 
     async def table(self, request: Request, table: Name) -> Response:
-        """What was declared of a table, about how much is in it, and how far back it can be read."""
+        """The declaration of a table, its approximate size, and how far back it can be read."""
         now = self.service.moment()
         return answer(request, await self.desk.run(self._table, table, now), now, table)
 
@@ -70,7 +70,7 @@ class TableRoutes:
 
     async def get(self, request: Request) -> Response:
         """The row of a key, now or as of an event time."""
-        request.scope["route"] = self.shortcut  # which FastAPI's own routes say by themselves
+        request.scope["route"] = self.shortcut  # FastAPI sets it for its own routes
         now = self.service.moment()
         name = request.path_params["table"]
         asked = request.query_params if request.scope["query_string"] else {}
@@ -102,7 +102,7 @@ class TableRoutes:
     def _get_many(self, name: str, body: bytes, now: Moment) -> bytes:
         table = self.service.table(name, now)
         keys, columns, as_of = _asked(exact_json(body), self.desk.limits.page)
-        whole = [whole_key(each, table.declaration.key) for each in keys]
+        whole = [whole_key(parts, table.declaration.key) for parts in keys]
         rows = table.get_many(whole, columns=columns, as_of=as_of)
         return json_bytes({"rows": [{"key": key, "row": row} for key, row in zip(whole, rows)]})
 
@@ -148,7 +148,7 @@ class TableRoutes:
 
 
 def _asked(body: Any, most: int) -> tuple[list[Any], list[str] | None, int | None]:
-    """What a request for many keys asks for."""
+    """Return the keys, columns and time in the body of a request for many keys."""
     if not isinstance(body, dict) or not isinstance(body.get("keys"), list):
         raise Problem(422, 'the body is an object with the list "keys", like {"keys": ["taro", "hanako"]}')
     only(body, ("keys", "columns", "as_of"))
@@ -166,7 +166,7 @@ def _no_such_key(name: str, key: tuple[Any, ...], as_of: int | None) -> Problem:
     shown = json_bytes(key).decode()
     when = "" if as_of is None else f" as of {instant_text(as_of)}"
     hint = ""
-    if any(isinstance(each, str) and each.lstrip("-").isdigit() for each in key):
+    if any(isinstance(part, str) and part.lstrip("-").isdigit() for part in key):
         hint = "; these parts are texts: for numbers write ?json=true"
     return Problem(404, f'table "{name}" has no key {shown}{when}{hint}')
 
