@@ -1,9 +1,9 @@
-"""Hayase's streams in people's own Spark programs: `register(session)` makes `format("hayase")` known.
+"""Hayase's streams as a Spark data source: `register(session)` adds `format("hayase")` to a session of your own.
 
     hayase.spark.register(session)
     session.read.format("hayase").load("./shop/streams/orders").show()
 
-`hayase.engine.spark.stream_source` and `stream_sink` describe the options and what reading and writing guarantee.
+`hayase.engine.spark.stream_source` and `stream_sink` describe the options and the guarantees of reading and writing.
 """
 
 from hayase.engine.spark.stream_source import register

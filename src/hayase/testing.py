@@ -1,4 +1,4 @@
-"""A kit to test pipelines: append rows, run to idle, read results, with a clock that you set. No Spark, no waiting.
+"""A test kit for pipelines: append rows, run until idle, read results, with a clock that the test sets. No Spark, no waiting.
 
     >>> with trial(name="shop") as t:
     ...     _ = t.stream("orders", "time timestamp, user string, amount double", slack="10 seconds")
@@ -9,8 +9,8 @@
     ...     [(row["spend"], since == at(5)) for row, since, until in t.intervals("spend")]
     [(1.0, False), (3.0, True)]
 
-A trial of an existing pipeline file: `trial(file="pipeline.yaml")`. What a trial finds holds on Spark too: the map sides,
-kernels and commits are the same.
+A trial of an existing pipeline file: `trial(file="pipeline.yaml")`. Results are the same on Spark, which runs the same map
+sides, kernels and commits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from hayase.pipeline import Pipeline
 __all__ = ["START", "ManualClock", "Trial", "at", "trial"]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a manual clock starts, and what `at` counts from."""
+"""The start of a manual clock, from which `at` counts."""
 
 
 def at(seconds: float) -> datetime:
-    """A moment, so many seconds after `START`.
+    """Return the time `seconds` after `START`.
 
     >>> at(1.5).isoformat()
     '2026-01-01T00:00:01.500000+00:00'
@@ -47,7 +47,7 @@ def at(seconds: float) -> datetime:
 
 
 class ManualClock:
-    """A wall clock that stands still until it is told otherwise.
+    """A wall clock that moves only when the test advances or sets it; calling it returns microseconds.
 
     >>> clock = ManualClock()
     >>> clock.advance("1 minute")
@@ -62,16 +62,16 @@ class ManualClock:
         return self._now
 
     def advance(self, by: str | int | timedelta) -> None:
-        """Let time pass."""
+        """Move the clock forward."""
         self._now += duration(by)
 
     def set(self, now: datetime | str | int) -> None:
-        """Put the clock to a moment."""
+        """Set the clock."""
         self._now = instant(now)
 
 
 class Trial(Pipeline):
-    """A pipeline in a home of its own, run in this process, under a clock that the test sets."""
+    """A pipeline in a home of its own, run in this process with a clock that the test sets."""
 
     clock: ManualClock
 
@@ -95,38 +95,38 @@ class Trial(Pipeline):
         return self.run_until_idle(spark=False)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The records of a stream or the results of a query, in time order."""
+        """Return the records of a stream or of the output of a query, in the order of event time."""
         return self.results(name).rows()
 
     def intervals(self, name: str) -> list[tuple[dict[str, Any], Any, Any]]:
-        """The rows of a query with the times from which and until which each is valid."""
+        """Return the rows of a query with their lifetimes: (row, start, end)."""
         return self.results(name).intervals()
 
     def changes(self, name: str) -> list[tuple[Any, str, dict[str, Any]]]:
-        """What happened to the rows of a query: (time, "+" or "-", row)."""
+        """Return the changes of a query: (time, "+" or "-", row)."""
         return self.results(name).changes()
 
     def at(self, name: str, time: Time | None = None) -> list[dict[str, Any]]:
-        """The rows of a query that are valid at an instant; without one, at the latest that is final."""
+        """Return the rows of a query that are valid at an instant; without one, at the latest final instant."""
         return self.results(name).at(time)
 
     def figures(self, stage: str) -> Figures:
-        """What happened to the records that a stage read: read = processed + dead + waiting."""
+        """Return the counts of a stage: read = processed + dead + waiting."""
         return self.progress().totals[stage]
 
     def restart(self) -> None:
-        """Forget what is held in memory, as after a crash: the next run goes on from the files."""
+        """Drop everything in memory, as after a crash: the next run continues from the files."""
         forget_kernels()
 
 
 @contextlib.contextmanager
 def trial(name: str = "trial", *, file: str | Path | None = None, home: str | Path | None = None) -> Iterator[Trial]:
-    """A fresh pipeline for one test, or the one declared in `file`; its home is removed afterwards unless given."""
+    """A new pipeline for one test, or the one declared in `file`; its home is temporary unless `home` is given."""
     clock = ManualClock()
     with contextlib.ExitStack() as stack:
         place = Path(home) if home is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = Trial(name, home=place, clock=clock)
+        pipeline = Trial(name, home=place, clock=clock)
         if file is not None:
-            made.declaration = Pipeline.from_file(file, home=place).declaration
-        made.clock = clock
-        yield made
+            pipeline.declaration = Pipeline.from_file(file, home=place).declaration
+        pipeline.clock = clock
+        yield pipeline

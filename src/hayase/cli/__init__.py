@@ -1,7 +1,7 @@
-"""The command line, `hayase`. Commands import what they need when they run, so that `hayase --help` is quick.
+"""The command line, `hayase`: the table of commands, and the exit codes.
 
-A HayaseError, or an error of the system such as a full disk, ends a command with its text on stderr and exit code 1; wrong
-usage exits with 2, Ctrl-C with 130.
+Commands import other packages when they run, so that `hayase --help` is quick. A HayaseError, or an error of the system such
+as a full disk, ends a command with its text on standard error and exit code 1; wrong usage exits with 2, Ctrl-C with 130.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ app.command("bench", rich_help_panel="Measure")(machine.bench)
 
 
 def program() -> None:
-    """The program `hayase`: `main` in a process of its own.
+    """The entry point of the program `hayase`: `main` in a process of its own.
 
-    Such a process loads much and is gone soon. So rubbish is looked for rarely, and at the end the libraries are not taken
-    down one by one, which takes longer than many an answer; with Spark, all is stopped in its order.
+    The process loads many modules and ends soon. So garbage is collected rarely, and at the end the interpreter is not torn
+    down, which takes longer than many commands; with Spark, the normal shutdown runs.
     """
     gc.set_threshold(50_000, 20, 50)
     try:
         main()
     except SystemExit as end:
         if "pyspark" not in sys.modules and isinstance(end.code, int | None):
-            with contextlib.suppress(BrokenPipeError):  # whoever read the answer has seen enough
+            with contextlib.suppress(BrokenPipeError):  # the reader of the pipe has closed it
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(end.code or 0)
@@ -108,14 +108,14 @@ def program() -> None:
 
 
 def main() -> None:
-    """A command, by the arguments of this process; ends in SystemExit."""
+    """Run the command in `sys.argv`; always raises SystemExit."""
     try:
         app(prog_name="hayase")  # also when it is run as a module
     except (HayaseError, OSError) as error:
-        told = error if isinstance(error, HayaseError) else explained(error)
-        if is_verbose() or told is None:
+        shown = error if isinstance(error, HayaseError) else explained(error)
+        if is_verbose() or shown is None:
             raise
         from hayase.console.errors import show_error
 
-        show_error(errors(), told)
+        show_error(errors(), shown)
         sys.exit(1)

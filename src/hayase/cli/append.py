@@ -1,7 +1,7 @@
-"""The command append: files, a pipe or a directory into a stream, in bounded memory.
+"""The command `hayase append`: appends files, a pipe or the files of a directory to a stream, in bounded memory.
 
-With a producer every file is cut into the same chunks each time, and the stream remembers the last chunk of each: a
-command that was killed and is repeated goes on exactly where it was.
+With a producer, every file is cut into the same chunks each time, and the stream remembers the last chunk of each file: a
+command that was killed and is repeated continues exactly where it stopped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class FileFormat(StrEnum):
-    """What a file holds."""
+    """The format of a file."""
 
     CSV = "csv"
     NDJSON = "ndjson"
@@ -57,7 +57,7 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the records: `there` were in the stream already, from the same producer."""
+    """Counts of records; `there` were already in the stream, from the same producer."""
 
     accepted: int = 0
     refused: int = 0
@@ -67,7 +67,7 @@ class Tally:
         return Tally(self.accepted + other.accepted, self.refused + other.refused, self.there + other.there)
 
     def answer(self, stream: str) -> str:
-        """The answer of the command.
+        """Return the message of the command.
 
         >>> Tally(12345, 3).answer("events")
         'appended 12,345 records to events (3 refused: see `hayase dead list`)'
@@ -136,8 +136,8 @@ def append(
 
 def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
     declared = pipeline.declaration
-    for kind, made in (("query", declared.queries), ("job", declared.jobs), ("operation", declared.operations)):
-        if stream in [each.name for each in made]:
+    for kind, section in (("query", declared.queries), ("job", declared.jobs), ("operation", declared.operations)):
+        if stream in [entry.name for entry in section]:
             raise HayaseError(f'"{stream}" is written by the {kind} of that name; append to a stream that it reads')
     if stream in [table.name for table in declared.tables]:
         hint = "append events for its rules, or load rows with `hayase groups load`"
@@ -180,12 +180,12 @@ def _append_files(
 
 
 def _stdin(producer: str | None) -> BinaryIO:
-    """A producer's pipe is read in whole blocks, so that a repeat is cut into the same chunks however fast it flows."""
+    """Return standard input; for a producer in full blocks, so that a repeat is cut into the same chunks at any speed."""
     return sys.stdin.buffer if producer is None else _Steady(sys.stdin.buffer)
 
 
 class _Steady(io.BytesIO):
-    """A stream of bytes that hands out full blocks and hides that it is a pipe."""
+    """Reads a pipe in full blocks, as if it were a file."""
 
     def __init__(self, source: BinaryIO):
         super().__init__()
@@ -202,7 +202,7 @@ class _Steady(io.BytesIO):
 def _chunks(
     pipeline: Pipeline, declaration: StreamDeclaration, source: Path | BinaryIO, form: Format, producer: str | None
 ) -> Iterator[tuple[int, Tally]]:
-    """Append a source chunk by chunk; gives the bytes of it that are behind, and what became of each chunk."""
+    """Append a source chunk by chunk; yield the bytes read so far and the counts of each chunk."""
     from hayase.streams.appends import append_source
 
     for behind, done in append_source(pipeline.home.path, declaration, source, form, now_us, producer):
@@ -256,7 +256,7 @@ def _follow(
 def _one_file(
     pipeline: Pipeline, declaration: StreamDeclaration, path: Path, form: Format, producer: str, stopping: Stopping
 ) -> Tally:
-    """Append one file; if stopping is wanted, up to the end of a chunk: the rest follows after a restart."""
+    """Append one file; at a stop signal only up to the end of a chunk: the rest follows after a restart."""
     tally = Tally()
     for _, part in _chunks(pipeline, declaration, path, form, producer):
         tally += part
@@ -266,7 +266,7 @@ def _one_file(
 
 
 def _progress() -> Progress:
-    """A bar on stderr, seen only on a terminal."""
+    """Return a progress bar on standard error, shown only on a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     console = errors()

@@ -1,7 +1,7 @@
-"""Names that the shell completes: of streams, tables, queries, operations and stages, from the pipeline file and its home.
+"""Shell completion of the names of streams, tables, queries, operations and stages, from the pipeline file and its home.
 
-A person waits for them between two keys. So the file is read as YAML and no further, the home is only listed, and where
-something is wrong there is nothing to complete: the command itself will say what.
+It must be quick. So the file is parsed as YAML only, the home is only listed, and errors give no completions: the command
+itself reports them.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from hayase.cli.pipeline_location import DEFAULT
 __all__ = ["declared_streams", "groups", "operations", "queries", "stages", "streams", "tables", "templates"]
 
 _MADE = ("queries", "jobs", "operations")
-"""Sections whose entries write streams of their names."""
+"""Sections whose entries write a stream of the same name."""
 
 
 def declared_streams(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Streams that take records."""
+    """Complete declared streams."""
     return _beginning(incomplete, _sections(ctx, "streams"))
 
 
 def streams(ctx: typer.Context, incomplete: str) -> list[str]:
-    """All streams: declared ones, those that stages write, and what else lies in the home."""
+    """Complete all streams: declared ones, outputs of stages, and others in the home."""
     return _beginning(incomplete, [*_sections(ctx, "streams", *_MADE), *_stored(ctx, "streams/*/stream.json")])
 
 
 def tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Tables."""
+    """Complete tables."""
     return _beginning(incomplete, _sections(ctx, "tables"))
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Streams and tables."""
+    """Complete streams and tables."""
     return [*tables(ctx, incomplete), *streams(ctx, incomplete)]
 
 
 def queries(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Queries."""
+    """Complete queries."""
     return _beginning(incomplete, _sections(ctx, "queries"))
 
 
 def operations(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Operations, those that were added while the pipeline runs too."""
+    """Complete operations, including those added while the pipeline runs."""
     return _beginning(incomplete, _sections(ctx, "operations"))
 
 
 def stages(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Whatever has state or an output of its own."""
+    """Complete stages."""
     return _beginning(incomplete, _sections(ctx, *_MADE, "tables"))
 
 
 def templates(incomplete: str) -> list[tuple[str, str]]:
-    """Templates of `hayase init`, each with what it shows."""
+    """Complete the templates of `hayase init`, with their descriptions."""
     from hayase.cli.templates import TEMPLATES
 
     return [(name, about) for name, about in TEMPLATES.items() if name.startswith(incomplete)]
@@ -68,16 +68,16 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _sections(ctx: typer.Context, *sections: str) -> list[str]:
-    """The names in sections of the file, then those of the newest definition in the home."""
+    """Return the names in sections of the file, then those of the newest definition in the home."""
     known = (_file(ctx), _definition(_home(ctx)))
-    return [name for section in sections for each in known for name in _names(each.get(section))]
+    return [name for section in sections for source in known for name in _names(source.get(section))]
 
 
 def _names(section: Any) -> list[str]:
     if isinstance(section, Mapping):
         return [str(name) for name in section]
     if isinstance(section, list):
-        return [each["name"] for each in section if isinstance(each, Mapping) and "name" in each]
+        return [entry["name"] for entry in section if isinstance(entry, Mapping) and "name" in entry]
     return []
 
 
@@ -87,7 +87,7 @@ def _stored(ctx: typer.Context, pattern: str) -> list[str]:
 
 
 def _file(ctx: typer.Context) -> Mapping[str, Any]:
-    """What the pipeline file says; nothing if there is none, or it cannot be read."""
+    """Return the pipeline file as a mapping; an empty one if there is no file or it cannot be read."""
     import yaml
 
     path = _path(ctx)
@@ -99,28 +99,28 @@ def _file(ctx: typer.Context) -> Mapping[str, Any]:
 
 
 def _path(ctx: typer.Context) -> Path | None:
-    """The pipeline file, by the same order as `places.locate`: the one that is given, unless a home is."""
-    given = ctx.params.get("pipeline") or ctx.params.get("file") or ctx.params.get("what")
-    if given is not None and (path := Path(str(given))).suffix in (".yaml", ".yml"):
+    """Return the pipeline file as `pipeline_location.locate` chooses it; None if only a home is named."""
+    file = ctx.params.get("pipeline") or ctx.params.get("file") or ctx.params.get("what")
+    if file is not None and (path := Path(str(file))).suffix in (".yaml", ".yml"):
         return path
     return None if ctx.params.get("home") is not None else DEFAULT
 
 
 def _home(ctx: typer.Context) -> Path | None:
-    """The home that is given, or the one that the file names."""
-    given, path = ctx.params.get("home"), _path(ctx)
-    if given is not None or path is None:
-        return None if given is None else Path(str(given))
+    """Return the home of `--home`, or the one that the file names."""
+    home, path = ctx.params.get("home"), _path(ctx)
+    if home is not None or path is None:
+        return None if home is None else Path(str(home))
     file = _file(ctx)
     place = file.get("home", file.get("pipeline"))
     return path.parent / place if isinstance(place, str) and place else None
 
 
 def _definition(home: Path | None) -> Mapping[str, Any]:
-    """The declaration in the newest definition of a home; nothing if there is none."""
-    found = [] if home is None else sorted((home / "definitions").glob("*.json"))
+    """Return the declaration in the newest definition of a home; an empty mapping if there is none."""
+    files = [] if home is None else sorted((home / "definitions").glob("*.json"))
     try:
-        declared = json.loads(found[-1].read_bytes().partition(b"\n")[2])["declaration"] if found else {}
+        declared = json.loads(files[-1].read_bytes().partition(b"\n")[2])["declaration"] if files else {}
     except (OSError, ValueError, KeyError, TypeError):
         declared = {}
     return declared if isinstance(declared, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The command explain: how a query is understood and carried out, of a pipeline file or of a text over files."""
+"""The command `hayase explain`: shows the plan of a query in a pipeline file, or of a query over files."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _explain_file(file: Path, name: str | None) -> None:
     wanted = [name] if name else names
     others = [stage.output for stage in stages if stage.query not in names and not stage.name.startswith("_")]
     streams = (*read.declaration.streams, *(output for output in others if isinstance(output, StreamDeclaration)))
-    declaration = replace(read.declaration, streams=streams, jobs=(), operations=())  # what jobs and operations write
-    typer.echo("\n\n".join(explained(declaration, each, tables).rstrip() for each in wanted))
+    declaration = replace(read.declaration, streams=streams, jobs=(), operations=())  # their outputs are streams here
+    typer.echo("\n\n".join(explained(declaration, query_name, tables).rstrip() for query_name in wanted))
 
 
 def _explain_text(
@@ -91,9 +91,9 @@ def _explain_text(
 
     with tempfile.TemporaryDirectory(prefix="hayase-explain-") as directory:
         streams = given(stream, time, time_unit, slack, schema)
-        declarations = tuple(declared(each, here(each, Path(directory))) for each in streams)
+        declarations = tuple(declared(described, here(described, Path(directory))) for described in streams)
     name = "result"
-    while name in {each.name.lower() for each in declarations}:
+    while name in {source.name.lower() for source in declarations}:
         name += "_"
     declaration = PipelineDeclaration("query", declarations, (QueryDeclaration(name, text),))
     with showing_mistakes(text):

@@ -1,4 +1,4 @@
-"""Streams and tables as files: Parquet, CSV or NDJSON, in bounded memory, and complete or not there at all."""
+"""Writes streams and tables to Parquet, CSV or NDJSON files, in bounded memory; a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Write: TypeAlias = Callable[[pa.RecordBatch], None]
 Row: TypeAlias = dict[str, Any]
 
 GROUP, GROUP_BYTES = 100_000, 64 << 20
-"""Rows, and bytes of them, that become a group of a Parquet file."""
+"""The size of a row group of a Parquet file, in rows and in bytes."""
 
 
 def write_file(log: StreamLog, file: Path) -> int:
-    """Write all records there are; returns how many."""
+    """Write all records of a stream; return their number."""
     index = index_of(log)
     with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.shown_schema, {}) as write:
         for piece in log.read(index.start, index.next) if index.next > index.start else ():
@@ -42,8 +42,8 @@ def write_file(log: StreamLog, file: Path) -> int:
 
 @dataclass(slots=True)
 class Exported:
-    """What was written: how many rows, of each column how many numbers a double could not hold exactly, and the columns of text
-    in which texts stand beside the JSON of other values, so that nobody can tell them apart."""
+    """The result of an export: the number of rows, the number of values per column that were rounded to a double, and the text
+    columns that contain both strings and other values as JSON, which cannot be told apart in the file."""
 
     rows: int = 0
     rounded: dict[str, int] = field(default_factory=dict)
@@ -57,12 +57,12 @@ def write_table(
     file: Path,
     on_rows: Callable[[int], None] = lambda rows: None,
 ) -> Exported:
-    """Write rows of a table that come page by page: all columns, or some; `on_rows` is told of each page."""
+    """Write pages of rows with all columns or some; `on_rows` is called with the number of rows of each page."""
     from hayase.tables.payloads import json_bytes
 
     done, shape = Exported(), _Shape(table, columns)
     with _drafted(file) as (sink, form):
-        exact = form == "ndjson"  # Arrow's types would not keep every value as it is
+        exact = form == "ndjson"  # Arrow's types cannot represent every value exactly
         facts: dict[str, str] = {}
         kinds: dict[str, set[bool]] = {name: set() for name in shape.texts}
         with _WRITERS[form](sink, shape.schema, facts) as write:
@@ -75,33 +75,33 @@ def write_table(
                     write(shape.batch(page))
                 done.rows += len(page)
                 on_rows(len(page))
-            facts[JSON_COLUMNS] = json_bytes([name for name, found in kinds.items() if found == {False}]).decode()
-    done.mixed += [name for name, found in kinds.items() if len(found) > 1]
+            facts[JSON_COLUMNS] = json_bytes([name for name, seen in kinds.items() if seen == {False}]).decode()
+    done.mixed += [name for name, seen in kinds.items() if len(seen) > 1]
     return done
 
 
 def _note_kinds(columns: Mapping[str, pa.DataType], kinds: dict[str, set[bool]], rows: Sequence[Row]) -> None:
-    """Note for every column of text whether it has texts (True), and other values (False), which are written as JSON."""
-    for name, found in kinds.items():
-        if len(found) < 2:
+    """Record for every text column whether it has strings (True) and other values (False), which are written as JSON."""
+    for name, seen in kinds.items():
+        if len(seen) < 2:
             for row in rows:
-                found.update(isinstance(leaf, str) for leaf in _leaves(columns[name], row[name]) if leaf is not None)
+                seen.update(isinstance(leaf, str) for leaf in _leaves(columns[name], row[name]) if leaf is not None)
 
 
 def _leaves(kind: pa.DataType, value: Any) -> Iterator[Any]:
-    """The values that become texts: of a list its elements, of a map its values."""
+    """Yield the values that are written as text: the elements of a list, the values of a map."""
     if pa.types.is_map(kind):
-        for each in value.values():
-            yield from _leaves(kind.item_type, each)
+        for item in value.values():
+            yield from _leaves(kind.item_type, item)
     elif pa.types.is_list(kind):
-        for each in value:
-            yield from _leaves(kind.value_type, each)
+        for item in value:
+            yield from _leaves(kind.value_type, item)
     else:
         yield value
 
 
 class _Shape:
-    """The columns of a file: the parts of the key, as texts like those of a Register, then the columns of the table."""
+    """The columns of a file: the parts of the key, as text like the values of a Register, then the columns of the table."""
 
     def __init__(self, table: TableDeclaration, columns: Sequence[str] | None):
         from hayase.tables.lookups import arrow_schema
@@ -111,12 +111,12 @@ class _Shape:
         parts = tuple((name, "Register") for name in table.key)
         self._shapes = [replace(table, key=table.column_names, columns=parts)]
         self._shapes += [replace(table, columns=chosen)] if chosen else []
-        self.schema = pa.schema([each for shape in self._shapes for each in arrow_schema(shape)])
-        self.texts = {each.name: each.type for each in self.schema if _is_text(each.type)}
+        self.schema = pa.schema([field for shape in self._shapes for field in arrow_schema(shape)])
+        self.texts = {field.name: field.type for field in self.schema if _is_text(field.type)}
         self.numbers = [name for name, kind in chosen if kind in ("Counter", "MapCounter")]
 
     def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Rows as Arrow has them."""
+        """Return rows as a record batch."""
         from hayase.tables.lookups import arrow_rows
 
         batches = [arrow_rows(shape, rows) for shape in self._shapes]
@@ -124,14 +124,14 @@ class _Shape:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column is texts, or lists or maps of texts."""
+    """Whether a column contains strings, or lists or maps of strings."""
     if pa.types.is_map(kind):
         return _is_text(kind.item_type)
     return _is_text(kind.value_type) if pa.types.is_list(kind) else pa.types.is_string(kind)
 
 
 def _count_rounded(columns: Sequence[str], rows: Sequence[Row], rounded: dict[str, int]) -> None:
-    """Count the numbers that become others as doubles; one that becomes none is an error."""
+    """Count the numbers that a double cannot represent exactly; one beyond its range is an error."""
     for name in columns:
         for row in rows:
             values = row[name].values() if isinstance(row[name], Mapping) else (row[name],)
@@ -145,7 +145,7 @@ def _count_rounded(columns: Sequence[str], rows: Sequence[Row], rounded: dict[st
 
 @contextmanager
 def _drafted(file: Path) -> Iterator[tuple[BinaryIO, str]]:
-    """What is to be the file, and its format; it appears under its name when it is complete."""
+    """Open a draft of the file and return it with its format; it gets its name at the end of the block."""
     form = format_of(file)
     if form.compression is not None:
         raise HayaseError(f'"{file}" would be compressed with {form.compression}; Parquet compresses by itself')
@@ -172,7 +172,7 @@ def _parquet(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Ite
 
     def write(batch: pa.RecordBatch) -> None:
         waiting.append(batch)
-        if sum(each.num_rows for each in waiting) >= GROUP or sum(each.nbytes for each in waiting) >= GROUP_BYTES:
+        if sum(part.num_rows for part in waiting) >= GROUP or sum(part.nbytes for part in waiting) >= GROUP_BYTES:
             flush()
 
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
@@ -183,7 +183,7 @@ def _parquet(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Ite
 
 @contextmanager
 def _csv(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterator[Write]:
-    nested = [each.name for each in schema if pa.types.is_nested(each.type)]
+    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if nested:
         raise HayaseError(f'column "{nested[0]}" has parts, which CSV cannot hold; export to .ndjson or .parquet')
     with pyarrow.csv.CSVWriter(sink, schema) as writer:

@@ -1,4 +1,4 @@
-"""Files as streams, for commands that need no pipeline: which file is which stream, its schema and its time column."""
+"""Options that describe files as streams, for commands without a pipeline: the stream of a file, its schema and time column."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 STDIN = "-"
-"""The file that is whatever comes in."""
+"""The name that stands for standard input."""
 
 StreamOption = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ SchemaOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the options say about one stream."""
+    """The options of one stream."""
 
     name: str
     files: tuple[str, ...]
@@ -90,7 +90,7 @@ def given(
     slack: Iterable[str] | None,
     schema: Iterable[str] | None,
 ) -> list[Described]:
-    """The streams that the options describe; one with a schema of its own needs no file.
+    """Return the streams that the options describe; one with a schema needs no file.
 
     >>> given(["a=x.csv", "b=y.csv"], ["ts", "b=at"], None, None, None)[1]
     Described(name='b', files=('y.csv',), time='at', time_unit=None, slack=None, schema=None)
@@ -105,9 +105,9 @@ def given(
         files.setdefault(name, []).append(file)
     if [file for some in files.values() for file in some].count(STDIN) > 1:
         raise HayaseError("stdin can be read once only; put the others into files")
-    for each in schema or ():
-        if not files or "=" in each:
-            files.setdefault(each.partition("=")[0].strip(), [])
+    for columns in schema or ():
+        if not files or "=" in columns:
+            files.setdefault(columns.partition("=")[0].strip(), [])
     per_stream = {
         option: _by_stream(option, values, list(files))
         for option, values in (("time", time), ("time_unit", time_unit), ("slack", slack), ("schema", schema))
@@ -119,13 +119,13 @@ def given(
 
 
 def _by_stream(option: str, values: Iterable[str] | None, names: Sequence[str]) -> Mapping[str, str]:
-    """Of each stream its value: the one given for it, or the one given for all."""
+    """Return the value of an option for each stream: its own, or the one for all streams."""
     for_all: dict[str, str] = {}
     for_one: dict[str, str] = {}
-    for each in values or ():
-        name, equals, value = each.partition("=")
+    for text in values or ():
+        name, equals, value = text.partition("=")
         if not equals:
-            for_all |= dict.fromkeys(names, each)
+            for_all |= dict.fromkeys(names, text)
         elif name.strip() in names:
             for_one[name.strip()] = value
         else:
@@ -134,7 +134,7 @@ def _by_stream(option: str, values: Iterable[str] | None, names: Sequence[str]) 
 
 
 def here(described: Described, directory: Path) -> list[Path]:
-    """The stream's files; what comes from stdin is put into one in the directory."""
+    """Return the files of a stream; standard input is copied to a file in the directory."""
     paths = []
     for file in described.files:
         path = Path(file)
@@ -151,7 +151,7 @@ def here(described: Described, directory: Path) -> list[Path]:
 
 
 def declared(described: Described, paths: Sequence[Path]) -> StreamDeclaration:
-    """The declaration of a stream that is read from files, its schema inferred unless it is given."""
+    """Return the declaration of a stream of files; the schema is inferred unless the options have it."""
     from hayase.core.declarations import StreamDeclaration
     from hayase.core.schemas import arrow_schema, ddl
     from hayase.core.times import duration
@@ -178,23 +178,23 @@ def _as_options(message: str) -> str:
 
 
 def _time_column(schema: pa.Schema, stream: str) -> str:
-    """The column that must be the event time."""
+    """Return the event time column: the only timestamp, or the column `time`."""
     import pyarrow as pa
 
-    moments = [each.name for each in schema if pa.types.is_timestamp(each.type)]
+    moments = [field.name for field in schema if pa.types.is_timestamp(field.type)]
     if len(moments) == 1:
         return moments[0]
     if "time" in schema.names:
         return "time"
-    found = f"it has {len(moments)} timestamps" if moments else "it has no timestamp"
-    columns = ", ".join(f"{each.name} ({each.type})" for each in schema)
+    reason = f"it has {len(moments)} timestamps" if moments else "it has no timestamp"
+    columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
     raise HayaseError(
-        f'which column is the event time of "{stream}"? {found}; say it with --time. Its columns are {columns}'
+        f'which column is the event time of "{stream}"? {reason}; say it with --time. Its columns are {columns}'
     )
 
 
 def _with_moments(schema: pa.Schema, time: str) -> pa.Schema:
-    """A day as event time is its first instant."""
+    """Turn a date column that is the event time into a timestamp: the first instant of the day."""
     import pyarrow as pa
 
     at = schema.get_field_index(time)

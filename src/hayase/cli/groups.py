@@ -1,5 +1,5 @@
-"""The commands `hayase groups`: list, load, get, export. A group of tuples is a stream, which jobs consume, or a table, which
-is stored. All but `load` work whether or not the pipeline runs."""
+"""The commands `hayase groups`: list, load, get, export. A group is a stream, which jobs consume, or a stored table. All
+commands but `load` work whether or not the pipeline runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ app = typer.Typer(
 )
 
 LOOKED_AT = 1_000_000
-"""Records of a stream among which `get` looks for a key, the newest ones."""
+"""How many records of a stream, the newest ones, `get` searches for a key."""
 TOGETHER = 50_000
-"""Records that are looked at at once."""
+"""Records that are read at once."""
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="A stream or a table.", autocompletion=completion.groups)]
 
@@ -48,7 +48,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     if as_json(json):
         import orjson
 
-        sys.stdout.write("".join(orjson.dumps(each).decode() + "\n" for each in about))
+        sys.stdout.write("".join(orjson.dumps(group).decode() + "\n" for group in about))
         sys.stdout.flush()
     else:
         from hayase.console.groups_view import group_list
@@ -106,7 +106,7 @@ def load(
         raise typer.BadParameter("give a file or --query NAME, one of them", param_hint="FILE")
     if query is not None and (schema is not None or format is not None):
         raise typer.BadParameter("they are for files", param_hint="--schema, --format")
-    parts = dict(_part(each) for each in key or ())
+    parts = dict(_part(text) for text in key or ())
     found = locate(pipeline, home)
     table = table_of(found, name)
     rows: Rows = file if file is not None else _valid(found, query or "")
@@ -195,28 +195,28 @@ def export(
 
 
 def _is_table(pipeline: Pipeline, name: str) -> bool:
-    return any(each.name == name for each in tables_of(pipeline))
+    return any(table.name == name for table in tables_of(pipeline))
 
 
 def _log_of(pipeline: Pipeline, name: str) -> StreamLog:
-    """The log of a stream; the error for a name that stands for nothing speaks of tables, too."""
+    """Return the log of a stream; the error for an unknown name lists tables too."""
     try:
         return log_of(pipeline, name)
     except UnknownName:
-        known = [*_stream_names(pipeline), *(each.name for each in tables_of(pipeline))]
+        known = [*_stream_names(pipeline), *(table.name for table in tables_of(pipeline))]
         raise UnknownName("group", name, known) from None
 
 
 def _stream_names(pipeline: Pipeline) -> list[str]:
-    """All streams but those that Hayase keeps for itself; groups of jobs also before the first run."""
-    stored = {each.name for each in tables_of(pipeline)}
+    """Return all streams but the internal ones; outputs of jobs also before the first run."""
+    stored = {table.name for table in tables_of(pipeline)}
     written = [name for job in pipeline.declaration.jobs for name in _jobs_part(job)[1]]
     names = dict.fromkeys([*names_of(pipeline), *written])
     return [name for name in names if not name.startswith("_") and name not in stored]
 
 
 def _jobs_part(job: Any) -> tuple[list[str], list[str]]:
-    """The groups that a job reads, and those that it writes."""
+    """Return the groups that a job reads, and those that it writes."""
     read = [*job.reads, *(name for step in job.steps for name in (*step.reads, step.table))]
     written = [job.name, *(name for step in job.steps for name in (step.writes, *step.also))]
     return [name for name in read if name], [name for name in written if name]
@@ -265,10 +265,10 @@ def _part(given: str) -> tuple[str, str]:
 
 
 def _valid(pipeline: Pipeline, query: str) -> Rows:
-    """The rows that are valid now in the results of a query."""
+    """Return the rows of a query that are valid now."""
     from hayase.engine.results.query_results import Results
 
-    known = [each.name for each in pipeline.declaration.queries]
+    known = [declared.name for declared in pipeline.declaration.queries]
     if query not in known:
         raise UnknownName("query", query, known)
     return Results(log_of(pipeline, query)).at_table()
@@ -278,13 +278,13 @@ def _valid(pipeline: Pipeline, query: str) -> Rows:
 
 
 def _key_text(key: list[str], json_key: bool) -> str:
-    """The key of a plain tuple as it stands in its stream."""
+    """Return a key as jobs write it to a stream."""
     import orjson
 
     from hayase.jobs.tuples import Unfit, key_text
 
     try:
-        parts = [orjson.loads(each) for each in key] if json_key else list(key)
+        parts = [orjson.loads(part) for part in key] if json_key else list(key)
         return key_text(parts[0] if len(parts) == 1 else parts).decode()
     except (orjson.JSONDecodeError, Unfit) as error:
         raise HayaseError(
@@ -293,24 +293,24 @@ def _key_text(key: list[str], json_key: bool) -> str:
 
 
 def _newest(log: StreamLog, key: str, count: int) -> list[dict[str, Any]]:
-    """The newest records with a key, the last one last, among those that are looked at."""
+    """Return the newest records with a key among the last `LOOKED_AT`, in the order of their offsets."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     index = index_of(log)
     end, first = index.next, max(index.start, index.next - LOOKED_AT)
-    found: list[dict[str, Any]] = []
-    while end > first and len(found) < count:
+    matches: list[dict[str, Any]] = []
+    while end > first and len(matches) < count:
         start = max(first, end - TOGETHER)
         rows = pa.Table.from_batches([piece.rows for piece in log.read(start, end)], log.declaration.arrow_schema)
         same = rows.filter(pc.equal(rows.column("key").cast(pa.string()), key))
-        found = [*same.slice(max(0, same.num_rows - count)).to_pylist(), *found][-count:]
+        matches = [*same.slice(max(0, same.num_rows - count)).to_pylist(), *matches][-count:]
         end = start
-    return found
+    return matches
 
 
 def _opened(record: dict[str, Any]) -> dict[str, Any]:
-    """A tuple whose key and value, kept as JSON, are what they say."""
+    """Return a tuple with its key and value parsed; they are stored as JSON."""
     import orjson
 
     return {**record, "key": orjson.loads(record["key"]), "value": orjson.loads(record["value"])}

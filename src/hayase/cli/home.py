@@ -1,4 +1,4 @@
-"""The commands `hayase home`: show, verify, repair, upgrade. They are about files, whatever the pipeline computes."""
+"""The commands `hayase home`: show, verify, repair, upgrade. They work on the files of a home, whatever the pipeline computes."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def repair(
         done = list(rewrite(found)) if not accept_loss else []
         for name in accept_loss or ():
             lost, anew = accepted(found, name)
-            told = f"; {', '.join(anew)} will begin anew from earliest in the next run" if anew else ""
-            done.append(f'stream "{name}" goes on without {lost} lost records{told}')
+            readers = f"; {', '.join(anew)} will begin anew from earliest in the next run" if anew else ""
+            done.append(f'stream "{name}" goes on without {lost} lost records{readers}')
     typer.echo("\n".join(done) or "nothing can be written again; `hayase home verify` tells what is wrong")
 
 
@@ -129,7 +129,7 @@ def upgrade(home: Place = None) -> None:
 
 
 def _home(path: Path | None) -> Home:
-    """The home that is meant, which must be a directory."""
+    """Return the home at a path, or the one of ./pipeline.yaml; it must be a directory."""
     from hayase.core.pipeline_file import read_pipeline
     from hayase.engine.home import Home
 
@@ -148,7 +148,7 @@ def _size(directory: Path) -> int:
     for path in directory.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # whoever is at work has removed it
+        except FileNotFoundError:  # a running pipeline has removed it
             continue
     return total
 

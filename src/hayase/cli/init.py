@@ -1,4 +1,4 @@
-"""The command init: writes a small pipeline that runs, from a template."""
+"""The command `hayase init`: writes a small working pipeline from a template."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def init(
     from hayase.cli.templates import TEMPLATES, template
 
     if listed:
-        for each, about in TEMPLATES.items():
-            typer.echo(f"{each:<12} {about}")
+        for known, about in TEMPLATES.items():
+            typer.echo(f"{known:<12} {about}")
         return
     if directory is None:
         raise typer.BadParameter("say where to write, like `hayase init shop`", param_hint="DIR")

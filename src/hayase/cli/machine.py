@@ -1,4 +1,4 @@
-"""Commands about this machine: doctor, bench."""
+"""The commands `hayase doctor` and `hayase bench`, which are about this machine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ RESULTS = Path("bench-results")
 
 
 def doctor(home: HomeOption = None) -> None:
-    """Look whether this machine has what Hayase needs, and say what to do.
+    """Check whether this machine has what Hayase needs, and say what to do.
 
     Example: [cyan]hayase doctor[/]
     """
     from hayase.console.listings import findings
     from hayase.engine.doctor import diagnose, examine
 
-    found = diagnose(examine(home))
+    results = diagnose(examine(home))
     console = output()
-    console.print(findings(found))
-    missing = [each.what for each in found if each.state == "missing"]
+    console.print(findings(results))
+    missing = [finding.what for finding in results if finding.state == "missing"]
     if missing:
         console.print(f"\n[bold red]missing: {', '.join(missing)}[/]", soft_wrap=True)
         raise typer.Exit(1)
@@ -59,8 +59,8 @@ def bench(
     directory = _benchmarks()
     known = {path.stem: about for path in sorted(directory.glob("*.py")) if (about := _about(path)) is not None}
     if name is None:
-        for each, about in known.items():
-            typer.echo(f"{each:<12} {about}")
+        for benchmark, about in known.items():
+            typer.echo(f"{benchmark:<12} {about}")
         return
     if name not in known:
         raise UnknownName("benchmark", name, known)
@@ -83,7 +83,7 @@ def bench(
 
 
 def _benchmarks() -> Path:
-    """The benchmarks stand beside the sources, not in the package."""
+    """Return the directory of the benchmarks; they are in the checkout, not in the package."""
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         if (root / "benchmarks").is_dir() and any((root / "benchmarks").glob("*.py")):
             return root / "benchmarks"
@@ -91,15 +91,15 @@ def _benchmarks() -> Path:
 
 
 def _about(path: Path) -> str | None:
-    """The first line of a benchmark's docstring; None for a module that has nothing to run."""
+    """Return the first line of a benchmark's docstring; None for a module without a function `run`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not any(isinstance(each, ast.FunctionDef) and each.name == "run" for each in tree.body):
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
         return None
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def _module(path: Path) -> ModuleType:
-    """Benchmarks may import each other as `benchmarks.NAME`, and Spark's workers must find them too."""
+    """Import a benchmark as `benchmarks.NAME`, the name by which benchmarks and Spark's workers import each other."""
     import importlib
 
     root = str(path.parents[1])

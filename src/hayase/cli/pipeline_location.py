@@ -1,4 +1,4 @@
-"""Finds the pipeline that a command speaks of: by its file, or by the home in which it lives."""
+"""Finds the pipeline of a command, by its file or its home, and its streams and tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DEFAULT = Path("pipeline.yaml")
 
 
 def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipeline:
-    """The pipeline of a file; without one, of a home that holds one; without that, of ./pipeline.yaml.
+    """Return the pipeline of a file; without a file, of an existing home; without that, of ./pipeline.yaml.
 
-    Its queries are checked only if the command is about the pipeline as a `whole`: that takes a second.
+    Its queries are checked, which takes a second, only for a command about the `whole` pipeline.
     """
     from hayase.core.pipeline_file import read_pipeline
     from hayase.pipeline import Pipeline
@@ -42,7 +42,7 @@ def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipe
 
 
 def _at_home(home: Path) -> Pipeline:
-    """The newest definition of a home; before the first, the streams that lie there."""
+    """Return the pipeline of a home by its newest definition; before the first one, with the streams that exist there."""
     from hayase.core.declarations import PipelineDeclaration
     from hayase.engine.definition.definitions import latest
     from hayase.engine.home import Home
@@ -66,29 +66,33 @@ def _open(home: Path, name: str) -> StreamLog:
 
 
 def names_of(pipeline: Pipeline) -> list[str]:
-    """All streams: declared ones, results of stages, and what else lies in the home, dead letters last."""
-    given = pipeline.declaration
-    kinds = (given.streams, given.queries, given.jobs, given.operations)
-    declared = [each.name for kind in kinds for each in kind]
-    found = sorted(path.parent.name for path in (pipeline.home.path / "streams").glob("*/stream.json"))
-    others = [name for name in found if name not in declared]
+    """Return all streams: declared ones, outputs of stages, then others in the home, internal ones last."""
+    declaration = pipeline.declaration
+    sections = (declaration.streams, declaration.queries, declaration.jobs, declaration.operations)
+    declared = [entry.name for section in sections for entry in section]
+    stored = sorted(path.parent.name for path in (pipeline.home.path / "streams").glob("*/stream.json"))
+    others = [name for name in stored if name not in declared]
     return [*declared, *sorted(others, key=lambda name: name.startswith("_"))]
 
 
 def kind_of(pipeline: Pipeline, name: str) -> str:
-    """What a stream is in its pipeline."""
+    """Return the kind of a stream: dead letters, results, stream, or not declared any more."""
     from hayase.streams.dead_letters import DEAD
 
     if name == DEAD.name:
         return "dead letters"
-    given = pipeline.declaration
-    if any(each.name == name for kind in (given.queries, given.jobs, given.operations) for each in kind):
+    declaration = pipeline.declaration
+    if any(
+        entry.name == name
+        for section in (declaration.queries, declaration.jobs, declaration.operations)
+        for entry in section
+    ):
         return "results"
-    return "stream" if any(stream.name == name for stream in given.streams) else "not declared any more"
+    return "stream" if any(stream.name == name for stream in declaration.streams) else "not declared any more"
 
 
 def index_of(log: StreamLog) -> Index:
-    """A look at a log; one that nobody has written to is empty."""
+    """Return the index of a log; a log that does not exist yet is empty."""
     from hayase.core.times import BEGINNING
     from hayase.streams import Index
 
@@ -96,7 +100,7 @@ def index_of(log: StreamLog) -> Index:
 
 
 def log_of(pipeline: Pipeline, name: str) -> StreamLog:
-    """The log of a stream for reading, which makes nothing: one that is declared and not yet written to is empty."""
+    """Return the log of a stream for reading, without creating it: a declared stream without records is empty."""
     from hayase.core.declarations import StreamDeclaration
     from hayase.core.errors import UnknownName
     from hayase.engine.definition.check import check
@@ -106,29 +110,29 @@ def log_of(pipeline: Pipeline, name: str) -> StreamLog:
     home = pipeline.home.path
     if (home / "streams" / name / "stream.json").exists():
         return StreamLog.open(home, name)
-    outputs = (each.output for each in check(pipeline.declaration))
-    made = (output for output in outputs if isinstance(output, StreamDeclaration))
-    for declaration in (*pipeline.declaration.streams, *made, DEAD):
+    outputs = (stage.output for stage in check(pipeline.declaration))
+    results = (output for output in outputs if isinstance(output, StreamDeclaration))
+    for declaration in (*pipeline.declaration.streams, *results, DEAD):
         if declaration.name == name:
             return StreamLog(home, declaration)
     raise UnknownName("stream", name, names_of(pipeline))
 
 
 def tables_of(pipeline: Pipeline) -> list[TableDeclaration]:
-    """All tables, each as it lies on disk: as the definition that ran last declares it; before a run, as it is declared."""
+    """Return all tables as they are stored: by the definition that ran last; before a run, as they are declared."""
     from hayase.engine.definition.definitions import load
 
     ran = pipeline.progress().offset.definition
     there = load(pipeline.home, ran).declaration.tables if ran else ()
-    known = {each.name: each for each in (*pipeline.declaration.tables, *there)}
+    known = {table.name: table for table in (*pipeline.declaration.tables, *there)}
     return list(known.values())
 
 
 def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
-    """The table of that name."""
+    """Return the table with a name."""
     from hayase.core.errors import UnknownName
 
-    known = {each.name: each for each in tables_of(pipeline)}
+    known = {table.name: table for table in tables_of(pipeline)}
     if not known:
         what = f'the pipeline "{pipeline.declaration.name}" has no tables'
         raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
@@ -141,7 +145,7 @@ def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
 
 @contextmanager
 def reading(pipeline: Pipeline, table: TableDeclaration) -> Iterator[Table]:
-    """A table for reading, whether or not the pipeline runs; as long as it is open, it stays as it is now."""
+    """Open a table for reading inside the block, whether or not the pipeline runs; all reads see the same state."""
     from hayase.engine.commit.manifests import check_table_read
     from hayase.tables.table import open_reader
 

@@ -1,4 +1,4 @@
-"""Commands about a pipeline's declaration: check, schema, plan, apply, reset."""
+"""The commands `check`, `schema`, `plan`, `apply` and `reset`, which are about the declaration of a pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Begin", "apply", "check", "plan", "reset", "schema"]
 
 
 class Begin(StrEnum):
-    """Where a stage begins anew."""
+    """Where a stage begins after a reset."""
 
     EARLIEST = "earliest"
     NOW = "now"
@@ -71,19 +71,19 @@ def plan(
     from hayase.engine.definition.diff import preview
 
     pipeline = locate(file, home, whole=True)
-    found = preview(pipeline.home, pipeline.declaration)
+    difference = preview(pipeline.home, pipeline.declaration)
     if json:
         import orjson
 
-        sys.stdout.write(orjson.dumps(found.as_json(), option=orjson.OPT_INDENT_2).decode() + "\n")
+        sys.stdout.write(orjson.dumps(difference.as_json(), option=orjson.OPT_INDENT_2).decode() + "\n")
         return
-    _show(found)
-    if not found.is_possible:
+    _show(difference)
+    if not difference.is_possible:
         typer.echo("\nas it is, this change is refused")
-    elif found.version and found.changes_nothing:
-        typer.echo(f"\nnothing would change: {file} is version {found.version} of {pipeline.declaration.name}")
+    elif difference.version and difference.changes_nothing:
+        typer.echo(f"\nnothing would change: {file} is version {difference.version} of {pipeline.declaration.name}")
     else:
-        typer.echo(f"\n`hayase apply {file}` would make this version {found.version + 1}")
+        typer.echo(f"\n`hayase apply {file}` would make this version {difference.version + 1}")
 
 
 def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
@@ -98,13 +98,13 @@ def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
 
     pipeline = locate(file, home, whole=True)
     before = latest(pipeline.home)
-    made = pipeline.apply()
-    if before is not None and before.version == made.version:
-        typer.echo(f"nothing has changed: {file} is version {made.version} of {pipeline.declaration.name}")
+    definition = pipeline.apply()
+    if before is not None and before.version == definition.version:
+        typer.echo(f"nothing has changed: {file} is version {definition.version} of {pipeline.declaration.name}")
         return
-    _show(done(before, made))
+    _show(done(before, definition))
     when = "it is taken up at the next batch" if pipeline.home.is_locked() else "the next run begins with it"
-    typer.echo(f"\n{file} is now version {made.version} of {pipeline.declaration.name}; {when}")
+    typer.echo(f"\n{file} is now version {definition.version} of {pipeline.declaration.name}; {when}")
 
 
 def reset(
@@ -127,10 +127,10 @@ def reset(
     if (not stages) != everything:
         raise typer.BadParameter("name the stages, or say --all", param_hint="STAGE")
     found = locate(pipeline, home, whole=True)
-    made = found.reset(stages, start.value) if stages else found.reset_all(start.value)
-    anew = [record.name for record in made.records if record.generation == made.version]
+    definition = found.reset(stages, start.value) if stages else found.reset_all(start.value)
+    anew = [record.name for record in definition.records if record.generation == definition.version]
     when = "at the next batch" if found.home.is_locked() else "in the next run"
-    typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {made.version})")
+    typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {definition.version})")
 
 
 def _counted(count: int, noun: str) -> str:
@@ -141,7 +141,7 @@ _STYLES = {"kept": "dim", "added": "green", "removed": "red", "rebuilt": "bold r
 
 
 def _show(found: Preview) -> None:
-    """What becomes of everything, a line each."""
+    """Print what becomes of every stream, table and stage, one per line."""
     from rich.text import Text
 
     from hayase.console.listings import plain_table

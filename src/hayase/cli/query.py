@@ -1,4 +1,4 @@
-"""The command query: a continuous query over files, from the first record to the last, without a pipeline."""
+"""The command `hayase query`: runs a continuous query over files, from the first record to the last, without a pipeline."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["query", "showing_mistakes"]
 
 SHOWN = 5
-"""Dead letters that are shown; the others are counted."""
+"""How many dead letters are shown; the others are counted."""
 
 
 class Emit(StrEnum):
-    """What is told of the results."""
+    """The form of the results."""
 
     INTERVALS = "intervals"
     CHANGES = "changes"
@@ -50,7 +50,7 @@ class Emit(StrEnum):
 
 
 class Form(StrEnum):
-    """How results are written."""
+    """The format in which results are written."""
 
     TABLE = "table"
     JSON = "json"
@@ -112,13 +112,13 @@ def query(
     form = _form(format, output)
     streams = given(stream, time, time_unit, slack, schema)
     if text == STDIN:
-        if any(STDIN in each.files for each in streams):
+        if any(STDIN in source.files for source in streams):
             raise HayaseError("stdin can be read once only; give the query as text, or the records as a file")
         text = sys.stdin.read()
-    if not any(each.files for each in streams):
+    if not any(source.files for source in streams):
         raise typer.BadParameter("say what the query reads, like --stream orders=orders.csv", param_hint="--stream")
     if not spark and "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas())  # this process is about to end
+        sys.meta_path.insert(0, _NoPandas())  # never removed: this process ends soon
     with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory, _passing():
         pipeline, name = _answered(text, streams, Path(directory), spark)
         _write(_told(pipeline.results(name), emit, at), form, output)
@@ -127,7 +127,7 @@ def query(
 
 @contextmanager
 def _passing() -> Iterator[None]:
-    """The pipeline of this command is removed at its end: nothing in it need be durable."""
+    """Write without syncing inside the block: the pipeline of this command is temporary."""
     from hayase.streams import durable
 
     with durable.thrown_away():
@@ -135,8 +135,8 @@ def _passing() -> Iterator[None]:
 
 
 class _NoPandas:
-    """Says that there is no pandas, to those who look for it first thing and can do without: DuckDB and Arrow load it as
-    soon as they see a table or a list, which takes longer than the answer."""
+    """An import hook that hides pandas: DuckDB and Arrow import it, if it is installed, as soon as they see a table or a list,
+    which takes longer than most queries."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -158,7 +158,7 @@ def _form(given: Form | None, output: Path | None) -> Form:
 
 
 def _answered(text: str, streams: Sequence[Described], directory: Path, spark: bool) -> tuple[Pipeline, str]:
-    """A pipeline that has run the query over all of the files, and the name of its results."""
+    """Run the query over all files; return the pipeline and the name of the query."""
     from hayase.pipeline import Pipeline
 
     pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
@@ -183,7 +183,7 @@ def _answered(text: str, streams: Sequence[Described], directory: Path, spark: b
 
 @contextmanager
 def showing_mistakes(text: str) -> Iterator[None]:
-    """Mistakes in a query are shown in its text, and end the command."""
+    """Show mistakes raised in the block with the lines of the query, and end the command."""
     try:
         yield
     except DeclarationError as error:
@@ -206,7 +206,7 @@ def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[
 
 
 def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
-    """Give a stream as much slack as its records need: a file is there as a whole, and its order says little."""
+    """Set the slack of a stream to the greatest disorder of its records: the order in a file means little."""
     import numpy as np
 
     from hayase.streams import StreamLog, event_times
@@ -224,7 +224,7 @@ def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
 
 
 def _told(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
-    """What was asked for, as a table."""
+    """Return the results in the form that was asked for, as a table."""
     import pyarrow.compute as pc
 
     if at is not None:
@@ -282,7 +282,7 @@ def _width() -> int | None:
 
 
 def _tell_dead(pipeline: Pipeline) -> None:
-    """Say on stderr what could not be taken."""
+    """Print the refused records on standard error."""
     from hayase.streams.dead_letters import DEAD
 
     letters: Any = pipeline.results(DEAD.name).table()

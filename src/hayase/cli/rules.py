@@ -1,4 +1,4 @@
-"""The command `hayase rules try`: what an event would do to tables, without a pipeline that runs."""
+"""The command `hayase rules try`: shows what update rules would do with an event, without running a pipeline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _options() -> None:
 
 STDIN = "-"
 Trial: TypeAlias = dict[str, Any]
-"""What becomes of an event, as plain data: the branches, the payloads, and the refusals."""
+"""The result for an event, as plain data: the branches, the payloads, and the refusals."""
 Trying: TypeAlias = Callable[[str, bytes], Trial]
 """Tries the rules for a source on the JSON text of an event."""
 
@@ -75,12 +75,12 @@ def try_(
     """
     from hayase.tables.jq import Jq
 
-    given = _given(event, events)
+    texts = _given(event, events)
     refused = False
     with Jq() as jq:
         sources, trying, typed = _of_pipeline(file, jq) if _is_pipeline(file) else _of_rules(file, jq)
         chosen = _chosen(source, sources, file)
-        for number, text in enumerate(given, 1):
+        for number, text in enumerate(texts, 1):
             trial = {"event": number, "source": chosen, **trying(chosen, text)}
             refused = refused or bool(trial["refusals"])
             _show(trial, typed, as_json(json))
@@ -89,7 +89,7 @@ def try_(
 
 
 def _given(event: list[str] | None, events: str | None) -> Iterator[bytes]:
-    """The texts of the events."""
+    """Return the JSON texts of the events."""
     if event and events is not None:
         raise typer.BadParameter("give --event or --events, not both", param_hint="--event")
     if event:
@@ -115,7 +115,7 @@ def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_pipeline(file: Path) -> bool:
-    """Whether a file declares a pipeline; rules begin with their source, or are several documents or a list."""
+    """Whether a file declares a pipeline; a file of rules has the key "source", several documents, or a list."""
     from dataclasses import replace
 
     import yaml
@@ -162,25 +162,25 @@ def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
         except ValueError as error:
             return {"branches": [], "payloads": [], "refusals": [_refusal("event", None, f"it is no JSON: {error}")]}
         outcome = payloads(rules, source, Events([document]), jq)
-        made = [
-            {"table": each.table, "key": list(each.key), "column": each.column, "method": each.method,
-             "parameter": each.parameter}
-            for each in outcome.by_event()[0]
+        shown = [
+            {"table": payload.table, "key": list(payload.key), "column": payload.column, "method": payload.method,
+             "parameter": payload.parameter}
+            for payload in outcome.by_event()[0]
         ]  # fmt: skip
-        return {"branches": _branches(rules, source, outcome), "payloads": made, "refusals": _refusals(outcome)}
+        return {"branches": _branches(rules, source, outcome), "payloads": shown, "refusals": _refusals(outcome)}
 
-    return list(dict.fromkeys(each.source for each in rules.sources)), trying, False
+    return list(dict.fromkeys(part.source for part in rules.sources)), trying, False
 
 
 def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
-    """The branches for a source, and which of them concern the one event: those whose updates were looked at."""
+    """Return the branches for a source, and which of them apply to the event: those whose updates were evaluated."""
     looked = {evaluated.update.number for evaluated in outcome.updates}
-    found = []
+    branches = []
     for branch in rules.branches(source):
         numbers = {update.number for table in branch.tables for update in table.updates}
-        tables = list(dict.fromkeys(each.table for each in branch.tables))
-        found.append({"condition": branch.condition, "concerns": bool(numbers & looked), "tables": tables})
-    return found
+        tables = list(dict.fromkeys(part.table for part in branch.tables))
+        branches.append({"condition": branch.condition, "concerns": bool(numbers & looked), "tables": tables})
+    return branches
 
 
 def _refusals(outcome: Outcome) -> list[Trial]:
@@ -199,8 +199,8 @@ def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
     from hayase.engine.definition.check import check_file
     from hayase.tables.rules_map_side import RulesMapSide
 
-    inputs = [each for stage in check_file(read_pipeline(file)) for each in stage.inputs]
-    sides = [each.map_side for each in inputs if isinstance(each.map_side, RulesMapSide)]
+    inputs = [item for stage in check_file(read_pipeline(file)) for item in stage.inputs]
+    sides = [item.map_side for item in inputs if isinstance(item.map_side, RulesMapSide)]
 
     def trying(source: str, text: bytes) -> Trial:
         fed = [side for side in sides if side.stream.name == source]
@@ -210,15 +210,15 @@ def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
             trial["refusals"].append(_refusal("stream", None, batch))
             return trial
         for side in fed:
-            for part, found in _tried(side, batch, jq).items():
-                trial[part] += found
+            for part, items in _tried(side, batch, jq).items():
+                trial[part] += items
         return trial
 
     return list(dict.fromkeys(side.stream.name for side in sides)), trying, True
 
 
 def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
-    """The event as the stream takes it, or why it does not."""
+    """Return the event as a record of the stream, or the reason why it is refused."""
     import io
 
     from hayase.core.clock import now_us
@@ -226,15 +226,15 @@ def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
 
     line = b" ".join(text.splitlines()) + b"\n"
     for chunk in read_records(io.BytesIO(line), format_of(STDIN, "ndjson"), stream, now_us):
-        for each in chunk.conformed.refused:
-            return each.reason.removeprefix("line 1: ")
+        for refusal in chunk.conformed.refused:
+            return refusal.reason.removeprefix("line 1: ")
         for batch in chunk.conformed.rows.to_batches():
             return batch
     return "there is no event"
 
 
 def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[Trial]]:
-    """What the rules of one table make of an event."""
+    """Apply the rules of one table to an event."""
     from hayase.streams import event_times
     from hayase.tables import TYPES, UnfitParameter, versions
     from hayase.tables.entries import key_bytes
@@ -244,7 +244,7 @@ def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[
     outcome = payloads(side.rules, side.stream.name, events_of(batch), jq)
     time, id = int(event_times(batch, side.stream)[0]), batch.column(side.id)[0].as_py()
     kinds = dict(side.table.columns)
-    made, refusals = [], _refusals(outcome)
+    shown, refusals = [], _refusals(outcome)
     for evaluated in outcome.updates:
         update = evaluated.update
         for key, parameter, number in zip(evaluated.keys, evaluated.parameters, evaluated.numbers, strict=True):
@@ -256,14 +256,14 @@ def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[
             except UnfitParameter as error:
                 refusals.append(_refusal(evaluated.rule, update.value, str(error)))
                 continue
-            made.append(
+            shown.append(
                 {
                     "table": evaluated.table, "key": list(key), "column": update.column, "method": update.method,
                     "parameter": parameter, "version": {"time_us": time, "id": id, "operation": within},
                     "delta": delta.hex(),
                 }
             )  # fmt: skip
-    return {"branches": _branches(side.rules, side.stream.name, outcome), "payloads": made, "refusals": refusals}
+    return {"branches": _branches(side.rules, side.stream.name, outcome), "payloads": shown, "refusals": refusals}
 
 
 def _show(trial: Trial, typed: bool, as_json: bool) -> None:

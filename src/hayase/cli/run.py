@@ -1,4 +1,4 @@
-"""Commands that run a pipeline on Spark: run, demo."""
+"""The commands `hayase run` and `hayase demo`, which run a pipeline on Spark."""
 
 from __future__ import annotations
 

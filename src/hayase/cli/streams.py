@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 POLL = 0.2
-"""Seconds between two looks of `tail -f`."""
+"""Seconds between two reads of `tail -f`."""
 TOGETHER = 1_000
 """Records that are printed at once."""
 
@@ -52,8 +52,8 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     found = locate(pipeline, home)
     about = [_about(found, log_of(found, name), kind_of(found, name)) for name in names_of(found)]
     if as_json(json):
-        for each in about:
-            _write_json(each)
+        for stream in about:
+            _write_json(stream)
     else:
         output().print(stream_list(about))
 
@@ -143,12 +143,12 @@ def compact(
     Example: [cyan]hayase streams compact events[/]
     """
     found = locate(pipeline, home)
-    for each in [name] if name is not None else names_of(found):
-        log = log_of(found, each)
+    for stream in [name] if name is not None else names_of(found):
+        log = log_of(found, stream)
         before = len(index_of(log).entries)
         while before > 1 and log.compact(at_least=2):
             pass
-        typer.echo(f"{each}: {before:,} segments, now {len(index_of(log).entries):,}")
+        typer.echo(f"{stream}: {before:,} segments, now {len(index_of(log).entries):,}")
 
 
 @app.command()
@@ -171,7 +171,7 @@ def _write_json(about: dict[str, Any]) -> None:
 
 
 def _about(pipeline: Pipeline, log: StreamLog, kind: str) -> dict[str, Any]:
-    """What a look at the log says, as plain data; times are microseconds."""
+    """Return the figures of a log; times are microseconds."""
     index = index_of(log)
     return {
         "name": log.declaration.name,
@@ -188,7 +188,7 @@ def _about(pipeline: Pipeline, log: StreamLog, kind: str) -> dict[str, Any]:
 
 
 def _clock(log: StreamLog) -> int:
-    """How far the stream is complete: what its writer says, or the greatest event time less the slack."""
+    """Return the clock of the stream: the one its writer has set, or the greatest event time less the slack."""
     from hayase.core.times import BEGINNING
 
     index, declaration = index_of(log), log.declaration
@@ -216,7 +216,7 @@ def _earliest(log: StreamLog) -> int:
 
 
 def _readers(pipeline: Pipeline, log: StreamLog) -> dict[str, dict[str, int]]:
-    """Where each stage that reads the stream stands."""
+    """Return the position of each stage that reads the stream."""
     name, end = log.declaration.name, index_of(log).next
     positions = pipeline.progress().offset.positions
     return {
@@ -227,7 +227,7 @@ def _readers(pipeline: Pipeline, log: StreamLog) -> dict[str, dict[str, int]]:
 
 
 class _Printer:
-    """Prints records as they are asked for; on a terminal, later ones line up below the first."""
+    """Prints records; on a terminal, later ones are aligned with the first."""
 
     def __init__(self, log: StreamLog, *, as_json: bool, spare: int = 0):
         self._log, self._as_json, self._spare = log, as_json, spare
@@ -247,7 +247,7 @@ class _Printer:
             errors().print(f"no records in {self._log.declaration.name} yet", style="dim", markup=False)
 
     def _batches(self, first: int, next_: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Records with the offset of the first, in lots that give a table its widths and fit into memory."""
+        """Yield records with the offset of the first, in batches that fit into memory."""
         for start in range(first, next_, TOGETHER):
             pieces = self._log.read(start, min(next_, start + TOGETHER))
             yield start, [record for piece in pieces for record in self._log.declaration.shown(piece.rows).to_pylist()]

@@ -30,7 +30,7 @@ app = typer.Typer(
 TOGETHER = 1_000
 """Rows that are read and printed at once."""
 CLOSE = 100
-"""Rows among which the key is looked for that somebody may have meant."""
+"""How many rows are searched for a similar key when a key is unknown."""
 
 Name = Annotated[
     str, typer.Argument(metavar="TABLE", help="The table, as it is declared.", autocompletion=completion.tables)
@@ -56,7 +56,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     Example: [cyan]hayase tables list[/]
     """
     found = locate(pipeline, home)
-    about = [_about(found, each) for each in tables_of(found)]
+    about = [_about(found, table) for table in tables_of(found)]
     if as_json(json):
         _write(about)
     elif about:
@@ -142,7 +142,7 @@ def scan(
     home: HomeOption = None,
     json: AsJson = False,
 ) -> None:
-    """Print rows in the order of their keys, all or those whose keys begin alike, as the table is at one moment.
+    """Print rows in the order of their keys, all or those with a prefix, from one state of the table.
 
     Example: [cyan]hayase tables scan purchases --begins ta --limit 20[/]
 
@@ -172,7 +172,7 @@ def export(
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Write all rows to a file, as the table is at one moment, in bounded memory.
+    """Write all rows to a file, from one state of the table, in bounded memory.
 
     In Parquet and CSV a Counter is a double, a Register a text (what is no text, as JSON), a set a list, a map a map.
     NDJSON keeps every value as it is.
@@ -205,7 +205,7 @@ def export(
 
 
 def _write(rows: Sequence[Mapping[str, Any]]) -> None:
-    """JSON lines, numbers in full."""
+    """Write JSON lines, numbers in full."""
     from hayase.tables.payloads import json_bytes
 
     sys.stdout.write("".join(json_bytes(row).decode() + "\n" for row in rows))
@@ -213,7 +213,7 @@ def _write(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
-    """What the store and the last commit say, as plain data; times are microseconds."""
+    """Return the figures of a table from its store and the last commit; times are microseconds."""
     from hayase.core.times import BEGINNING
 
     with reading(pipeline, table) as reader:
@@ -226,12 +226,12 @@ def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
         "updates_about": info.payloads,
         "bytes": info.bytes,
         "folded_before_us": info.folded_before,
-        "clock_us": min((each.clock for each in inputs.values()), default=BEGINNING),
+        "clock_us": min((position.clock for position in inputs.values()), default=BEGINNING),
     }
 
 
 def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
-    """The updates of all rules that write to the table, in their order."""
+    """Return the updates of all rules that write to the table, in their order."""
     from hayase.tables import TYPES
     from hayase.tables.table_planner import read_declared
 
@@ -253,7 +253,7 @@ def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]
 
 
 def _key(table: TableDeclaration, given: Sequence[str], json_key: bool, *, whole: bool) -> tuple[Any, ...]:
-    """The parts of a key as values: texts, or what JSON says."""
+    """Return the parts of a key as values: strings, or with `json_key` parsed JSON."""
     if len(given) > len(table.key) or (whole and len(given) < len(table.key)):
         count = f"{len(given)} {'was' if len(given) == 1 else 'were'} given"
         raise HayaseError(f"{_called(table)}, and {count}; quote a part with spaces in it")
@@ -283,9 +283,9 @@ def _chosen(table: TableDeclaration, columns: str | None) -> list[str] | None:
     if columns is None:
         return None
     chosen = list(dict.fromkeys(part.strip() for part in columns.split(",") if part.strip()))
-    for each in chosen:
-        if each not in table.column_names:
-            raise UnknownName("column", each, table.column_names, f' of table "{table.name}"')
+    for name in chosen:
+        if name not in table.column_names:
+            raise UnknownName("column", name, table.column_names, f' of table "{table.name}"')
     return chosen
 
 
@@ -296,7 +296,7 @@ def _moment(text: str | None) -> int | None:
 
 
 def _missing(table: Table, key: tuple[Any, ...], given: Sequence[str], as_of: str | None, json_key: bool) -> str:
-    """What is said of a key that the table does not have, with what somebody may have meant."""
+    """Return the error for a key that the table does not have, with a similar key if there is one."""
     name = table.declaration.name
     what = f'table "{name}" has no row {_key_text(key)}' + ("" if as_of is None else f" as of {as_of}")
     if as_of is not None and table.get(key, columns=()) is not None:
@@ -307,14 +307,14 @@ def _missing(table: Table, key: tuple[Any, ...], given: Sequence[str], as_of: st
     last = key[-1]
     if isinstance(last, str) and last:
         page = table.scan(key[:-1], text_prefix=last[:1], limit=CLOSE, columns=())
-        close = nearest(last, [str(found[-1]) for found, _ in page.rows])
+        close = nearest(last, [str(other[-1]) for other, _ in page.rows])
         if "did you mean" in close:
             return what + close
     return f"{what}; `hayase tables scan {name}` lists the rows there are"
 
 
 def _guessed(text: str) -> Any:
-    """What somebody may have meant who did not say that it is JSON."""
+    """Return the value of a part of a key if it is JSON, else the text."""
     try:
         return _value(text)
     except HayaseError:
@@ -328,7 +328,7 @@ def _key_text(key: tuple[Any, ...]) -> str:
 
 
 def _pages(table: Table, limit: int | None, **wanted: Any) -> Iterator[list[dict[str, Any]]]:
-    """Rows, the parts of the key first, page by page."""
+    """Yield rows page by page, the parts of the key first."""
     left, after = limit, None
     while left is None or left > 0:
         page = table.scan(after=after, limit=TOGETHER if left is None else min(left, TOGETHER), **wanted)
@@ -341,7 +341,7 @@ def _pages(table: Table, limit: int | None, **wanted: Any) -> Iterator[list[dict
 
 
 class _Printer:
-    """Rows on a terminal; the first page gives the columns their widths, so that later ones line up below it."""
+    """Prints pages of rows on a terminal; the first page decides the widths of the columns."""
 
     def __init__(self) -> None:
         self._columns: Any = None

@@ -1,4 +1,4 @@
-"""What `hayase init` writes: small pipelines that run as they are, kept as files in `hayase/templates/`."""
+"""The templates of `hayase init`: small working pipelines, stored as files in `hayase/templates/`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TEMPLATES = {
     "operations": "your own Python on orders, in processes of its own",
     "all": "a shop that uses all of these in one pipeline",
 }
-"""What each template shows."""
+"""The templates with their descriptions."""
 
 
 def template(name: str = "queries") -> dict[str, str]:
-    """The files of a template: path within the new directory -> text.
+    """Return the files of a template: path within the new directory -> text.
 
     >>> sorted(template())
     ['.gitignore', 'README.md', 'events.ndjson', 'pipeline.yaml']
@@ -27,7 +27,7 @@ def template(name: str = "queries") -> dict[str, str]:
     if name not in TEMPLATES:
         raise UnknownName("template", name, TEMPLATES)
     files = resources.files("hayase").joinpath("templates", name).iterdir()
-    # kept without its dot, so that it says nothing about this package's own files; compiled modules are no files of it
+    # .gitignore is stored without its dot, so that git does not apply it here; compiled modules are not part of a template
     return {
         ".gitignore" if file.name == "gitignore" else file.name: file.read_text(encoding="utf-8")
         for file in sorted(files, key=lambda file: file.name)

@@ -1,4 +1,4 @@
-"""The terminal that commands share: where they write, whether they say more, and options that several of them have."""
+"""Shared by all commands: the consoles for output and errors, progress bars, `-v`, and options that several commands have."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _verbose = False
 
 
 def _remember(wanted: bool) -> bool:
-    """`-v` counts wherever it stands on the line."""
+    """Remember `-v` wherever it is given on the command line."""
     global _verbose
     _verbose = _verbose or wanted
     return wanted
 
 
 def is_verbose() -> bool:
-    """Whether the person asked for more than the text of an error."""
+    """Whether `-v` was given."""
     return _verbose
 
 
@@ -86,26 +86,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as always when
 
 
 def as_json(wanted: bool) -> bool:
-    """Whether to write JSON lines: if that is wanted, or nobody looks."""
+    """Whether to write JSON lines: if `--json` was given, or the output is not a terminal."""
     return wanted or not sys.stdout.isatty()
 
 
 def output() -> Console:
-    """The console on stdout."""
+    """Return the console of standard output."""
     from rich.console import Console
 
     return Console(highlight=False)
 
 
 def errors() -> Console:
-    """The console on stderr."""
+    """Return the console of standard error."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def row_progress() -> Progress:
-    """Bars on stderr, seen only on a terminal. How many rows there will be need not be known."""
+    """Return progress bars on standard error, shown only on a terminal; the total number of rows may be unknown."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = errors()

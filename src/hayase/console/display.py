@@ -1,4 +1,4 @@
-"""Keeps the view of a pipeline on screen: a live table on a terminal, lines everywhere else."""
+"""Shows a running pipeline: a live table on a terminal, lines of text everywhere else."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["Display", "open_display", "open_live"]
 
 EVERY = 5.0
-"""Seconds between plain lines."""
+"""Seconds between two groups of lines."""
 
 
 class Display(Protocol):
-    """Where a running pipeline is shown. `moment` is any clock in seconds."""
+    """Shows a running pipeline. `moment` is a monotonic time in seconds."""
 
     def phase(self, text: str) -> None:
-        """Say what is being done now; "running" is what lasts."""
+        """Show what the pipeline does now; "running" is the normal phase."""
 
     def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
-        """Show the newest state, with what the governors of the lanes see; to be called a few times a second."""
+        """Show the newest state; called a few times a second. `ends` are the ends of the streams, `governors` their state."""
 
 
 @contextlib.contextmanager
 def open_display(console: Console, pipeline: str, moment: float, *, plain: bool = False) -> Iterator[Display]:
-    """A display that begins at `moment`: live if the console is a terminal, unless it shall be plain."""
+    """Show a pipeline that starts at `moment` inside the block: live if the console is a terminal, unless `plain`."""
     if plain or not console.is_terminal:
         yield _Plain(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True), pipeline, moment)
         return
@@ -57,7 +57,7 @@ def open_live(console: Console, first: RenderableType, refresh_per_second: int) 
 
 
 class _Shown:
-    """What both displays remember."""
+    """The state that both displays have."""
 
     def __init__(self, pipeline: str, moment: float):
         self._pipeline, self._begun = pipeline, moment
@@ -91,7 +91,7 @@ class _OnTerminal(_Shown):
 
 
 class _Plain(_Shown):
-    """Lines every few seconds, and none while nothing changes."""
+    """Writes lines every few seconds, and none while nothing changes."""
 
     def __init__(self, write: Callable[[str], None], pipeline: str, moment: float):
         super().__init__(pipeline, moment)

@@ -1,4 +1,4 @@
-"""Errors as a person sees them: what, where and what to do, without a traceback."""
+"""Prints errors for people: what, where and what to do, without a traceback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["show_error"]
 
 
 def show_error(console: Console, error: HayaseError) -> None:
-    """Print an error: the mistakes of a declaration one to a line, as editors understand them; others in a panel.
+    """Print an error: the mistakes of a declaration one per line, in the form that editors parse; others in a panel.
 
-    Without a terminal it is the plain text.
+    Without a terminal, print the plain text.
     """
     if isinstance(error, DeclarationError):
         for mistake in error.mistakes:

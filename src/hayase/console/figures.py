@@ -1,6 +1,6 @@
-"""Figures of running stages, from two manifests and the ends of the logs, and how numbers and times are written.
+"""Computes the figures of running stages from two manifests and the ends of the streams, and formats numbers and times.
 
-Everything here is a function of its arguments; rates are over the time between the two manifests that the caller chose.
+All functions are pure. Rates are averages over the time between the two manifests, which the caller chooses.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage, as it is shown: rates are records per second, `lag` is the records of each input not yet committed, and
-    `missed` the firings that it had to let pass, None if it does not fire."""
+    """The figures of a stage. Rates are records per second; `lag` has the uncommitted records of each input; `missed` counts
+    missed firings, None for a stage that does not fire."""
 
     name: str
     read_rate: float
@@ -51,24 +51,25 @@ class StageView:
 
     @property
     def behind(self) -> int:
-        """Records of all inputs that are not committed yet."""
+        """The uncommitted records of all inputs."""
         return sum(count for _, count in self.lag)
 
     @property
     def reconciles(self) -> bool:
-        """Whether every record that was read is accounted for."""
+        """Whether every record that was read is processed, dead or waiting."""
         return self.read == self.processed + self.dead + self.waiting
 
 
 def stage_views(
     previous: Manifest, manifest: Manifest, ends: Mapping[str, int], elapsed: float
 ) -> tuple[StageView, ...]:
-    """The stages of a manifest; `previous` was the newest one `elapsed` seconds ago, `ends` are those of the logs."""
+    """Return the figures of all stages. `previous` was the newest manifest `elapsed` seconds ago; `ends` are the ends of the
+    streams."""
     views = []
     batches = manifest.version - previous.version
     for name, now in manifest.totals.items():
         before = previous.totals.get(name)
-        same = before is not None and before.read <= now.read  # otherwise it began anew in between
+        same = before is not None and before.read <= now.read  # otherwise it was reset in between
         read = now.read - (before.read if before and same else 0)
         written = now.written - (before.written if before and same else 0)
         seconds = now.seconds - (before.seconds if before and same else 0.0)
@@ -78,14 +79,16 @@ def stage_views(
                 name=name,
                 read_rate=read / elapsed if elapsed > 0 else 0.0,
                 written_rate=written / elapsed if elapsed > 0 else 0.0,
-                lag=tuple((stream, max(0, ends.get(stream, 0) - each.at)) for stream, each in inputs.items()),
+                lag=tuple((stream, max(0, ends.get(stream, 0) - position.at)) for stream, position in inputs.items()),
                 read=now.read,
                 processed=now.processed,
                 dead=now.dead,
                 waiting=now.waiting,
                 written=now.written,
                 batch_seconds=seconds / batches if batches > 0 else None,
-                clock=manifest.clocks.get(name, min((each.clock for each in inputs.values()), default=BEGINNING)),
+                clock=manifest.clocks.get(
+                    name, min((position.clock for position in inputs.values()), default=BEGINNING)
+                ),
                 missed=manifest.offset.firings[name].missed if name in manifest.offset.firings else None,
             )
         )
@@ -93,25 +96,25 @@ def stage_views(
 
 
 def busiest(lanes: Sequence[Seen], most: int) -> tuple[list[QueueSeen], int]:
-    """The queues with the greatest loads, then those that are longest, and how many there are besides."""
+    """Return the `most` queues with the greatest loads, ties by length, and the number of the others."""
     queues = sorted((queue for lane in lanes for queue in lane.queues), key=lambda each: (-each.load, -each.waiting))
     return queues[:most], max(0, len(queues) - most)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Manifests of the last few seconds, each with the moment it was seen, and how much was read second by second."""
+    """The manifests of the last few seconds with the moments they were seen, and the records read, second by second."""
 
     samples: tuple[tuple[float, Manifest], ...] = ()
     reads: tuple[tuple[float, int], ...] = ()
 
     WINDOW = 3.0
-    """Seconds over which a rate is taken: several batches, and still lively."""
+    """Seconds over which rates are averaged: several batches, and still responsive."""
     LENGTH = 40
-    """Seconds that the trend goes back."""
+    """Seconds of the trend."""
 
     def seen(self, moment: float, manifest: Manifest) -> History:
-        """The history with one more look."""
+        """Return the history with a manifest added; what is older than the window is dropped."""
         kept = [sample for sample in self.samples if sample[0] <= moment]
         while len(kept) > 1 and kept[1][0] <= moment - self.WINDOW:
             kept.pop(0)
@@ -121,17 +124,17 @@ class History:
         return History((*kept, (moment, manifest)), reads)
 
     def base(self) -> tuple[float, Manifest]:
-        """How long ago the look was that rates are taken from, and what was committed then."""
+        """Return the age in seconds of the oldest manifest, and that manifest: rates are computed from it."""
         moment, manifest = self.samples[0]
         return self.samples[-1][0] - moment, manifest
 
     def trend(self) -> tuple[float, ...]:
-        """Records read per second, second by second."""
+        """Return the records read per second, second by second."""
         return tuple(max(0, b - a) / (t - s) for (s, a), (t, b) in zip(self.reads, self.reads[1:]))
 
 
 def compact(count: float) -> str:
-    """A number in at most six characters.
+    """Format a number in at most six characters.
 
     >>> [compact(n) for n in (0, 0.25, 7, 12_345, 123_456, 2_400_000, 98_765_432_100)]
     ['0', '0.2', '7', '12,345', '123k', '2.4M', '98.8G']
@@ -147,7 +150,7 @@ def compact(count: float) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A short time.
+    """Format a short duration.
 
     >>> seconds_text(None), seconds_text(0.0004), seconds_text(0.38), seconds_text(2.5), seconds_text(95)
     ('—', '0 ms', '380 ms', '2.5 s', '95 s')
@@ -160,7 +163,7 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def uptime_text(seconds: float) -> str:
-    """How long something has been running.
+    """Format a duration as minutes and seconds, with hours if there are any.
 
     >>> uptime_text(75), uptime_text(90_000)
     ('1:15', '25:00:00')
@@ -171,7 +174,7 @@ def uptime_text(seconds: float) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A size, rounded for people.
+    """Format a size with three significant digits.
 
     >>> bytes_text(0), bytes_text(1_536), bytes_text(12_345_678)
     ('0 B', '1.54 kB', '12.3 MB')
@@ -185,7 +188,7 @@ def bytes_text(count: int) -> str:
 
 
 def clock_text(clock: int, *, short: bool = False) -> str:
-    """How far event time has come; the short form leaves out the year.
+    """Format a clock in microseconds; the short form omits the year.
 
     >>> clock_text(1_500_000, short=True), clock_text(1_500_000), clock_text(BEGINNING), clock_text(END)
     ('01-01 00:00:01', '1970-01-01 00:00:01', '—', 'finished')
@@ -199,7 +202,7 @@ def clock_text(clock: int, *, short: bool = False) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values as little bars, the greatest one full.
+    """Draw values as a row of bars; the greatest one has full height.
 
     >>> sparkline([0, 1, 2, 4])
     '▁▃▅█'

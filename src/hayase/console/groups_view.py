@@ -1,4 +1,4 @@
-"""Tuple groups on screen: the streams between jobs with what waits in them, and the stored tables."""
+"""Draws the groups of jobs: streams with the tuples that wait in them, and stored tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["group_list"]
 
 
 def group_list(groups: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """All groups of a pipeline. How many rows a table has is an estimate of its store."""
+    """Show all groups of a pipeline; the number of rows of a table is an estimate of its store."""
     numbers = ("tuples", "size")
     table = plain_table("group", "kind", *numbers, "waiting", "written by", "read by", right=numbers)
     for group in groups:

@@ -1,4 +1,4 @@
-"""Tables of the commands: streams, what a pipeline declares, what a machine has, what a benchmark found."""
+"""Tables that commands print: streams, declarations of a pipeline, findings of the doctor, ratios of a benchmark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARKS = {"good": ("✓", "green"), "advice": ("!", "yellow"), "missing": ("✗"
 
 
 def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """A table without a frame, its first column bold."""
+    """Return a table without a frame, its first column bold; the columns in `right` are right-aligned."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     numbers = set(right)
     for name in columns:
@@ -36,7 +36,7 @@ def plain_table(*columns: str, right: Iterable[str] = ()) -> Table:
 
 
 def facts_grid() -> Table:
-    """A name and what is said of it, line by line."""
+    """Return a grid of two columns for names and values."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -44,14 +44,14 @@ def facts_grid() -> Table:
 
 
 def declared(declaration: PipelineDeclaration, stages: Sequence[Stage]) -> RenderableType:
-    """What a pipeline file says: its streams, its stages, and its tables with the streams that feed them."""
+    """Show what a pipeline file declares: its streams, its stages, and its tables with their input streams."""
     streams = plain_table("stream", "columns", "time", "slack")
     for stream in declaration.streams:
         streams.add_row(stream.name, ", ".join(stream.arrow_schema.names), _time(stream), duration_text(stream.slack))
     queries = plain_table("stage", "reads", "kind", "writes")
     tables = plain_table("table", "key", "columns", "fed by", "folds after", "horizon")
     for stage in stages:
-        inputs = ", ".join(dict.fromkeys(each.stream for each in stage.inputs))
+        inputs = ", ".join(dict.fromkeys(source.stream for source in stage.inputs))
         if isinstance(stage.output, TableDeclaration):
             _add_table(tables, stage.output, inputs)
         else:
@@ -79,7 +79,7 @@ def _time(stream: StreamDeclaration) -> str:
 
 
 def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """All streams of a pipeline."""
+    """Show all streams of a pipeline."""
     numbers = ("records", "size", "segments")
     table = plain_table("stream", "kind", *numbers, "latest event", right=numbers)
     for stream in streams:
@@ -91,7 +91,7 @@ def stream_list(streams: Iterable[Mapping[str, Any]]) -> RenderableType:
 
 
 def stream_details(about: Mapping[str, Any], declaration: StreamDeclaration) -> RenderableType:
-    """One stream: declaration, what is there, who reads it."""
+    """Show one stream: its declaration, its records and its readers."""
     grid = facts_grid()
     grid.add_row("stream", Text(f"{about['name']} ({about['kind']})", style="bold"))
     grid.add_row("schema", Text("\n".join(_columns(declaration))))
@@ -121,34 +121,34 @@ def _columns(declaration: StreamDeclaration) -> list[str]:
     names, schema = declaration.shown_schema.names, ddl(declaration.shown_schema)
     pad = max(map(len, names))
     described = schema.split(", ")
-    if len(described) != len(names):  # a column with parts
+    if len(described) != len(names):  # a nested column
         return [schema]
-    return [f"{name:<{pad}}  {each.removeprefix(name).strip()}" for name, each in zip(names, described)]
+    return [f"{name:<{pad}}  {column.removeprefix(name).strip()}" for name, column in zip(names, described)]
 
 
 def retention_text(retention: Retention) -> str:
-    """What a stream keeps."""
+    """Format the retention of a stream."""
     parts = [] if retention.age is None else [duration_text(retention.age)]
     parts += [] if retention.size is None else [bytes_text(retention.size)]
     return f"at most {' and '.join(parts)}" if parts else "everything"
 
 
 def findings(found: Iterable[Finding]) -> RenderableType:
-    """What the doctor found, with advice where it has some."""
+    """Show the findings of the doctor, with advice where there is any."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    for each in found:
-        said = Text(each.found)
-        if each.advice:
-            said.append(f"\n{each.advice}", style="cyan")
-        grid.add_row(Text(*_MARKS[each.state]), each.what, said)
+    for finding in found:
+        text = Text(finding.found)
+        if finding.advice:
+            text.append(f"\n{finding.advice}", style="cyan")
+        grid.add_row(Text(*_MARKS[finding.state]), finding.what, text)
     return grid
 
 
 def ratios(measured: Mapping[str, Any]) -> RenderableType:
-    """The ratios of a benchmark."""
+    """Show the ratios of a benchmark."""
     table = plain_table("ratio", "measured", right=("measured",))
     for name, value in measured.items():
         table.add_row(name, f"{value:.3g}" if isinstance(value, float) else str(value))

@@ -1,4 +1,4 @@
-"""A pipeline at work, as it is shown: the live table, the plain lines for logs, and the summary at the end."""
+"""Draws a running pipeline: the live table, the lines of text for logs, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
 
 RUNNING, STOPPING = "running", "stopping"
-"""The phases with a meaning of their own."""
+"""The phases that the views treat specially."""
 QUEUES = 10
-"""Queues that are shown, at most: the busiest ones."""
+"""How many queues are shown: the busiest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment of a running pipeline: all that a view is made of. `elapsed` is the seconds since `previous`, `governors` is
-    what those of the lanes see."""
+    """The state of a running pipeline that a view is drawn from. `elapsed` is the seconds since `previous`, `ends` the ends of
+    the streams, `governors` the state of the lanes' governors."""
 
     pipeline: str
     phase: str
@@ -55,12 +55,12 @@ class Frame:
 
 
 def phase_view(pipeline: str, phase: str) -> RenderableType:
-    """Before there is anything to count: what is being done."""
+    """Draw the phase alone, before there are figures."""
     return Spinner("dots", Text.assemble((pipeline, "bold"), "  ", (phase, "cyan")), style="cyan")
 
 
 def live_view(frame: Frame) -> RenderableType:
-    """The table that is redrawn while a pipeline runs."""
+    """Draw the table that is refreshed while a pipeline runs."""
     stages = frame.stages()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("stage", style="bold", no_wrap=True, overflow="ellipsis", max_width=20)
@@ -89,29 +89,29 @@ def live_view(frame: Frame) -> RenderableType:
 
 
 def _queues(governors: Sequence[Seen]) -> RenderableType:
-    """The busiest queues: their load, their share of the work, what waits there and for how long, and visits."""
+    """Draw the busiest queues: load, share of the work, length, waiting time, and polls."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("queue", style="bold", no_wrap=True, overflow="ellipsis", max_width=30, min_width=10)
     for name, width in (("load", 6), ("share", 5), ("length", 6), ("waits", 6), ("polls", 6), ("empty", 6)):
         table.add_column(name, justify="right", no_wrap=True, min_width=width)
     shown, more = busiest(governors, QUEUES)
-    for each in shown:
+    for queue in shown:
         table.add_row(
-            each.name,
-            Text(_load_text(each.load), style="" if each.load else "dim"),
-            Text(f"{each.share:.0%}", style="" if each.share else "dim"),
-            Text(compact(each.waiting), style="yellow" if each.waiting else "dim"),
-            Text(seconds_text(each.waited if each.waiting else None), style="" if each.waiting else "dim"),
-            Text(compact(each.polls), style="dim"),
-            Text(compact(each.empty), style="dim"),
+            queue.name,
+            Text(_load_text(queue.load), style="" if queue.load else "dim"),
+            Text(f"{queue.share:.0%}", style="" if queue.share else "dim"),
+            Text(compact(queue.waiting), style="yellow" if queue.waiting else "dim"),
+            Text(seconds_text(queue.waited if queue.waiting else None), style="" if queue.waiting else "dim"),
+            Text(compact(queue.polls), style="dim"),
+            Text(compact(queue.empty), style="dim"),
         )
     return Group(table, Text(f"… and {more:,} more", style="dim")) if more else table
 
 
 def _load_text(load: float) -> str:
-    """Workers that are needed, in at most six characters.
+    """Format a load, in workers, in at most six characters.
 
-    >>> [_load_text(each) for each in (0.0, 0.004, 0.25, 12.345, 1234.5, 123456.0)]
+    >>> [_load_text(load) for load in (0.0, 0.004, 0.25, 12.345, 1234.5, 123456.0)]
     ['0', '0.004', '0.25', '12.3', '1,234', '123k']
     """
     if load >= 99.95 or load == 0:
@@ -156,7 +156,7 @@ def _lively(rate: float) -> Text:
 
 
 def _lag(stage: StageView) -> Text:
-    """One number, or for a stage with several inputs one line for each."""
+    """Draw the lag: one number, or for a stage with several inputs a line for each."""
     if len(stage.lag) <= 1:
         return Text(compact(stage.behind), style="yellow" if stage.behind else "dim")
     lines = [Text(f"{name} {compact(count)}", style="yellow" if count else "dim") for name, count in stage.lag]
@@ -164,7 +164,7 @@ def _lag(stage: StageView) -> Text:
 
 
 def plain_lines(frame: Frame) -> list[str]:
-    """A line for each stage, for logs and pipes."""
+    """Return lines of text for each stage and queue."""
     lines = []
     for stage in frame.stages():
         lag = " ".join(f"{stream}:{count}" for stream, count in stage.lag)
@@ -187,7 +187,7 @@ def plain_lines(frame: Frame) -> list[str]:
 
 
 def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: float) -> RenderableType:
-    """What a run has done: every record that a stage has read since it began is processed, dead or waiting."""
+    """Draw the totals of every stage at the end of a run: read = processed + dead + waiting."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("stage", style="bold", no_wrap=True, overflow="ellipsis", max_width=20)
     for name in ("read", "= processed", "+ dead", "+ waiting"):

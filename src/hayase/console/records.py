@@ -1,4 +1,4 @@
-"""Records on screen: a table on a terminal, JSON lines everywhere else; dead letters in a form of their own."""
+"""Draws records as a table, and dead letters with their reasons."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _LEAST = 6
 
 
 class Columns:
-    """The columns of a stream, their widths fixed by the first records, so that later ones line up below them."""
+    """The columns of a table of records; the first records decide their widths, so that later pages are aligned with them."""
 
     def __init__(self, names: Sequence[str], records: Sequence[Record], offsets: int, width: int, *, spare: int = 0):
-        """`offsets` is the greatest offset; `spare` widens columns, where there is room, for values yet to come."""
+        """`offsets` is the greatest offset; `spare` widens columns, where there is room, for longer values that may follow."""
         wanted = [max([len(name), *(len(cell_text(record[name])) for record in records)]) for name in names]
         self.names = tuple(names)
         self.offset = len(str(max(offsets, 1)))
         room = width - self.offset - 2 - 2 * len(names)
         more = max(0, min(spare, (room - sum(wanted)) // max(len(names), 1)))
-        self.widths = _fitted([each + more for each in wanted], room)
+        self.widths = _fitted([length + more for length in wanted], room)
 
 
 def _fitted(wanted: Sequence[int], room: int) -> list[int]:
-    """Widths within the room: the widest columns give way first, none below a few characters.
+    """Reduce widths to fit `room`, the widest first, none below a few characters.
 
     >>> _fitted([4, 30, 10], 30)
     [4, 16, 10]
@@ -47,7 +47,7 @@ def _fitted(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def record_table(columns: Columns, first: int, records: Iterable[Record], *, header: bool) -> RenderableType:
-    """Records from offset `first` on, one to a line; what does not fit is cut with an ellipsis."""
+    """Draw records from offset `first` on, one per line; longer values end in an ellipsis."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_header=header,
                   header_style="dim", show_edge=False)  # fmt: skip
     table.add_column("#", justify="right", style="dim", no_wrap=True, width=columns.offset)
@@ -59,7 +59,7 @@ def record_table(columns: Columns, first: int, records: Iterable[Record], *, hea
 
 
 def dead_letters(letters: Iterable[Record]) -> RenderableType:
-    """Dead letters, each with where it happened, why, and the record itself."""
+    """Draw dead letters: stage and place, reason, and record."""
     lines: list[RenderableType] = []
     for letter in letters:
         place = letter["stream"] if letter["offset"] is None else f"{letter['stream']} #{letter['offset']}"
@@ -72,7 +72,7 @@ def dead_letters(letters: Iterable[Record]) -> RenderableType:
 
 
 def cell_text(value: object) -> str:
-    """A value on one line; times as people write them."""
+    """Format a value on one line; times without T and without the zone UTC."""
     if value is None:
         return "null"
     if hasattr(value, "isoformat"):

@@ -1,4 +1,4 @@
-"""Results as people and programs read them: an aligned table, JSON lines, CSV; and a query with its mistakes marked."""
+"""Writes results as an aligned table, JSON lines or CSV; and a query with its mistakes marked."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hayase.streams.record_text import record_text
 __all__ = ["dead_lines", "marked", "write_csv", "write_json", "write_table"]
 
 TOGETHER = 10_000
-"""Rows that become Python objects at once."""
+"""Rows that are converted to Python objects at once."""
 _WIDEST = 60
 
 
 def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None:
-    """An aligned table, numbers to the right; with a width, columns are cut to fit it.
+    """Write an aligned table, numbers to the right; with `width`, columns are cut to fit it.
 
     >>> import sys
     >>> write_table(pa.table({"user": ["taro", "hana"], "n": [1, 20]}), sys.stdout)
@@ -37,19 +37,19 @@ def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         for kind in table.schema.types
     ]
-    head = [table.column_names, ["-" * each for each in widths]]
+    head = [table.column_names, ["-" * length for length in widths]]
     for texts in itertools.chain(head, zip(*columns)):
         cells = (_placed(text, size, end) for text, size, end in zip(texts, widths, right))
         sink.write("  ".join(cells).rstrip() + "\n")
 
 
 def _fitted(wanted: Sequence[int], room: int) -> list[int]:
-    """Widths within the room, if it is no smaller than a few characters each: the widest give way first.
+    """Reduce widths to fit `room`, the widest first, none below a few characters.
 
     >>> _fitted([4, 30, 10], 30)
     [4, 16, 10]
     """
-    widths = [min(each, max(_WIDEST, room // max(len(wanted), 1))) for each in wanted]
+    widths = [min(width, max(_WIDEST, room // max(len(wanted), 1))) for width in wanted]
     while sum(widths) > room and max(widths) > 6:
         widths[widths.index(max(widths))] -= 1
     return widths
@@ -63,23 +63,23 @@ def _placed(text: str, size: int, right: bool) -> str:
 
 
 def write_json(table: pa.Table, sink: TextIO) -> None:
-    """A JSON object to a line."""
+    """Write a JSON object per line."""
     for batch in table.to_batches(max_chunksize=TOGETHER):
         sink.writelines(record_text(record) + "\n" for record in batch.to_pylist())
 
 
 def write_csv(table: pa.Table, sink: BinaryIO) -> None:
-    """CSV with a header."""
+    """Write CSV with a header."""
     import pyarrow.csv as pv
 
-    nested = [each.name for each in table.schema if pa.types.is_nested(each.type)]
+    nested = [field.name for field in table.schema if pa.types.is_nested(field.type)]
     if nested:
         raise HayaseError(f'column "{nested[0]}" has parts, which CSV cannot hold; use --format json')
     pv.write_csv(table, sink)
 
 
 def marked(text: str, mistakes: Iterable[Mistake]) -> Iterator[str]:
-    """The lines that show mistakes: what is wrong, and below it the line of the query with a caret at the place.
+    """Yield the lines that show mistakes: the message, and below it the line of the query with a caret.
 
     >>> print(*marked("select prise from trades", [Mistake('unknown column "prise"', line=1, column=8)]), sep="\\n")
     1:8: unknown column "prise"
@@ -96,7 +96,7 @@ def marked(text: str, mistakes: Iterable[Mistake]) -> Iterator[str]:
 
 
 def dead_lines(letters: Sequence[Mapping[str, Any]], count: int) -> Iterator[str]:
-    """What is said about records that were refused: how many, and of the first ones what and why."""
+    """Yield the lines about refused records: their number, and the first ones with their reasons."""
     yield f"{count:,} record{'' if count == 1 else 's'} could not be taken:"
     for letter in letters:
         record = letter["record"] if len(letter["record"]) <= 100 else letter["record"][:99] + "…"

@@ -1,4 +1,4 @@
-"""What an event would do to tables, on screen: the branches that concern it, its payloads, and what is refused."""
+"""Draws the trial of update rules on an event: the branches that apply, the payloads, and the refusals."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from hayase.tables.payloads import json_bytes
 __all__ = ["json_text", "trial_view"]
 
 LONGEST = 200
-"""Characters of a parameter that are shown."""
+"""How many characters of a parameter are shown."""
 
 
 def trial_view(trial: Mapping[str, Any], *, typed: bool) -> RenderableType:
-    """One event. Where the types of columns are known, payloads have versions and deltas."""
+    """Draw the trial of one event; `typed` if the types of columns are known, so that payloads have versions and deltas."""
     lines: list[RenderableType] = [Text(f"event {trial['event']} of {trial['source']}", style="bold")]
-    for each in trial["branches"]:
-        mark, style = ("✓", "green") if each["concerns"] else ("·", "dim")
-        condition = "always" if each["condition"] is None else each["condition"]
-        lines.append(Text.assemble((f"  {mark} {condition}", style), (f" → {', '.join(each['tables'])}", "dim")))
+    for branch in trial["branches"]:
+        mark, style = ("✓", "green") if branch["concerns"] else ("·", "dim")
+        condition = "always" if branch["condition"] is None else branch["condition"]
+        lines.append(Text.assemble((f"  {mark} {condition}", style), (f" → {', '.join(branch['tables'])}", "dim")))
     if trial["payloads"]:
         table = plain_table("table", "key", "column", "parameter", *(("version", "delta") if typed else ()))
         if typed:
             table.columns[-1].overflow, table.columns[-1].no_wrap = "ellipsis", True
-        for each in trial["payloads"]:
-            table.add_row(*(Text(text) for text in _cells(each)))
+        for payload in trial["payloads"]:
+            table.add_row(*(Text(text) for text in _cells(payload)))
         lines += [Text(), table]
     else:
         lines.append(Text("  no payloads", style="dim"))
-    for each in trial["refusals"]:
-        program = "" if each["program"] is None else f", {each['program']}"
-        lines.append(Text.assemble(("  ✗ ", "bold red"), f"{each['rule']}{program}: ", (each["reason"], "yellow")))
+    for refusal in trial["refusals"]:
+        program = "" if refusal["program"] is None else f", {refusal['program']}"
+        lines.append(
+            Text.assemble(("  ✗ ", "bold red"), f"{refusal['rule']}{program}: ", (refusal["reason"], "yellow"))
+        )
     return Group(*lines, Text())
 
 
@@ -59,7 +61,7 @@ def _cells(payload: Mapping[str, Any]) -> list[str]:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON on one line, its numbers in full."""
+    """Format a value as JSON on one line, numbers in full."""
     try:
         return json_bytes(value).decode()
     except TypeError:  # a whole number of more than 64 bits

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop: the first is granted in order, the second at once."""
+"""Handles Ctrl-C and SIGTERM: the first asks the command to stop in order, the second interrupts it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Stopping"]
 
 
 class Stopping:
-    """Becomes true when somebody wants the command to stop.
+    """Becomes true at the first signal.
 
-    The second signal raises KeyboardInterrupt where the program is; a third ends the process.
+    The second signal raises KeyboardInterrupt in the main thread; a third ends the process with exit code 130.
     """
 
     def __init__(self) -> None:
@@ -26,18 +26,18 @@ class Stopping:
         return self._wanted.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, or until stopping is wanted; returns whether it is."""
+        """Wait for a time or until the first signal; return whether there was a signal."""
         return self._wanted.wait(seconds)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[Stopping]:
-        """Listen to signals inside; leave them as they were before."""
-        before = {each: signal.signal(each, self._heard) for each in (signal.SIGINT, signal.SIGTERM)}
+        """Handle signals inside the block; restore the handlers at its end."""
+        before = {number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1

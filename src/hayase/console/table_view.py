@@ -1,4 +1,4 @@
-"""Conflict-free tables on screen: a list of them, one with the rules that feed it, and rows."""
+"""Draws conflict-free tables: a list of them, one with the rules that write to it, and rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["cells", "row_grid", "table_details", "table_list"]
 
 
 def table_list(tables: Iterable[Mapping[str, Any]]) -> RenderableType:
-    """All tables of a pipeline. How many rows and updates there are is an estimate of the store."""
+    """Show all tables of a pipeline; the numbers of rows and updates are estimates of the store."""
     numbers = ("rows about", "updates about", "size")
     table = plain_table("table", "key", *numbers, "folded up to", "clock", right=numbers)
-    for each in tables:
+    for about in tables:
         table.add_row(
-            each["name"], ", ".join(each["key"]), compact(each["rows_about"]), compact(each["updates_about"]),
-            bytes_text(each["bytes"]), _moment(each["folded_before_us"]), clock_text(each["clock_us"]),
+            about["name"], ", ".join(about["key"]), compact(about["rows_about"]), compact(about["updates_about"]),
+            bytes_text(about["bytes"]), _moment(about["folded_before_us"]), clock_text(about["clock_us"]),
         )  # fmt: skip
     return table
 
@@ -35,7 +35,7 @@ def table_list(tables: Iterable[Mapping[str, Any]]) -> RenderableType:
 def table_details(
     about: Mapping[str, Any], table: TableDeclaration, rules: Iterable[Mapping[str, Any]]
 ) -> RenderableType:
-    """One table: declaration, what is there, and the rules that feed it."""
+    """Show one table: its declaration, its contents, and the rules that write to it."""
     facts = facts_grid()
     facts.add_row("table", Text(table.name, style="bold"))
     facts.add_row("key", ", ".join(table.key))
@@ -63,7 +63,7 @@ def _moment(time: int | None) -> str:
 
 
 def row_grid(row: Mapping[str, Any], key: Iterable[str]) -> RenderableType:
-    """One row, a column to a line; sets and maps an entry to a line."""
+    """Show one row, a column per line; sets and maps have an entry per line."""
     parts = set(key)
     shown = facts_grid()
     for name, value in row.items():
@@ -73,17 +73,17 @@ def row_grid(row: Mapping[str, Any], key: Iterable[str]) -> RenderableType:
 
 def _lines(value: Any) -> list[str]:
     if isinstance(value, dict) and value:
-        return [f"{cell_text(name)}: {_text(each)}" for name, each in value.items()]
+        return [f"{cell_text(name)}: {_text(item)}" for name, item in value.items()]
     if isinstance(value, list) and value:
-        return [_text(each) for each in value]
+        return [_text(item) for item in value]
     return [_text(value)]
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str | None]:
-    """A row whose values are texts, as they stand in the cells of a table; null stays null."""
+    """Return a row with its values as text for the cells of a table; null stays null."""
     return {name: None if value is None else _text(value) for name, value in row.items()}
 
 
 def _text(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """Return a string as it is, any other value as JSON."""
     return cell_text(value) if isinstance(value, str) else json_bytes(value).decode()
