@@ -17,7 +17,7 @@ import pytest
 
 from campaign.processes import kill_tree
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.demo import fixed_scoring
+from hayase.demo import scoring_fix
 from hayase.demo.events import FAULTY_ITEMS
 from hayase.demo.result_check import check_results
 from hayase.demo.sender import Sent
@@ -80,7 +80,7 @@ def test_a_shop_that_is_killed_and_changed_gives_what_plain_python_does(tmp_path
     killed_at = committed(tmp_path, MAIN).version
     with demo(tmp_path, 90, "keep") as child:
         until(lambda: committed(tmp_path, MAIN).version > killed_at, child)
-        hayase("ops", "update", "scores", "--from-file", fixed_scoring.__file__, "--home", str(tmp_path))
+        hayase("ops", "update", "scores", "--from-file", scoring_fix.__file__, "--home", str(tmp_path))
         changed = latest_version(Home(tmp_path))
         until(lambda: committed(tmp_path, OPERATIONS).offset.definition == changed, child)
         hayase("dead", "replay", "--stage", "scores", "--yes", "--home", str(tmp_path))
@@ -98,5 +98,5 @@ def test_a_shop_that_is_killed_and_changed_gives_what_plain_python_does(tmp_path
     unbearable = {at for at, each in enumerate(orders) if each["item"] in FAULTY_ITEMS or each["amount"] is None}
     assert len(set(refused)) == len(refused)
     assert set(refused) < unbearable, "those of before the change, and none of after it"
-    wanted = Counter((each["time"], *fixed_scoring.score([each]).values()) for each in orders)
+    wanted = Counter((each["time"], *scoring_fix.score([each]).values()) for each in orders)
     assert Counter(tuple(row.values()) for row in pipeline.results("scores").rows()) == wanted

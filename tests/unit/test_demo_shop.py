@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from command_line import answer
 from hayase.console.figures import stage_views
 from hayase.core.errors import HayaseError
-from hayase.demo import fixed_scoring, scoring
+from hayase.demo import scoring_fix, scoring
 from hayase.demo.events import BLOCKED, FAULTY_ITEMS, SLACK, Shop
 from hayase.demo.expected_results import expected_results, fits_stream
 from hayase.demo.hints import hints
@@ -109,9 +109,9 @@ class TestTheExpectedResults:
     def test_the_fixed_operation_scores_all_and_is_the_same_otherwise(self) -> None:
         for each in (one for number in range(30) for one in Shop().tick(number).orders if fits_stream(one)):
             if each["item"] in FAULTY_ITEMS or each["amount"] is None:
-                assert fixed_scoring.score([each])["score"] == 99
+                assert scoring_fix.score([each])["score"] == 99
             else:
-                assert fixed_scoring.score([each]) == scoring.score([each])
+                assert scoring_fix.score([each]) == scoring.score([each])
 
 
 def order(minutes: float, user: str, amount: int, **more: Any) -> dict[str, Any]:
@@ -242,4 +242,4 @@ def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     assert "changed" in shown(report)
     scores = {row["uuid"]: row["score"] for row in pipeline.results("scores").rows()}
     orders = pipeline.results("orders").table().to_pylist()
-    assert scores == {each["uuid"]: fixed_scoring.score([each])["score"] for each in orders}
+    assert scores == {each["uuid"]: scoring_fix.score([each])["score"] for each in orders}

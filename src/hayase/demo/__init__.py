@@ -6,7 +6,7 @@ Read `shop_pipeline` first: it is the example. The other modules give it data, c
 |---|---|
 | `shop_pipeline` | the pipeline: two streams, two queries, two tables, two jobs, an operation |
 | `access`, `scoring` | the functions of the jobs and of the operation |
-| `fixed_scoring` | a version of the operation without its faults, to be installed while the shop runs |
+| `scoring_fix` | a version of the operation without its faults, to be installed while the shop runs |
 | `events` | generates orders and lines of an access log, including late, repeated and malformed ones |
 | `expected_results` | computes the results from the same events in plain Python |
 | `result_check` | compares the results of the pipeline with the expected ones |

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hayase.demo import fixed_scoring
+from hayase.demo import scoring_fix
 
 __all__ = ["Hint", "hints", "program_name"]
 
@@ -33,7 +33,7 @@ def program_name() -> str:
 def hints(home: Path, url: str, customer: str, program: str = "hayase") -> list[Hint]:
     """Return the commands for a home served at `url`; `customer` is one who buys, `program` the command `hayase`."""
     at = f"--home {shlex.quote(str(home))}"
-    fix = f"--from-file {shlex.quote(fixed_scoring.__file__)}"
+    fix = f"--from-file {shlex.quote(scoring_fix.__file__)}"
     export = shlex.quote(str(home / "orders.parquet"))
     return [
         Hint("a customer's purchases, and as they were at midnight", f"{program} tables get purchases {customer} {at}"),

@@ -1,6 +1,6 @@
 """The operation of the demo: it scores how risky an order is. It fails on some orders, to show what happens then.
 
-`fixed_scoring` is a version without the faults; `hayase ops update scores --from-file ...` installs it while the shop runs.
+`scoring_fix` is a version without the faults; `hayase ops update scores --from-file ...` installs it while the shop runs.
 """
 
 from __future__ import annotations
