@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from command_line import answer
 from hayase.console.figures import stage_views
 from hayase.core.errors import HayaseError
-from hayase.demo import scoring_fix, scoring
+from hayase.demo import scoring, scoring_fix
 from hayase.demo.events import BLOCKED, FAULTY_ITEMS, SLACK, Shop
 from hayase.demo.expected_results import expected_results, fits_stream
 from hayase.demo.hints import hints

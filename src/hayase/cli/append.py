@@ -181,10 +181,10 @@ def _append_files(
 
 def _stdin(producer: str | None) -> BinaryIO:
     """Return standard input; for a producer in full blocks, so that a repeat is cut into the same chunks at any speed."""
-    return sys.stdin.buffer if producer is None else _Steady(sys.stdin.buffer)
+    return sys.stdin.buffer if producer is None else _BlockReader(sys.stdin.buffer)
 
 
-class _Steady(io.BytesIO):
+class _BlockReader(io.BytesIO):
     """Reads a pipe in full blocks, as if it were a file."""
 
     def __init__(self, source: BinaryIO):
@@ -236,7 +236,9 @@ def _follow(
                     break
                 try:
                     form = format_of(name, kind)
-                    part = _one_file(pipeline, declaration, directory / name, form, producer_of(sender, name), stopping)
+                    part = _append_file(
+                        pipeline, declaration, directory / name, form, producer_of(sender, name), stopping
+                    )
                 except StreamError:
                     raise
                 except HayaseError as error:
@@ -253,7 +255,7 @@ def _follow(
     typer.echo(tally.answer(declaration.name))
 
 
-def _one_file(
+def _append_file(
     pipeline: Pipeline, declaration: StreamDeclaration, path: Path, form: Format, producer: str, stopping: Stopping
 ) -> Tally:
     """Append one file; at a stop signal only up to the end of a chunk: the rest follows after a restart."""

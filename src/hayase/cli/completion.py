@@ -17,23 +17,25 @@ from hayase.cli.pipeline_location import DEFAULT
 
 __all__ = ["declared_streams", "groups", "operations", "queries", "stages", "streams", "tables", "templates"]
 
-_MADE = ("queries", "jobs", "operations")
+_WRITING_SECTIONS = ("queries", "jobs", "operations")
 """Sections whose entries write a stream of the same name."""
 
 
 def declared_streams(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete declared streams."""
-    return _beginning(incomplete, _sections(ctx, "streams"))
+    return _matching(incomplete, _names_in(ctx, "streams"))
 
 
 def streams(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete all streams: declared ones, outputs of stages, and others in the home."""
-    return _beginning(incomplete, [*_sections(ctx, "streams", *_MADE), *_stored(ctx, "streams/*/stream.json")])
+    return _matching(
+        incomplete, [*_names_in(ctx, "streams", *_WRITING_SECTIONS), *_stored_names(ctx, "streams/*/stream.json")]
+    )
 
 
 def tables(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete tables."""
-    return _beginning(incomplete, _sections(ctx, "tables"))
+    return _matching(incomplete, _names_in(ctx, "tables"))
 
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -43,17 +45,17 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def queries(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete queries."""
-    return _beginning(incomplete, _sections(ctx, "queries"))
+    return _matching(incomplete, _names_in(ctx, "queries"))
 
 
 def operations(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete operations, including those added while the pipeline runs."""
-    return _beginning(incomplete, _sections(ctx, "operations"))
+    return _matching(incomplete, _names_in(ctx, "operations"))
 
 
 def stages(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete stages."""
-    return _beginning(incomplete, _sections(ctx, *_MADE, "tables"))
+    return _matching(incomplete, _names_in(ctx, *_WRITING_SECTIONS, "tables"))
 
 
 def templates(incomplete: str) -> list[tuple[str, str]]:
@@ -63,11 +65,11 @@ def templates(incomplete: str) -> list[tuple[str, str]]:
     return [(name, about) for name, about in TEMPLATES.items() if name.startswith(incomplete)]
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _matching(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
-def _sections(ctx: typer.Context, *sections: str) -> list[str]:
+def _names_in(ctx: typer.Context, *sections: str) -> list[str]:
     """Return the names in sections of the file, then those of the newest definition in the home."""
     known = (_file(ctx), _definition(_home(ctx)))
     return [name for section in sections for source in known for name in _names(source.get(section))]
@@ -81,7 +83,7 @@ def _names(section: Any) -> list[str]:
     return []
 
 
-def _stored(ctx: typer.Context, pattern: str) -> list[str]:
+def _stored_names(ctx: typer.Context, pattern: str) -> list[str]:
     home = _home(ctx)
     return [] if home is None else sorted(path.parent.name for path in home.glob(pattern))
 

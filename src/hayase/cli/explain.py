@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from hayase.cli import completion
-from hayase.cli.files import SchemaOption, SlackOption, StreamOption, TimeOption, TimeUnitOption, declared, given, here
+from hayase.cli.files import (
+    SchemaOption,
+    SlackOption,
+    StreamOption,
+    TimeOption,
+    TimeUnitOption,
+    declare_stream,
+    described_streams,
+    local_files,
+)
 from hayase.cli.query import showing_mistakes
 from hayase.core.errors import HayaseError, UnknownName
 
@@ -90,8 +99,10 @@ def _explain_text(
     from hayase.engine.definition.check import check
 
     with tempfile.TemporaryDirectory(prefix="hayase-explain-") as directory:
-        streams = given(stream, time, time_unit, slack, schema)
-        declarations = tuple(declared(described, here(described, Path(directory))) for described in streams)
+        streams = described_streams(stream, time, time_unit, slack, schema)
+        declarations = tuple(
+            declare_stream(described, local_files(described, Path(directory))) for described in streams
+        )
     name = "result"
     while name in {source.name.lower() for source in declarations}:
         name += "_"

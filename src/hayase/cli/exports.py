@@ -34,7 +34,7 @@ GROUP, GROUP_BYTES = 100_000, 64 << 20
 def write_file(log: StreamLog, file: Path) -> int:
     """Write all records of a stream; return their number."""
     index = index_of(log)
-    with _drafted(file) as (sink, form), _WRITERS[form](sink, log.declaration.shown_schema, {}) as write:
+    with _open_draft(file) as (sink, form), _WRITERS[form](sink, log.declaration.shown_schema, {}) as write:
         for piece in log.read(index.start, index.next) if index.next > index.start else ():
             write(log.declaration.shown(piece.rows))
     return index.next - index.start
@@ -60,8 +60,8 @@ def write_table(
     """Write pages of rows with all columns or some; `on_rows` is called with the number of rows of each page."""
     from hayase.tables.payloads import json_bytes
 
-    done, shape = Exported(), _Shape(table, columns)
-    with _drafted(file) as (sink, form):
+    done, shape = Exported(), _FileColumns(table, columns)
+    with _open_draft(file) as (sink, form):
         exact = form == "ndjson"  # Arrow's types cannot represent every value exactly
         facts: dict[str, str] = {}
         kinds: dict[str, set[bool]] = {name: set() for name in shape.texts}
@@ -71,7 +71,7 @@ def write_table(
                     sink.writelines(json_bytes(row) + b"\n" for row in page)
                 else:
                     _count_rounded(shape.numbers, page, done.rounded)
-                    _note_kinds(shape.texts, kinds, page)
+                    _record_kinds(shape.texts, kinds, page)
                     write(shape.batch(page))
                 done.rows += len(page)
                 on_rows(len(page))
@@ -80,7 +80,7 @@ def write_table(
     return done
 
 
-def _note_kinds(columns: Mapping[str, pa.DataType], kinds: dict[str, set[bool]], rows: Sequence[Row]) -> None:
+def _record_kinds(columns: Mapping[str, pa.DataType], kinds: dict[str, set[bool]], rows: Sequence[Row]) -> None:
     """Record for every text column whether it has strings (True) and other values (False), which are written as JSON."""
     for name, seen in kinds.items():
         if len(seen) < 2:
@@ -100,7 +100,7 @@ def _leaves(kind: pa.DataType, value: Any) -> Iterator[Any]:
         yield value
 
 
-class _Shape:
+class _FileColumns:
     """The columns of a file: the parts of the key, as text like the values of a Register, then the columns of the table."""
 
     def __init__(self, table: TableDeclaration, columns: Sequence[str] | None):
@@ -144,7 +144,7 @@ def _count_rounded(columns: Sequence[str], rows: Sequence[Row], rounded: dict[st
 
 
 @contextmanager
-def _drafted(file: Path) -> Iterator[tuple[BinaryIO, str]]:
+def _open_draft(file: Path) -> Iterator[tuple[BinaryIO, str]]:
     """Open a draft of the file and return it with its format; it gets its name at the end of the block."""
     form = format_of(file)
     if form.compression is not None:

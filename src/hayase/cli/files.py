@@ -26,9 +26,9 @@ __all__ = [
     "StreamOption",
     "TimeOption",
     "TimeUnitOption",
-    "declared",
-    "given",
-    "here",
+    "declare_stream",
+    "described_streams",
+    "local_files",
 ]
 
 STDIN = "-"
@@ -83,7 +83,7 @@ class Described:
     schema: str | None = None
 
 
-def given(
+def described_streams(
     streams: Iterable[str] | None,
     time: Iterable[str] | None,
     time_unit: Iterable[str] | None,
@@ -92,7 +92,7 @@ def given(
 ) -> list[Described]:
     """Return the streams that the options describe; one with a schema needs no file.
 
-    >>> given(["a=x.csv", "b=y.csv"], ["ts", "b=at"], None, None, None)[1]
+    >>> described_streams(["a=x.csv", "b=y.csv"], ["ts", "b=at"], None, None, None)[1]
     Described(name='b', files=('y.csv',), time='at', time_unit=None, slack=None, schema=None)
     """
     files: dict[str, list[str]] = {}
@@ -133,7 +133,7 @@ def _by_stream(option: str, values: Iterable[str] | None, names: Sequence[str]) 
     return for_all | for_one
 
 
-def here(described: Described, directory: Path) -> list[Path]:
+def local_files(described: Described, directory: Path) -> list[Path]:
     """Return the files of a stream; standard input is copied to a file in the directory."""
     paths = []
     for file in described.files:
@@ -150,7 +150,7 @@ def here(described: Described, directory: Path) -> list[Path]:
     return paths
 
 
-def declared(described: Described, paths: Sequence[Path]) -> StreamDeclaration:
+def declare_stream(described: Described, paths: Sequence[Path]) -> StreamDeclaration:
     """Return the declaration of a stream of files; the schema is inferred unless the options have it."""
     from hayase.core.declarations import StreamDeclaration
     from hayase.core.schemas import arrow_schema, ddl

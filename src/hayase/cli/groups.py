@@ -43,8 +43,8 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     Example: [cyan]hayase groups list[/]
     """
-    found = locate(pipeline, home)
-    about = [*_streams(found), *_tables(found)]
+    located = locate(pipeline, home)
+    about = [*_streams(located), *_tables(located)]
     if as_json(json):
         import orjson
 
@@ -107,9 +107,9 @@ def load(
     if query is not None and (schema is not None or format is not None):
         raise typer.BadParameter("they are for files", param_hint="--schema, --format")
     parts = dict(_part(text) for text in key or ())
-    found = locate(pipeline, home)
-    table = table_of(found, name)
-    rows: Rows = file if file is not None else _valid(found, query or "")
+    located = locate(pipeline, home)
+    table = table_of(located, name)
+    rows: Rows = file if file is not None else _valid_rows(located, query or "")
     from hayase.engine.commit.table_writer import owning
     from hayase.tables.load_sources import count_of
     from hayase.tables.table_results import TableResults
@@ -124,7 +124,7 @@ def load(
             progress.update(reads, completed=read)
             progress.update(writes, completed=written, total=read if written else total)
 
-        results = TableResults(found.home.table(name), table, owning)
+        results = TableResults(located.home.table(name), table, owning)
         kind = None if format is None else format.value
         done = results.load(
             rows, key=parts, time=time, ignore_others=ignore_others, format=kind, schema=schema, progress=show
@@ -150,17 +150,17 @@ def get(
 
     Example: [cyan]hayase groups get blocklist 10.0.0.7[/]
     """
-    found = locate(pipeline, home)
-    if _is_table(found, name):
+    located = locate(pipeline, home)
+    if _is_table(located, name):
         tables.get(name, key, json_key=json_key, pipeline=pipeline, home=home, json=json)
         return
-    log = _log_of(found, name)
+    log = _log_of(located, name)
     if not {"key", "value"} <= set(log.declaration.arrow_schema.names):
         hint = f"`hayase streams tail {name}` shows them"
         raise HayaseError(f'the records of "{name}" have no key and value, so they are not kept by a key; {hint}')
-    made = all(stream.name != name for stream in found.declaration.streams)
-    text = _key_text(key, json_key) if made or json_key else " ".join(key)
-    tuples = _newest(log, text, count)
+    written_by_job = all(stream.name != name for stream in located.declaration.streams)
+    text = _key_text(key, json_key) if written_by_job or json_key else " ".join(key)
+    tuples = _newest_with_key(log, text, count)
     if not tuples:
         index = index_of(log)
         looked = min(LOOKED_AT, index.next - index.start)
@@ -168,7 +168,7 @@ def get(
     from hayase.streams.record_text import record_text
 
     for row in tuples:
-        sys.stdout.write(record_text(_opened(row) if made else row) + "\n")
+        sys.stdout.write(record_text(_parsed_tuple(row) if written_by_job else row) + "\n")
     sys.stdout.flush()
 
 
@@ -183,11 +183,11 @@ def export(
 
     Example: [cyan]hayase groups export last_week last_week.parquet[/]
     """
-    found = locate(pipeline, home)
-    if _is_table(found, name):
+    located = locate(pipeline, home)
+    if _is_table(located, name):
         tables.export(name, file, pipeline=pipeline, home=home)
     else:
-        _log_of(found, name)
+        _log_of(located, name)
         streams.export(name, file, pipeline=pipeline, home=home)
 
 
@@ -210,20 +210,20 @@ def _log_of(pipeline: Pipeline, name: str) -> StreamLog:
 def _stream_names(pipeline: Pipeline) -> list[str]:
     """Return all streams but the internal ones; outputs of jobs also before the first run."""
     stored = {table.name for table in tables_of(pipeline)}
-    written = [name for job in pipeline.declaration.jobs for name in _jobs_part(job)[1]]
+    written = [name for job in pipeline.declaration.jobs for name in _groups_of_job(job)[1]]
     names = dict.fromkeys([*names_of(pipeline), *written])
     return [name for name in names if not name.startswith("_") and name not in stored]
 
 
-def _jobs_part(job: Any) -> tuple[list[str], list[str]]:
+def _groups_of_job(job: Any) -> tuple[list[str], list[str]]:
     """Return the groups that a job reads, and those that it writes."""
     read = [*job.reads, *(name for step in job.steps for name in (*step.reads, step.table))]
     written = [job.name, *(name for step in job.steps for name in (step.writes, *step.also))]
     return [name for name in read if name], [name for name in written if name]
 
 
-def _by_jobs(pipeline: Pipeline, name: str) -> dict[str, list[str]]:
-    parts = {job.name: _jobs_part(job) for job in pipeline.declaration.jobs}
+def _jobs_of_group(pipeline: Pipeline, name: str) -> dict[str, list[str]]:
+    parts = {job.name: _groups_of_job(job) for job in pipeline.declaration.jobs}
     return {
         what: [job for job, groups in parts.items() if name in groups[side]]
         for side, what in ((1, "written_by"), (0, "read_by"))
@@ -243,7 +243,7 @@ def _streams(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
             size = sum(path.stat().st_size for entry in index.entries if (path := log.path / entry.name).exists())
         waiting = {stage: max(0, end - inputs[name].at) for stage, inputs in positions.items() if name in inputs}
         about = {"name": name, "kind": "stream", "records": records, "bytes": size, "waiting": waiting}
-        yield {**about, **_by_jobs(pipeline, name)}
+        yield {**about, **_jobs_of_group(pipeline, name)}
 
 
 def _tables(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
@@ -251,20 +251,20 @@ def _tables(pipeline: Pipeline) -> Iterator[dict[str, Any]]:
         with reading(pipeline, table) as reader:
             info = reader.info()
         about = {"name": table.name, "kind": "table", "rows_about": info.keys, "bytes": info.bytes}
-        yield {**about, **_by_jobs(pipeline, table.name)}
+        yield {**about, **_jobs_of_group(pipeline, table.name)}
 
 
 # ---------------------------------------------------------------------------------------------------- loading
 
 
-def _part(given: str) -> tuple[str, str]:
-    part, is_, column = given.partition("=")
+def _part(text: str) -> tuple[str, str]:
+    part, is_, column = text.partition("=")
     if not (is_ and part and column):
-        raise typer.BadParameter(f'"{given}" does not say which column it is; write PART=COLUMN', param_hint="--key")
+        raise typer.BadParameter(f'"{text}" does not say which column it is; write PART=COLUMN', param_hint="--key")
     return part, column
 
 
-def _valid(pipeline: Pipeline, query: str) -> Rows:
+def _valid_rows(pipeline: Pipeline, query: str) -> Rows:
     """Return the rows of a query that are valid now."""
     from hayase.engine.results.query_results import Results
 
@@ -292,7 +292,7 @@ def _key_text(key: list[str], json_key: bool) -> str:
         ) from error
 
 
-def _newest(log: StreamLog, key: str, count: int) -> list[dict[str, Any]]:
+def _newest_with_key(log: StreamLog, key: str, count: int) -> list[dict[str, Any]]:
     """Return the newest records with a key among the last `LOOKED_AT`, in the order of their offsets."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -309,7 +309,7 @@ def _newest(log: StreamLog, key: str, count: int) -> list[dict[str, Any]]:
     return matches
 
 
-def _opened(record: dict[str, Any]) -> dict[str, Any]:
+def _parsed_tuple(record: dict[str, Any]) -> dict[str, Any]:
     """Return a tuple with its key and value parsed; they are stored as JSON."""
     import orjson
 

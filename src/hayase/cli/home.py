@@ -39,16 +39,16 @@ def show(home: Place = None, json: Json = False) -> None:
     """
     from hayase.streams.home_format import format_of
 
-    found = _home(home)
-    number = format_of(found.path)
-    sizes = {path.name: _size(path) for path in sorted(found.path.iterdir()) if path.is_dir()}
-    mode = found.path.stat().st_mode & 0o777
-    about = {"home": str(found.path), "format": number, "mode": f"{mode:04o}", "bytes": sizes}
+    located = _home(home)
+    number = format_of(located.path)
+    sizes = {path.name: _size(path) for path in sorted(located.path.iterdir()) if path.is_dir()}
+    mode = located.path.stat().st_mode & 0o777
+    about = {"home": str(located.path), "format": number, "mode": f"{mode:04o}", "bytes": sizes}
     if json:
         _write(about)
         return
     who = "its owner only" if not mode & 0o077 else f"others too (mode {mode:04o})"
-    typer.echo(f"{found.path}\nformat {number}, open to {who}")
+    typer.echo(f"{located.path}\nformat {number}, open to {who}")
     for name, size in sizes.items():
         typer.echo(f"  {name:<12} {size:>14,} bytes")
 
@@ -63,15 +63,15 @@ def verify(home: Place = None, json: Json = False) -> None:
     """
     from hayase.engine.integrity.verification import verify as findings_of
 
-    found = _home(home)
-    findings = list(findings_of(found))
+    located = _home(home)
+    findings = list(findings_of(located))
     if json:
-        _write({"home": str(found.path), "findings": [finding.as_json() for finding in findings]})
+        _write({"home": str(located.path), "findings": [finding.as_json() for finding in findings]})
     elif findings:
         for finding in findings:
             typer.echo(f"{finding.path}\n  {finding.problem}\n  what to do: {finding.remedy}")
     else:
-        typer.echo(f"{found.path} is sound")
+        typer.echo(f"{located.path} is sound")
     if findings:
         raise typer.Exit(1)
 
@@ -98,11 +98,11 @@ def repair(
     from hayase.engine.integrity.repairs import accept_loss as accepted
     from hayase.engine.integrity.repairs import rewrite
 
-    found = _home(home)
-    with found.lock():
-        done = list(rewrite(found)) if not accept_loss else []
+    located = _home(home)
+    with located.lock():
+        done = list(rewrite(located)) if not accept_loss else []
         for name in accept_loss or ():
-            lost, anew = accepted(found, name)
+            lost, anew = accepted(located, name)
             readers = f"; {', '.join(anew)} will begin anew from earliest in the next run" if anew else ""
             done.append(f'stream "{name}" goes on without {lost} lost records{readers}')
     typer.echo("\n".join(done) or "nothing can be written again; `hayase home verify` tells what is wrong")
@@ -118,13 +118,13 @@ def upgrade(home: Place = None) -> None:
     """
     from hayase.engine.integrity.migrations import upgrade as upgraded
 
-    found = _home(home)
-    done = upgraded(found)
+    located = _home(home)
+    done = upgraded(located)
     if done.before == done.after:
-        typer.echo(f"{found.path} has format {done.after} already")
+        typer.echo(f"{located.path} has format {done.after} already")
     else:
         typer.echo(
-            f"{found.path} has format {done.after} now (it had {done.before}); {done.files} files were rewritten"
+            f"{located.path} has format {done.after} now (it had {done.before}); {done.files} files were rewritten"
         )
 
 

@@ -29,7 +29,7 @@ def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipe
     from hayase.pipeline import Pipeline
 
     if file is None and home is not None and (home / "streams").is_dir():
-        return _at_home(home)
+        return _pipeline_of_home(home)
     if file is None and not DEFAULT.exists():
         what = "there is no pipeline.yaml here" if home is None else f'"{home}" is not the home of a pipeline'
         raise HayaseError(f"{what}; name the pipeline's file with -p FILE or its home with --home DIR")
@@ -41,7 +41,7 @@ def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipe
     return pipeline
 
 
-def _at_home(home: Path) -> Pipeline:
+def _pipeline_of_home(home: Path) -> Pipeline:
     """Return the pipeline of a home by its newest definition; before the first one, with the streams that exist there."""
     from hayase.core.declarations import PipelineDeclaration
     from hayase.engine.definition.definitions import latest

@@ -126,10 +126,10 @@ def reset(
     """
     if (not stages) != everything:
         raise typer.BadParameter("name the stages, or say --all", param_hint="STAGE")
-    found = locate(pipeline, home, whole=True)
-    definition = found.reset(stages, start.value) if stages else found.reset_all(start.value)
+    located = locate(pipeline, home, whole=True)
+    definition = located.reset(stages, start.value) if stages else located.reset_all(start.value)
     anew = [record.name for record in definition.records if record.generation == definition.version]
-    when = "at the next batch" if found.home.is_locked() else "in the next run"
+    when = "at the next batch" if located.home.is_locked() else "in the next run"
     typer.echo(f"{', '.join(anew)} will begin anew from {start.value} {when} (version {definition.version})")
 
 
@@ -140,14 +140,14 @@ def _counted(count: int, noun: str) -> str:
 _STYLES = {"kept": "dim", "added": "green", "removed": "red", "rebuilt": "bold red", "refused": "bold red"}
 
 
-def _show(found: Preview) -> None:
+def _show(preview: Preview) -> None:
     """Print what becomes of every stream, table and stage, one per line."""
     from rich.text import Text
 
     from hayase.console.listings import plain_table
 
     table = plain_table("name", "what", "becomes", "")
-    for difference in found.differences:
+    for difference in preview.differences:
         table.add_row(
             difference.name,
             difference.kind,

@@ -21,9 +21,9 @@ from hayase.cli.files import (
     StreamOption,
     TimeOption,
     TimeUnitOption,
-    declared,
-    given,
-    here,
+    declare_stream,
+    described_streams,
+    local_files,
 )
 from hayase.cli.terminal import errors, is_verbose
 from hayase.core.clock import now_us
@@ -110,7 +110,7 @@ def query(
     if emit is not None and at is not None:
         raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--at")
     form = _form(format, output)
-    streams = given(stream, time, time_unit, slack, schema)
+    streams = described_streams(stream, time, time_unit, slack, schema)
     if text == STDIN:
         if any(STDIN in source.files for source in streams):
             raise HayaseError("stdin can be read once only; give the query as text, or the records as a file")
@@ -119,14 +119,17 @@ def query(
         raise typer.BadParameter("say what the query reads, like --stream orders=orders.csv", param_hint="--stream")
     if not spark and "pandas" not in sys.modules:
         sys.meta_path.insert(0, _NoPandas())  # never removed: this process ends soon
-    with tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory, _passing():
-        pipeline, name = _answered(text, streams, Path(directory), spark)
-        _write(_told(pipeline.results(name), emit, at), form, output)
-        _tell_dead(pipeline)
+    with (
+        tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory,
+        _without_syncing(),
+    ):
+        pipeline, name = _run_query(text, streams, Path(directory), spark)
+        _write(_result_table(pipeline.results(name), emit, at), form, output)
+        _print_dead_letters(pipeline)
 
 
 @contextmanager
-def _passing() -> Iterator[None]:
+def _without_syncing() -> Iterator[None]:
     """Write without syncing inside the block: the pipeline of this command is temporary."""
     from hayase.streams import durable
 
@@ -144,27 +147,27 @@ class _NoPandas:
             raise ModuleNotFoundError("pandas is not needed here", name=name)
 
 
-def _form(given: Form | None, output: Path | None) -> Form:
+def _form(chosen: Form | None, output: Path | None) -> Form:
     if output is None:
-        if given is Form.PARQUET:
+        if chosen is Form.PARQUET:
             raise typer.BadParameter("Parquet goes into a file; name it with --output", param_hint="--format")
-        return given or (Form.TABLE if sys.stdout.isatty() else Form.JSON)
-    if given is None and output.suffix.lower() not in _SUFFIXES:
+        return chosen or (Form.TABLE if sys.stdout.isatty() else Form.JSON)
+    if chosen is None and output.suffix.lower() not in _SUFFIXES:
         raise typer.BadParameter(
             f'the name "{output}" does not say what to write; give --format, or a name ending in {", ".join(_SUFFIXES)}',
             param_hint="--output",
         )
-    return given or _SUFFIXES[output.suffix.lower()]
+    return chosen or _SUFFIXES[output.suffix.lower()]
 
 
-def _answered(text: str, streams: Sequence[Described], directory: Path, spark: bool) -> tuple[Pipeline, str]:
+def _run_query(text: str, streams: Sequence[Described], directory: Path, spark: bool) -> tuple[Pipeline, str]:
     """Run the query over all files; return the pipeline and the name of the query."""
     from hayase.pipeline import Pipeline
 
     pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
-    files = {stream.name: here(stream, directory) for stream in streams}
+    files = {stream.name: local_files(stream, directory) for stream in streams}
     for stream in streams:
-        declaration = declared(stream, files[stream.name])
+        declaration = declare_stream(stream, files[stream.name])
         pipeline.declaration = replace(pipeline.declaration, streams=(*pipeline.declaration.streams, declaration))
     name = "result"
     while name in {stream.name.lower() for stream in streams}:
@@ -175,7 +178,7 @@ def _answered(text: str, streams: Sequence[Described], directory: Path, spark: b
         declaration = pipeline.declaration.stream(stream.name)
         _append(pipeline, declaration, files[stream.name])
         if stream.slack is None:
-            _let_disorder(pipeline, declaration)
+            _allow_disorder(pipeline, declaration)
         pipeline.finish(stream.name)
     pipeline.run_until_idle(spark=spark)
     return pipeline, name
@@ -205,7 +208,7 @@ def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[
             pass
 
 
-def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
+def _allow_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
     """Set the slack of a stream to the greatest disorder of its records: the order in a file means little."""
     import numpy as np
 
@@ -223,7 +226,7 @@ def _let_disorder(pipeline: Pipeline, declaration: StreamDeclaration) -> None:
         pipeline.declaration = replace(pipeline.declaration, streams=streams)
 
 
-def _told(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
+def _result_table(results: Results, emit: Emit | None, at: str | None) -> pa.Table:
     """Return the results in the form that was asked for, as a table."""
     import pyarrow.compute as pc
 
@@ -281,7 +284,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def _tell_dead(pipeline: Pipeline) -> None:
+def _print_dead_letters(pipeline: Pipeline) -> None:
     """Print the refused records on standard error."""
     from hayase.streams.dead_letters import DEAD
 

@@ -40,7 +40,7 @@ def _options() -> None:
 STDIN = "-"
 Trial: TypeAlias = dict[str, Any]
 """The result for an event, as plain data: the branches, the payloads, and the refusals."""
-Trying: TypeAlias = Callable[[str, bytes], Trial]
+TryEvent: TypeAlias = Callable[[str, bytes], Trial]
 """Tries the rules for a source on the JSON text of an event."""
 
 
@@ -75,20 +75,20 @@ def try_(
     """
     from hayase.tables.jq import Jq
 
-    texts = _given(event, events)
+    texts = _event_texts(event, events)
     refused = False
     with Jq() as jq:
-        sources, trying, typed = _of_pipeline(file, jq) if _is_pipeline(file) else _of_rules(file, jq)
-        chosen = _chosen(source, sources, file)
+        sources, try_event, typed = _pipeline_trial(file, jq) if _is_pipeline(file) else _rules_trial(file, jq)
+        chosen = _chosen_source(source, sources, file)
         for number, text in enumerate(texts, 1):
-            trial = {"event": number, "source": chosen, **trying(chosen, text)}
+            trial = {"event": number, "source": chosen, **try_event(chosen, text)}
             refused = refused or bool(trial["refusals"])
             _show(trial, typed, as_json(json))
     if refused:
         raise typer.Exit(1)
 
 
-def _given(event: list[str] | None, events: str | None) -> Iterator[bytes]:
+def _event_texts(event: list[str] | None, events: str | None) -> Iterator[bytes]:
     """Return the JSON texts of the events."""
     if event and events is not None:
         raise typer.BadParameter("give --event or --events, not both", param_hint="--event")
@@ -101,16 +101,16 @@ def _given(event: list[str] | None, events: str | None) -> Iterator[bytes]:
 
 def _lines(events: str) -> Iterator[bytes]:
     if events == STDIN:
-        yield from _filled(sys.stdin.buffer)
+        yield from _nonblank(sys.stdin.buffer)
         return
     try:
         with Path(events).open("rb") as file:
-            yield from _filled(file)
+            yield from _nonblank(file)
     except OSError as error:
         raise HayaseError(f'"{events}" cannot be read: {error.strerror}; check the name') from error
 
 
-def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _nonblank(lines: Iterable[bytes]) -> Iterator[bytes]:
     return (line for line in lines if line.strip())
 
 
@@ -135,20 +135,20 @@ def _is_pipeline(file: Path) -> bool:
     return "source" not in keys
 
 
-def _chosen(given: str | None, sources: Sequence[str], file: Path) -> str:
+def _chosen_source(source: str | None, sources: Sequence[str], file: Path) -> str:
     if not sources:
         raise HayaseError(f'"{file}" has no rules; add "rules:" and what events do to tables')
-    if given is None and len(sources) > 1:
+    if source is None and len(sources) > 1:
         raise HayaseError(f'the rules in "{file}" are for {", ".join(sources)}; say whose event it is with --source')
-    if given is not None and given not in sources:
-        raise UnknownName("source", given, sources, f' of the rules in "{file}"')
-    return given or sources[0]
+    if source is not None and source not in sources:
+        raise UnknownName("source", source, sources, f' of the rules in "{file}"')
+    return source or sources[0]
 
 
 # ------------------------------------------------------------------------------------------------------ rules alone
 
 
-def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
+def _rules_trial(file: Path, jq: Jq) -> tuple[list[str], TryEvent, bool]:
     from hayase.tables.jq import Events
     from hayase.tables.jq_numbers import read
     from hayase.tables.rule_payloads import payloads
@@ -156,7 +156,7 @@ def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
 
     rules = read_rules(file, jq).rules
 
-    def trying(source: str, text: bytes) -> Trial:
+    def try_event(source: str, text: bytes) -> Trial:
         try:
             document = read(text)
         except ValueError as error:
@@ -169,7 +169,7 @@ def _of_rules(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
         ]  # fmt: skip
         return {"branches": _branches(rules, source, outcome), "payloads": shown, "refusals": _refusals(outcome)}
 
-    return list(dict.fromkeys(part.source for part in rules.sources)), trying, False
+    return list(dict.fromkeys(part.source for part in rules.sources)), try_event, False
 
 
 def _branches(rules: RuleSet, source: str, outcome: Outcome) -> list[Trial]:
@@ -194,7 +194,7 @@ def _refusal(rule: str, program: str | None, reason: str) -> Trial:
 # ------------------------------------------------------------------------------------------------------ a pipeline
 
 
-def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
+def _pipeline_trial(file: Path, jq: Jq) -> tuple[list[str], TryEvent, bool]:
     from hayase.core.pipeline_file import read_pipeline
     from hayase.engine.definition.check import check_file
     from hayase.tables.rules_map_side import RulesMapSide
@@ -202,22 +202,22 @@ def _of_pipeline(file: Path, jq: Jq) -> tuple[list[str], Trying, bool]:
     inputs = [item for stage in check_file(read_pipeline(file)) for item in stage.inputs]
     sides = [item.map_side for item in inputs if isinstance(item.map_side, RulesMapSide)]
 
-    def trying(source: str, text: bytes) -> Trial:
+    def try_event(source: str, text: bytes) -> Trial:
         fed = [side for side in sides if side.stream.name == source]
-        batch = _taken(text, fed[0].stream)
+        batch = _as_record(text, fed[0].stream)
         trial: Trial = {"branches": [], "payloads": [], "refusals": []}
         if isinstance(batch, str):
             trial["refusals"].append(_refusal("stream", None, batch))
             return trial
         for side in fed:
-            for part, items in _tried(side, batch, jq).items():
+            for part, items in _apply_rules(side, batch, jq).items():
                 trial[part] += items
         return trial
 
-    return list(dict.fromkeys(side.stream.name for side in sides)), trying, True
+    return list(dict.fromkeys(side.stream.name for side in sides)), try_event, True
 
 
-def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
+def _as_record(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
     """Return the event as a record of the stream, or the reason why it is refused."""
     import io
 
@@ -233,7 +233,7 @@ def _taken(text: bytes, stream: StreamDeclaration) -> pa.RecordBatch | str:
     return "there is no event"
 
 
-def _tried(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[Trial]]:
+def _apply_rules(side: RulesMapSide, batch: pa.RecordBatch, jq: Jq) -> dict[str, list[Trial]]:
     """Apply the rules of one table to an event."""
     from hayase.streams import event_times
     from hayase.tables import TYPES, UnfitParameter, versions

@@ -49,8 +49,8 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
     """
     from hayase.console.listings import stream_list
 
-    found = locate(pipeline, home)
-    about = [_about(found, log_of(found, name), kind_of(found, name)) for name in names_of(found)]
+    located = locate(pipeline, home)
+    about = [_about(located, log_of(located, name), kind_of(located, name)) for name in names_of(located)]
     if as_json(json):
         for stream in about:
             _write_json(stream)
@@ -66,10 +66,10 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
     """
     from hayase.console.listings import stream_details
 
-    found = locate(pipeline, home)
-    log = log_of(found, name)
-    about = _about(found, log, kind_of(found, name))
-    about |= {"earliest_us": _earliest(log), "readers": _readers(found, log)}
+    located = locate(pipeline, home)
+    log = log_of(located, name)
+    about = _about(located, log, kind_of(located, name))
+    about |= {"earliest_us": _earliest(log), "readers": _readers(located, log)}
     if as_json(json):
         from dataclasses import asdict
 
@@ -93,8 +93,8 @@ def tail(
 
     Example: [cyan]hayase streams tail totals -n 5 -f[/]
     """
-    found = locate(pipeline, home)
-    log = log_of(found, name)
+    located = locate(pipeline, home)
+    log = log_of(located, name)
     index = index_of(log)
     at = max(index.start, index.next - count)
     printer = _Printer(log, as_json=as_json(json), spare=12 if follow else 0)
@@ -142,9 +142,9 @@ def compact(
 
     Example: [cyan]hayase streams compact events[/]
     """
-    found = locate(pipeline, home)
-    for stream in [name] if name is not None else names_of(found):
-        log = log_of(found, stream)
+    located = locate(pipeline, home)
+    for stream in [name] if name is not None else names_of(located):
+        log = log_of(located, stream)
         before = len(index_of(log).entries)
         while before > 1 and log.compact(at_least=2):
             pass
@@ -157,10 +157,10 @@ def finish(name: Name, pipeline: PipelineOption = None, home: HomeOption = None)
 
     Example: [cyan]hayase streams finish events[/]
     """
-    found = locate(pipeline, home)
-    if any(query.name == name for query in found.declaration.queries):
+    located = locate(pipeline, home)
+    if any(query.name == name for query in located.declaration.queries):
         raise HayaseError(f'"{name}" is written by a query and finishes when the streams that it reads do')
-    found.finish(name)
+    located.finish(name)
     typer.echo(f"{name} is finished: it takes no more records")
 
 

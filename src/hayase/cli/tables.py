@@ -55,8 +55,8 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
     Example: [cyan]hayase tables list[/]
     """
-    found = locate(pipeline, home)
-    about = [_about(found, table) for table in tables_of(found)]
+    located = locate(pipeline, home)
+    about = [_about(located, table) for table in tables_of(located)]
     if as_json(json):
         _write(about)
     elif about:
@@ -65,7 +65,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
         output().print(table_list(about))
     else:
         hint = 'declare one below "tables:" in its file'
-        errors().print(f'no tables in the pipeline "{found.declaration.name}"; {hint}', style="dim", markup=False)
+        errors().print(f'no tables in the pipeline "{located.declaration.name}"; {hint}', style="dim", markup=False)
 
 
 @app.command()
@@ -74,9 +74,9 @@ def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, j
 
     Example: [cyan]hayase tables show purchases[/]
     """
-    found = locate(pipeline, home)
-    table = table_of(found, name)
-    about, rules = _about(found, table), _feeding(found, table)
+    located = locate(pipeline, home)
+    table = table_of(located, name)
+    about, rules = _about(located, table), _rules_of(located, table)
     if as_json(json):
         ages = {"fold_after_us": table.fold_after, "horizon_us": table.horizon}
         _write([{**about, "columns": dict(table.columns), **ages, "rules": rules}])
@@ -105,13 +105,13 @@ def get(
 
     A composite key with a number in it: [cyan]hayase tables get by_country '"jp"' 42 --json-key[/]
     """
-    found = locate(pipeline, home)
-    table = table_of(found, name)
-    parts = _key(table, key, json_key, whole=True)
-    with reading(found, table) as reader:
-        row = reader.get(parts, columns=_chosen(table, columns), as_of=_moment(as_of))
+    located = locate(pipeline, home)
+    table = table_of(located, name)
+    parts = _key_parts(table, key, json_key, whole=True)
+    with reading(located, table) as reader:
+        row = reader.get(parts, columns=_chosen_columns(table, columns), as_of=_instant(as_of))
         if row is None:
-            raise HayaseError(_missing(reader, parts, key, as_of, json_key))
+            raise HayaseError(_missing_row_text(reader, parts, key, as_of, json_key))
     whole = {**dict(zip(table.key, parts)), **row}
     if as_json(json):
         _write([whole])
@@ -148,14 +148,16 @@ def scan(
 
     All of one country, into a pipe: [cyan]hayase tables scan by_country jp | jq .total[/]
     """
-    found = locate(pipeline, home)
-    table = table_of(found, name)
-    parts = _key(table, prefix or [], json_key, whole=False)
+    located = locate(pipeline, home)
+    table = table_of(located, name)
+    parts = _key_parts(table, prefix or [], json_key, whole=False)
     if begins is not None and len(parts) == len(table.key):
-        raise HayaseError(f"--begins speaks of the part behind the prefix, and {_called(table)}; leave one of them out")
-    chosen, moment = _chosen(table, columns), _moment(as_of)
+        raise HayaseError(
+            f"--begins speaks of the part behind the prefix, and {_key_description(table)}; leave one of them out"
+        )
+    chosen, moment = _chosen_columns(table, columns), _instant(as_of)
     write, shown = _write if as_json(json) else _Printer().print, False
-    with reading(found, table) as reader:
+    with reading(located, table) as reader:
         for rows in _pages(reader, limit, prefix=parts, text_prefix=begins, columns=chosen, as_of=moment):
             write(rows)
             shown = True
@@ -181,10 +183,10 @@ def export(
     """
     from hayase.cli.exports import write_table
 
-    found = locate(pipeline, home)
-    table = table_of(found, name)
-    chosen, moment = _chosen(table, columns), _moment(as_of)
-    with reading(found, table) as reader, row_progress() as progress:
+    located = locate(pipeline, home)
+    table = table_of(located, name)
+    chosen, moment = _chosen_columns(table, columns), _instant(as_of)
+    with reading(located, table) as reader, row_progress() as progress:
         bar = progress.add_task(f"from {name}", total=reader.info().keys or None)
         pages = _pages(reader, None, columns=chosen, as_of=moment)
         done = write_table(table, chosen, pages, file, lambda rows: progress.advance(bar, rows))
@@ -230,7 +232,7 @@ def _about(pipeline: Pipeline, table: TableDeclaration) -> dict[str, Any]:
     }
 
 
-def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
+def _rules_of(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]]:
     """Return the updates of all rules that write to the table, in their order."""
     from hayase.tables import TYPES
     from hayase.tables.table_planner import read_declared
@@ -252,15 +254,15 @@ def _feeding(pipeline: Pipeline, table: TableDeclaration) -> list[dict[str, Any]
     ]  # fmt: skip
 
 
-def _key(table: TableDeclaration, given: Sequence[str], json_key: bool, *, whole: bool) -> tuple[Any, ...]:
+def _key_parts(table: TableDeclaration, texts: Sequence[str], json_key: bool, *, whole: bool) -> tuple[Any, ...]:
     """Return the parts of a key as values: strings, or with `json_key` parsed JSON."""
-    if len(given) > len(table.key) or (whole and len(given) < len(table.key)):
-        count = f"{len(given)} {'was' if len(given) == 1 else 'were'} given"
-        raise HayaseError(f"{_called(table)}, and {count}; quote a part with spaces in it")
-    return tuple(_value(text) for text in given) if json_key else tuple(given)
+    if len(texts) > len(table.key) or (whole and len(texts) < len(table.key)):
+        count = f"{len(texts)} {'was' if len(texts) == 1 else 'were'} given"
+        raise HayaseError(f"{_key_description(table)}, and {count}; quote a part with spaces in it")
+    return tuple(_value(text) for text in texts) if json_key else tuple(texts)
 
 
-def _called(table: TableDeclaration) -> str:
+def _key_description(table: TableDeclaration) -> str:
     parts = "part" if len(table.key) == 1 else "parts"
     return f'the key of table "{table.name}" has {len(table.key)} {parts} ({", ".join(table.key)})'
 
@@ -279,7 +281,7 @@ def _value(text: str) -> Any:
     return value
 
 
-def _chosen(table: TableDeclaration, columns: str | None) -> list[str] | None:
+def _chosen_columns(table: TableDeclaration, columns: str | None) -> list[str] | None:
     if columns is None:
         return None
     chosen = list(dict.fromkeys(part.strip() for part in columns.split(",") if part.strip()))
@@ -289,19 +291,21 @@ def _chosen(table: TableDeclaration, columns: str | None) -> list[str] | None:
     return chosen
 
 
-def _moment(text: str | None) -> int | None:
+def _instant(text: str | None) -> int | None:
     from hayase.core.times import instant
 
     return None if text is None else instant(text)
 
 
-def _missing(table: Table, key: tuple[Any, ...], given: Sequence[str], as_of: str | None, json_key: bool) -> str:
+def _missing_row_text(
+    table: Table, key: tuple[Any, ...], texts: Sequence[str], as_of: str | None, json_key: bool
+) -> str:
     """Return the error for a key that the table does not have, with a similar key if there is one."""
     name = table.declaration.name
     what = f'table "{name}" has no row {_key_text(key)}' + ("" if as_of is None else f" as of {as_of}")
     if as_of is not None and table.get(key, columns=()) is not None:
         return f"{what}; it came later: leave out --as-of"
-    typed = key if json_key else tuple(_guessed(text) for text in given)
+    typed = key if json_key else tuple(_parsed_or_text(text) for text in texts)
     if typed != key and table.get(typed, columns=()) is not None:
         return f"{what}, but {_key_text(typed)}; write each part as JSON and add --json-key"
     last = key[-1]
@@ -313,7 +317,7 @@ def _missing(table: Table, key: tuple[Any, ...], given: Sequence[str], as_of: st
     return f"{what}; `hayase tables scan {name}` lists the rows there are"
 
 
-def _guessed(text: str) -> Any:
+def _parsed_or_text(text: str) -> Any:
     """Return the value of a part of a key if it is JSON, else the text."""
     try:
         return _value(text)

@@ -97,7 +97,7 @@ def stage_views(
 
 def busiest(lanes: Sequence[Seen], most: int) -> tuple[list[QueueSeen], int]:
     """Return the `most` queues with the greatest loads, ties by length, and the number of the others."""
-    queues = sorted((queue for lane in lanes for queue in lane.queues), key=lambda each: (-each.load, -each.waiting))
+    queues = sorted((queue for lane in lanes for queue in lane.queues), key=lambda queue: (-queue.load, -queue.waiting))
     return queues[:most], max(0, len(queues) - most)
 
 

@@ -133,13 +133,13 @@ def retention_text(retention: Retention) -> str:
     return f"at most {' and '.join(parts)}" if parts else "everything"
 
 
-def findings(found: Iterable[Finding]) -> RenderableType:
+def findings(results: Iterable[Finding]) -> RenderableType:
     """Show the findings of the doctor, with advice where there is any."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    for finding in found:
+    for finding in results:
         text = Text(finding.found)
         if finding.advice:
             text.append(f"\n{finding.advice}", style="cyan")

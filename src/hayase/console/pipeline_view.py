@@ -70,8 +70,8 @@ def live_view(frame: Frame) -> RenderableType:
     for stage in stages:
         table.add_row(
             stage.name,
-            _lively(stage.read_rate),
-            _lively(stage.written_rate),
+            _rate(stage.read_rate),
+            _rate(stage.written_rate),
             _lag(stage),
             Text(compact(stage.waiting)),
             Text(compact(stage.dead), style="yellow" if stage.dead else ""),
@@ -151,7 +151,7 @@ def _foot(frame: Frame) -> Text:
     return line
 
 
-def _lively(rate: float) -> Text:
+def _rate(rate: float) -> Text:
     return Text(compact(rate), style="green" if rate else "dim")
 
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Columns", "cell_text", "dead_letters", "record_table"]
+__all__ = ["Columns", "cell_text", "dead_letters", "fit_widths", "record_table"]
 
 Record = Mapping[str, Any]
 
@@ -27,13 +27,13 @@ class Columns:
         self.offset = len(str(max(offsets, 1)))
         room = width - self.offset - 2 - 2 * len(names)
         more = max(0, min(spare, (room - sum(wanted)) // max(len(names), 1)))
-        self.widths = _fitted([length + more for length in wanted], room)
+        self.widths = fit_widths([length + more for length in wanted], room)
 
 
-def _fitted(wanted: Sequence[int], room: int) -> list[int]:
+def fit_widths(wanted: Sequence[int], room: int) -> list[int]:
     """Reduce widths to fit `room`, the widest first, none below a few characters.
 
-    >>> _fitted([4, 30, 10], 30)
+    >>> fit_widths([4, 30, 10], 30)
     [4, 16, 10]
     """
     widths = list(wanted)

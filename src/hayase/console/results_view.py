@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from hayase.console.records import cell_text
+from hayase.console.records import cell_text, fit_widths
 from hayase.core.errors import HayaseError, Mistake
 from hayase.streams.record_text import record_text
 
@@ -32,30 +32,22 @@ def write_table(table: pa.Table, sink: TextIO, width: int | None = None) -> None
     """
     columns = [[cell_text(value) for value in column.to_pylist()] for column in table.columns]
     wanted = [max(map(cell_len, [name, *texts])) for name, texts in zip(table.column_names, columns)]
-    widths = wanted if width is None else _fitted(wanted, width - 2 * (len(wanted) - 1))
+    widths = wanted
+    if width is not None:
+        room = width - 2 * (len(wanted) - 1)
+        most = max(_WIDEST, room // max(len(wanted), 1))
+        widths = fit_widths([min(length, most) for length in wanted], room)
     right = [
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         for kind in table.schema.types
     ]
     head = [table.column_names, ["-" * length for length in widths]]
     for texts in itertools.chain(head, zip(*columns)):
-        cells = (_placed(text, size, end) for text, size, end in zip(texts, widths, right))
+        cells = (_aligned(text, size, end) for text, size, end in zip(texts, widths, right))
         sink.write("  ".join(cells).rstrip() + "\n")
 
 
-def _fitted(wanted: Sequence[int], room: int) -> list[int]:
-    """Reduce widths to fit `room`, the widest first, none below a few characters.
-
-    >>> _fitted([4, 30, 10], 30)
-    [4, 16, 10]
-    """
-    widths = [min(width, max(_WIDEST, room // max(len(wanted), 1))) for width in wanted]
-    while sum(widths) > room and max(widths) > 6:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _placed(text: str, size: int, right: bool) -> str:
+def _aligned(text: str, size: int, right: bool) -> str:
     room = size - cell_len(text)
     if room < 0:
         return set_cell_size(text, size - 1) + "…"

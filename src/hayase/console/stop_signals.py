@@ -19,29 +19,29 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._signals = 0
 
     def __bool__(self) -> bool:
-        return self._wanted.is_set()
+        return self._requested.is_set()
 
     def wait(self, seconds: float) -> bool:
         """Wait for a time or until the first signal; return whether there was a signal."""
-        return self._wanted.wait(seconds)
+        return self._requested.wait(seconds)
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[Stopping]:
         """Handle signals inside the block; restore the handlers at its end."""
-        before = {number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
-        self._wanted.set()
+        self._requested.set()
         if self._signals == 2:
             raise KeyboardInterrupt
         if self._signals > 2:

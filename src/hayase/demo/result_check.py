@@ -142,7 +142,7 @@ def _outputs(pipeline: Pipeline, expected: ExpectedResults) -> Iterator[OutputCh
     rows = _table_rows(pipeline)
     yield OutputCheck("purchases", "rows of the table", len(expected.purchases), len(rows), expected.purchases == rows)
     blocked = _blocked_hits(pipeline)
-    expected_hits, hits = (sum(count for count, _ in each.values()) for each in (expected.blocked, blocked))
+    expected_hits, hits = (sum(count for count, _ in by_address.values()) for by_address in (expected.blocked, blocked))
     yield OutputCheck("blocked", "hits of blocked addresses", expected_hits, hits, expected.blocked == blocked)
     scores = Counter(tuple(row.values()) for row in pipeline.results("scores").rows())
     yield OutputCheck("scores", "scored orders", expected.scores.total(), scores.total(), expected.scores == scores)

@@ -43,17 +43,20 @@ def create_app(
     operations = OperationRoutes(service, desk, writable=token is not None)
     app = FastAPI(
         title="Hayase", version="1", docs_url=None, redoc_url=None, redirect_slashes=False,
-        telemetry=_QUIET, exception_handlers={HTTPException: _http_problem, RequestValidationError: _unfit, Problem: _problem},
+        telemetry=_QUIET,
+        exception_handlers={
+            HTTPException: _answer_http_error, RequestValidationError: _invalid_parameters, Problem: _answer_problem
+        },
     )  # fmt: skip
     app.state.desk = desk
     app.add_middleware(Guard, limits=desk.limits, figures=desk.figures, token=token, hosts=tuple(hosts))
     app.openapi = cache(lambda: describe(app, token is not None))  # type: ignore[method-assign]
-    strict = [Depends(_only_known)]
+    strict = [Depends(_refuse_unknown)]
 
     def route(path: str, work: Callable[..., Any], model: Any, *special: int, **more: Any) -> None:
         method = more.pop("method", "GET")
         app.add_api_route(
-            path, work, methods=[method], response_model=model, responses=_merged(problems(*special), more.pop("told", {})),
+            path, work, methods=[method], response_model=model, responses=_merged(problems(*special), more.pop("documented", {})),
             dependencies=strict, name=work.__name__, **more,
         )  # fmt: skip
 
@@ -76,11 +79,11 @@ def create_app(
         404,
         410,
         response_class=StreamingResponse,
-        told=_EVENT_STREAM,
+        documented=_EVENT_STREAM,
     )
     route("/operations", operations.operations, models.Operations, 304)
     route("/operations/{operation}", operations.operation, models.OperationAnswer, 304, 404)
-    code: dict[str, Any] = {"told": {403: {"description": FORBIDDEN}}}
+    code: dict[str, Any] = {"documented": {403: {"description": FORBIDDEN}}}
     route("/operations", operations.add_operation, models.OperationMade, 403, 404, 408, 409, 413, 415, method="POST",
           openapi_extra=_body({JSON: {"schema": models.OperationAsked.model_json_schema()}}), **code)  # fmt: skip
     route("/operations/{operation}", operations.change_operation, models.OperationMade, 403, 404, 408, 409, 413, 415,
@@ -96,7 +99,7 @@ def create_app(
           openapi_extra=_body({JSON: {"schema": models.DropAsked.model_json_schema()}}))  # fmt: skip
     route("/dead/{letter}", dead.letter, models.DeadLetterAnswer, 304, 404)
     route("/health", pipeline.health, models.Health)
-    route("/metrics", pipeline.metrics, None, told={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    route("/metrics", pipeline.metrics, None, documented={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
           response_class=Response)  # fmt: skip
     route("/docs", pipeline.docs, None, response_class=HTMLResponse)
     # The most frequent route comes first and bypasses the framework's validation, which it does not need.
@@ -104,27 +107,27 @@ def create_app(
     return app
 
 
-async def _problem(request: Request, error: Exception) -> Response:
+async def _answer_problem(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     return Response(problem.body, problem.status, {"Cache-Control": "no-store", **problem.headers}, PROBLEM_JSON)
 
 
-async def _http_problem(request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = {
         404: "there is nothing at this address; GET /docs lists what there is",
         405: f"{request.method} is not possible here; see Allow",
     }.get(error.status_code, str(error.detail))
-    return await _problem(request, Problem(error.status_code, detail, dict(error.headers or {})))
+    return await _answer_problem(request, Problem(error.status_code, detail, dict(error.headers or {})))
 
 
-async def _unfit(request: Request, error: Exception) -> Response:
+async def _invalid_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     detail = "; ".join(f'{item["loc"][0]} parameter "{item["loc"][-1]}": {item["msg"]}' for item in error.errors()[:10])
-    return await _problem(request, Problem(422, detail))
+    return await _answer_problem(request, Problem(422, detail))
 
 
-async def _only_known(request: Request) -> None:
+async def _refuse_unknown(request: Request) -> None:
     asked = request.query_params if request.scope["query_string"] else ()
     if asked:
         only(asked, [parameter.alias for parameter in request.scope["route"].dependant.query_params])

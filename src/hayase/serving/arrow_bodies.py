@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from hayase.serving.problems import Problem
 
-__all__ = ["Most", "read_arrow"]
+__all__ = ["BodyLimits", "read_arrow"]
 
 _HINT = "write one with pyarrow.ipc.new_stream"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
@@ -26,7 +26,7 @@ _CONTINUED = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class BodyLimits:
     """Limits of a body: rows, values in all columns together (items of lists count), and decoded bytes."""
 
     rows: int
@@ -34,7 +34,7 @@ class Most:
     bytes: int
 
 
-def read_arrow(body: bytes, most: Most) -> pa.Table:
+def read_arrow(body: bytes, most: BodyLimits) -> pa.Table:
     """Return the table in a body; a problem if it is no Arrow stream, exceeds a limit, or has an unsupported encoding."""
     try:
         _measure(body, most)
@@ -45,18 +45,18 @@ def read_arrow(body: bytes, most: Most) -> pa.Table:
         table.validate(full=True)
     except (struct.error, IndexError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise Problem(400, f"the body is no Arrow stream: {error}; {_HINT}") from None
-    total = sum(_written_out(column) for column in table.columns)
+    total = sum(_expanded_size(column) for column in table.columns)
     if total > most.bytes:
         raise _too_much(f"{total:,} bytes once it is decoded", f"{most.bytes:,} bytes")
     return table
 
 
-def _too_much(found: str, limit: str) -> Problem:
-    return Problem(413, f"the body holds {found}, and at most {limit} are taken; send it in parts")
+def _too_much(actual: str, limit: str) -> Problem:
+    return Problem(413, f"the body holds {actual}, and at most {limit} are taken; send it in parts")
 
 
 # -- headers ------------------------------------------------------------------------------------------------------------
-def _measure(body: bytes, most: Most) -> None:
+def _measure(body: bytes, most: BodyLimits) -> None:
     """Add up the sizes that the message headers claim; a problem if they exceed a limit."""
     rows = values = size = 0
     for header, start in _messages(body):
@@ -88,7 +88,7 @@ def _decoded_length(body: bytes, start: int, length: int) -> int:
     return length if claimed == -1 else claimed
 
 
-def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
+def _messages(body: bytes) -> Iterator[tuple[_FlatTable, int]]:
     """Yield the header of every message, and the position where its data begin."""
     at = 0
     while at + 4 <= len(body):
@@ -102,7 +102,7 @@ def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
         if at + length > len(body):
             raise ValueError("it is cut off in a header")
         (root,) = struct.unpack_from("<I", body, at)
-        header = _Fields(body, at + root, at + length)
+        header = _FlatTable(body, at + root, at + length)
         at += length
         yield header, at
         data = header.long(3)
@@ -111,49 +111,49 @@ def _messages(body: bytes) -> Iterator[tuple[_Fields, int]]:
         at += data
 
 
-class _Fields:
+class _FlatTable:
     """A flatbuffers table: its fields by their number in Arrow's schema of messages (Message.fbs)."""
 
-    __slots__ = ("_at", "_body", "_end", "_places", "_size")
+    __slots__ = ("_at", "_body", "_end", "_size", "_vtable")
 
     def __init__(self, body: bytes, at: int, end: int):
         self._body, self._at, self._end = body, at, end
         (back,) = self._unpack("<i", at)
-        self._places = at - back
-        (self._size,) = self._unpack("<H", self._places)
+        self._vtable = at - back
+        (self._size,) = self._unpack("<H", self._vtable)
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         if not 0 <= at <= self._end - struct.calcsize(form):
             raise ValueError("a header points outside of itself")
         return struct.unpack_from(form, self._body, at)
 
-    def _place(self, number: int) -> int:
+    def _position(self, number: int) -> int:
         entry = 4 + 2 * number
         if entry + 2 > self._size:
             return 0
-        (offset,) = self._unpack("<H", self._places + entry)
+        (offset,) = self._unpack("<H", self._vtable + entry)
         return self._at + offset if offset else 0
 
     def has(self, number: int) -> bool:
-        return self._place(number) != 0
+        return self._position(number) != 0
 
     def byte(self, number: int) -> int:
-        at = self._place(number)
+        at = self._position(number)
         return self._unpack("<B", at)[0] if at else 0
 
     def long(self, number: int) -> int:
-        at = self._place(number)
+        at = self._position(number)
         return self._unpack("<q", at)[0] if at else 0
 
-    def table(self, number: int) -> _Fields:
-        at = self._place(number)
+    def table(self, number: int) -> _FlatTable:
+        at = self._position(number)
         if not at:
             raise ValueError("a header without what it should say")
-        return _Fields(self._body, at + self._unpack("<I", at)[0], self._end)
+        return _FlatTable(self._body, at + self._unpack("<I", at)[0], self._end)
 
     def pairs(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield a vector of structs of two longs: the nodes or the buffers of a record batch."""
-        at = self._place(number)
+        at = self._position(number)
         if not at:
             return
         start = at + self._unpack("<I", at)[0]
@@ -195,23 +195,23 @@ def _check_type(kind: pa.DataType, column: str, top: bool = False) -> None:
         )  # fmt: skip
 
 
-def _written_out(column: pa.ChunkedArray) -> int:
+def _expanded_size(column: pa.ChunkedArray) -> int:
     """Return the bytes of a column once every reference in it is replaced by its value."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return sum(_referred(chunk) for chunk in column.chunks)
+        return sum(_dictionary_bytes(chunk) for chunk in column.chunks)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return sum(_viewed(chunk) for chunk in column.chunks)
+        return sum(_view_bytes(chunk) for chunk in column.chunks)
     return int(column.nbytes)
 
 
-def _viewed(chunk: pa.Array) -> int:
+def _view_bytes(chunk: pa.Array) -> int:
     """Return the bytes that views reference; a view has 16 bytes and begins with the length of its value."""
     lengths = np.frombuffer(chunk.buffers()[1] or b"", np.int32)[::4]
     return int(lengths[chunk.offset : chunk.offset + len(chunk)].astype(np.int64).clip(0).sum())
 
 
-def _referred(chunk: pa.DictionaryArray) -> int:
+def _dictionary_bytes(chunk: pa.DictionaryArray) -> int:
     kind = chunk.dictionary.type
     if pa.types.is_fixed_size_binary(kind):
         return len(chunk) * int(kind.byte_width)

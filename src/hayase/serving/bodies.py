@@ -15,24 +15,24 @@ from pydantic import BaseModel, ValidationError
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
-from hayase.serving.arrow_bodies import Most, read_arrow
+from hayase.serving.arrow_bodies import BodyLimits, read_arrow
 from hayase.serving.problems import Problem
 from hayase.streams.file_formats import Format, read_records
 from hayase.streams.record_text import record_text
 from hayase.streams.records import Conformed, Origin, conform, conform_rows
 from hayase.tables.payloads import json_bytes
 
-__all__ = ["ARROW", "JSON", "MOST", "NDJSON", "content_type", "exact_json", "read_as", "records_in"]
+__all__ = ["ARROW", "BODY_LIMITS", "JSON", "NDJSON", "content_type", "exact_json", "read_as", "records_in"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
-MOST = Most(rows=200_000, values=4_000_000, bytes=64 << 20)
+BODY_LIMITS = BodyLimits(rows=200_000, values=4_000_000, bytes=64 << 20)
 """The limits of a body."""
 _AT_ONCE = 16_384
 """Records that are converted between two checks whether the client still waits."""
 _Model = TypeVar("_Model", bound=BaseModel)
-_ALSO = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
+_ALIASES = {"application/ndjson": NDJSON, "application/jsonl": NDJSON}
 
 
 def content_type(headers: Mapping[str, str], allowed: tuple[str, ...]) -> str:
@@ -42,7 +42,7 @@ def content_type(headers: Mapping[str, str], allowed: tuple[str, ...]) -> str:
     header = headers.get("content-type")
     kind, _, parameters = (header or "").partition(";")
     kind = kind.strip().lower()
-    kind = _ALSO.get(kind, kind)
+    kind = _ALIASES.get(kind, kind)
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
     if kind not in allowed or (charset and charset not in ("utf-8", "utf8")):
         actual = f'"{header}"' if header else "missing"
@@ -77,7 +77,7 @@ def records_in(
     kind: str,
     declaration: StreamDeclaration,
     now: int,
-    most: Most = MOST,
+    most: BodyLimits = BODY_LIMITS,
     check: Callable[[], None] = lambda: None,
 ) -> Conformed:
     """Return the records of a body, divided into those that fit the stream's schema and those that do not.
@@ -99,7 +99,7 @@ def records_in(
         rows = value if isinstance(value, list) else [value]
         _check_rows(len(rows), most)
         check()
-        parts = (_conformed(rows[at : at + _AT_ONCE], declaration, now) for at in _steps(len(rows)))
+        parts = (_conform_rows(rows[at : at + _AT_ONCE], declaration, now) for at in _steps(len(rows)))
     done: list[Conformed] = []
     for part in parts:
         check()
@@ -114,11 +114,11 @@ def _steps(count: int) -> range:
     return range(0, max(count, 1), _AT_ONCE)
 
 
-def _conformed(rows: list[Any], declaration: StreamDeclaration, now: int) -> Conformed:
+def _conform_rows(rows: list[Any], declaration: StreamDeclaration, now: int) -> Conformed:
     return conform_rows(rows, declaration, now, Origin(lambda places: [_text(rows[place]) for place in places]))
 
 
-def _check_size(body: bytes, lines: int, most: Most) -> None:
+def _check_size(body: bytes, lines: int, most: BodyLimits) -> None:
     """Refuse JSON that would need much more memory than its bytes, without parsing it. Brackets and commas inside strings are
     counted too; a legitimate body would need a great many of them to be refused."""
     objects = body.count(b"{") + body.count(b"[")
@@ -135,7 +135,7 @@ def _check_size(body: bytes, lines: int, most: Most) -> None:
         )
 
 
-def _check_rows(count: int, most: Most) -> None:
+def _check_rows(count: int, most: BodyLimits) -> None:
     if count > most.rows:
         raise Problem(413, f"the body has {count:,} records, and at most {most.rows:,} are taken; send it in parts")
 

@@ -140,20 +140,20 @@ class Guard:
                 site = value
         if size > limits.headers:
             raise Problem(431, f"the headers are longer than {limits.headers:,} bytes together; send less")
-        if host is None or not self._is_ours(host):
+        if host is None or not self._is_own_host(host):
             raise Problem(
                 421,
                 "the Host of this request is no name of this server; use its address, or localhost, "
                 "or start it with that name among its hosts",
             )
         if self._token is not None:
-            self._check(authorization)
+            self._check_token(authorization)
         if scope["method"] not in _SAFE and not _same_origin(origin, site, host):
             raise Problem(403, "a page from elsewhere may not change anything here; send the request from a program")
         if length.isdigit() and int(length[:20]) > limits.body:
             raise too_long(limits.body)
 
-    def _is_ours(self, host: bytes) -> bool:
+    def _is_own_host(self, host: bytes) -> bool:
         known = self._known.get(host)
         if known is None:
             name = host_name(host.decode("latin-1"))
@@ -162,7 +162,7 @@ class Guard:
                 self._known[host] = known
         return known
 
-    def _check(self, authorization: bytes | None) -> None:
+    def _check_token(self, authorization: bytes | None) -> None:
         kind, _, token = (authorization or b"").partition(b" ")
         assert self._token is not None
         if not hmac.compare_digest(token.strip(), self._token) or kind.lower() != b"bearer":

@@ -17,10 +17,10 @@ __all__ = ["json_text", "plain_rows"]
 
 def json_text(value: Any) -> bytes:
     """Serialise a value of `plain_rows`, or a structure of such values."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+    return orjson.dumps(value, default=_fallback, option=orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
 
 
-def _plain(value: Any) -> orjson.Fragment:
+def _fallback(value: Any) -> orjson.Fragment:
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value))
     return orjson.Fragment(record_text(value))

@@ -32,30 +32,30 @@ _RECORDS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The position of a reader: `at` is an event time or an offset, `told` the number of changes of that time already read."""
+    """The position of a reader: `at` is an event time or an offset, `returned` the number of changes of that time already read."""
 
     mark: str
     at: int
-    told: int = 0
+    returned: int = 0
 
     def __str__(self) -> str:
-        return f"{self.mark}.{self.at}.{self.told}"
+        return f"{self.mark}.{self.at}.{self.returned}"
 
     @classmethod
     def from_text(cls, text: str) -> Cursor:
         """Parse the text that `str` gives.
 
         >>> Cursor.from_text(str(Cursor("3", -5, 1)))
-        Cursor(mark='3', at=-5, told=1)
+        Cursor(mark='3', at=-5, returned=1)
         """
         mark, *numbers = text.rsplit(".", 2)
         try:
-            at, told = map(int, numbers)
+            at, returned = map(int, numbers)
         except ValueError:
             raise Problem(422, "this is no cursor; send one that an answer contained, as it was") from None
-        if len(text) > 200 or not (BEGINNING <= at <= END and 0 <= told <= END):
+        if len(text) > 200 or not (BEGINNING <= at <= END and 0 <= returned <= END):
             raise Problem(422, "this cursor is out of range; send one that an answer contained, as it was")
-        return cls(mark, at, told)
+        return cls(mark, at, returned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class Live(Results):
         self, index: Index, time: Time | None, after: Cursor | None, limit: int, with_lifetimes: bool
     ) -> SnapshotPage:
         mark = self._mark()
-        wanted = self._wanted(index, time, after, mark)
-        first = 0 if after is None else after.told
+        wanted = self._snapshot_instant(index, time, after, mark)
+        first = 0 if after is None else after.returned
         if wanted is None:
             page, behind = self.log.declaration.arrow_schema.empty_table(), None
         elif self.log.declaration.lifetimes:
@@ -104,7 +104,7 @@ class Live(Results):
             at=None if wanted is None else self._times(np.array([wanted // self._scale * self._scale]))[0].as_py(),
             rows=own,
             next=None if behind is None or wanted is None else Cursor(mark, wanted, behind),
-            changes=self._behind(index, wanted, mark),
+            changes=self._cursor_after(index, wanted, mark),
         )
 
     def _records(self, index: Index, wanted: int, first: int, limit: int) -> tuple[pa.Table, int | None]:
@@ -124,7 +124,7 @@ class Live(Results):
             count += len(early)
         return pa.Table.from_batches(batches, schema=schema), None
 
-    def _wanted(self, index: Index, time: Time | None, after: Cursor | None, mark: str) -> int | None:
+    def _snapshot_instant(self, index: Index, time: Time | None, after: Cursor | None, mark: str) -> int | None:
         """Return the last final microsecond of the requested unit of time; None if no time is requested and nothing is final."""
         final = self._final_before(index)
         if after is not None:
@@ -151,7 +151,7 @@ class Live(Results):
             yield "valid_from", page.column(declaration.time)
             yield "valid_to", pa.nulls(page.num_rows, kind)
 
-    def _behind(self, index: Index, wanted: int | None, mark: str) -> Cursor:
+    def _cursor_after(self, index: Index, wanted: int | None, mark: str) -> Cursor:
         """Return the cursor of the changes after a snapshot; for a stream, that of the first record not in it."""
         if self.log.declaration.lifetimes:
             return Cursor(mark, BEGINNING if wanted is None else wanted + 1)
@@ -182,12 +182,12 @@ class Live(Results):
         if not relation:
             first = index.start if cursor.at == BEGINNING else cursor.at
             if not index.start <= first <= index.next:
-                raise self._gone(f"record {first} is not there")
+                raise self._invalid_cursor(f"record {first} is not there")
             return Changes(self, replace(cursor, at=first), first)
         snapshot, _ = before(self.log, index, cursor.at - 1)
         if snapshot is None:
             if index.entries and index.entries[0].before > BEGINNING:
-                raise self._gone("changes of that time are not kept any more")
+                raise self._invalid_cursor("changes of that time are not kept any more")
             return Changes(self, cursor, index.start)
         changes = Changes(self, cursor, snapshot.offset)
         changes.take(list(rows_in(self.log, snapshot)))
@@ -200,9 +200,9 @@ class Live(Results):
 
     def _check(self, cursor: Cursor, mark: str) -> None:
         if cursor.mark != mark:
-            raise self._gone("the query has begun anew since")
+            raise self._invalid_cursor("the query has begun anew since")
 
-    def _gone(self, why: str) -> Problem:
+    def _invalid_cursor(self, why: str) -> Problem:
         name = self.log.declaration.name
         return Problem(
             410,
@@ -221,7 +221,7 @@ class Changes:
     def __init__(self, of: Live, cursor: Cursor, offset: int):
         self._of, self.cursor, self._offset = of, cursor, offset
         self._pending = of._schema().empty_table()
-        self._known = cursor.told
+        self._known = cursor.returned
         """Changes at the cursor's time that were returned before this reader began."""
         self._seen: tuple[int, ...] = ()
         """The state of the log when there was nothing to return; while it is the same, nothing is read."""
@@ -241,7 +241,7 @@ class Changes:
             self._seen = () if changes[0] else seen
             return changes
         except OffsetGone:
-            raise self._of._gone("records that were not told yet were removed by retention") from None
+            raise self._of._invalid_cursor("records that were not told yet were removed by retention") from None
 
     def times(self, changes: pa.Table) -> list[Any]:
         """Return the times of changes, in the type of the stream's time column."""
@@ -277,7 +277,7 @@ class Changes:
         changes, self._pending = self._pending.slice(0, ready), self._pending.slice(ready)
         cursors = []
         for instant in time[:ready].tolist():
-            number = self.cursor.told + 1 if instant == self.cursor.at else 1
+            number = self.cursor.returned + 1 if instant == self.cursor.at else 1
             self.cursor = Cursor(self.cursor.mark, instant, number)
             cursors.append(self.cursor)
         return cursors, changes

@@ -38,12 +38,12 @@ _LOST_PLUS = re.compile(r"(.*:.*) (\d\d:?\d\d)")
 """A time with a zone like +09:00 whose plus was not percent-encoded, so that it arrives as a space."""
 
 
-def only(given: Iterable[str], known: Iterable[str]) -> None:
+def only(names: Iterable[str], known: Iterable[str]) -> None:
     """Raise a problem if a parameter is unknown: a misspelt one must not be ignored silently."""
-    names = list(known)
-    for name in given:
-        if name not in names:
-            raise Problem(422, f'unknown parameter "{name[:60]}"{nearest(name[:60], names)}')
+    allowed = list(known)
+    for name in names:
+        if name not in allowed:
+            raise Problem(422, f'unknown parameter "{name[:60]}"{nearest(name[:60], allowed)}')
 
 
 def key_in(raw_path: bytes, as_json: bool) -> tuple[Any, ...]:

@@ -48,7 +48,9 @@ class Problem(Exception):
     def body(self) -> bytes:
         """The body of the answer."""
         title = HTTPStatus(self.status).phrase
-        return orjson.dumps({"title": title, "status": self.status, "detail": _writable(self.detail), **self.extra})
+        return orjson.dumps(
+            {"title": title, "status": self.status, "detail": _without_surrogates(self.detail), **self.extra}
+        )
 
 
 def busy(detail: str) -> Problem:
@@ -65,7 +67,7 @@ def problem_of(error: BaseException) -> Problem:
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             return Problem(status, str(error))
-    if isinstance(error, EnvironmentUnfit) or _passes(error):
+    if isinstance(error, EnvironmentUnfit) or _is_temporary(error):
         return busy(str(error))
     incident = uuid.uuid4().hex
     LOGGER.error("incident %s", incident, exc_info=error)
@@ -87,13 +89,13 @@ _STATUS: Mapping[type[HayaseError], int] = {
 }
 
 
-def _passes(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
     """Whether an error is temporary: a full disk, results that change while they are read."""
     if isinstance(error, StreamError):
         return not isinstance(error, DamagedSegment)
     return type(error) is HayaseError
 
 
-def _writable(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Replace lone surrogates, which a quoted text may contain and JSON cannot."""
     return text.encode("utf-8", "backslashreplace").decode()

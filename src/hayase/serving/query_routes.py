@@ -152,11 +152,11 @@ class QueryRoutes:
                 if loop.time() >= spoken + self.desk.limits.heartbeat:
                     yield b": still here\n\n"
                     spoken = loop.time()
-                await self._pause()
+                await self._wait_for_poll()
         finally:
             self.desk.figures.listening -= 1
 
-    async def _pause(self) -> None:
+    async def _wait_for_poll(self) -> None:
         try:
             async with asyncio.timeout(self.desk.limits.poll):
                 await self.desk.stopping.wait()

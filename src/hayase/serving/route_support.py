@@ -99,8 +99,8 @@ class Desk:
             async with asyncio.timeout(self.limits.seconds):
                 await self._take_room(size)
                 running = self._pool.submit(work, check, *arguments)
-                self._give_back_after(running, size)
-                done, left = asyncio.wrap_future(running), asyncio.ensure_future(_left(request))
+                self._release_room_after(running, size)
+                done, left = asyncio.wrap_future(running), asyncio.ensure_future(_disconnected(request))
                 try:
                     both: set[asyncio.Future[Any]] = {done, left}
                     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -119,7 +119,7 @@ class Desk:
             await self._room.wait_for(lambda: not self._at_work or self._at_work + size <= self.limits.work)
             self._at_work += size
 
-    def _give_back_after(self, running: Future[Any], size: int) -> None:
+    def _release_room_after(self, running: Future[Any], size: int) -> None:
         loop = asyncio.get_running_loop()
 
         async def give_back() -> None:
@@ -144,7 +144,7 @@ class Desk:
             ) from None
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Wait until the client disconnects; its body is already complete."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

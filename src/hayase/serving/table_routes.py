@@ -101,7 +101,7 @@ class TableRoutes:
 
     def _get_many(self, name: str, body: bytes, now: Moment) -> bytes:
         table = self.service.table(name, now)
-        keys, columns, as_of = _asked(exact_json(body), self.desk.limits.page)
+        keys, columns, as_of = _keys_asked(exact_json(body), self.desk.limits.page)
         whole = [whole_key(parts, table.declaration.key) for parts in keys]
         rows = table.get_many(whole, columns=columns, as_of=as_of)
         return json_bytes({"rows": [{"key": key, "row": row} for key, row in zip(whole, rows)]})
@@ -147,7 +147,7 @@ class TableRoutes:
         return json_bytes({"rows": rows, "next": cursor_text(page.next)})
 
 
-def _asked(body: Any, most: int) -> tuple[list[Any], list[str] | None, int | None]:
+def _keys_asked(body: Any, most: int) -> tuple[list[Any], list[str] | None, int | None]:
     """Return the keys, columns and time in the body of a request for many keys."""
     if not isinstance(body, dict) or not isinstance(body.get("keys"), list):
         raise Problem(422, 'the body is an object with the list "keys", like {"keys": ["taro", "hanako"]}')
