@@ -422,7 +422,7 @@ def test_pages_of_one_snapshot(fresh: Shop) -> None:
         problem(fresh.get("/queries/recent", params={"after": cursor}), 422)
     fresh.pipeline.reset("recent")
     fresh.run()
-    assert "has begun anew" in problem(fresh.get("/queries/recent", params={"after": first["next"]}), 410)
+    assert "was reset" in problem(fresh.get("/queries/recent", params={"after": first["next"]}), 410)
 
 
 # -- about the pipeline -----------------------------------------------------------------------------------------------------

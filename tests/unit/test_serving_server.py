@@ -123,7 +123,7 @@ def test_a_query_that_begins_anew_ends_the_stream(quick: Shop) -> None:
         quick.pipeline.reset("recent")
         quick.run()
         gone = next(each for each in found if each[1] == "gone")
-        assert "begun anew" in gone[2]["detail"]
+        assert "was reset" in gone[2]["detail"]
         assert list(found) == []
     answer = quick.get("/queries/recent/changes", headers={"Last-Event-ID": told[-1][0]})
     assert (answer.status_code, answer.headers["content-type"]) == (410, "application/problem+json")

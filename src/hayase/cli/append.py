@@ -98,23 +98,25 @@ def append(
     home: HomeOption = None,
     format: Annotated[
         FileFormat | None,
-        typer.Option(help="The format, if the name does not say it; a pipe is ndjson.", show_default=False),
+        typer.Option(help="The format, if the file name does not say it; a pipe is ndjson.", show_default=False),
     ] = None,
     producer: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Remember files under NAME, so that a repeat adds nothing.", show_default=False
+            metavar="NAME",
+            help="Remember files under NAME, so that repeating the command adds nothing.",
+            show_default=False,
         ),
     ] = None,
-    poll: Annotated[float, typer.Option(metavar="SECONDS", help="How often DIR is looked at.", min=0.01)] = 1.0,
+    poll: Annotated[float, typer.Option(metavar="SECONDS", help="How often DIR is checked.", min=0.01)] = 1.0,
     verbose: Verbose = False,
     log_file: LogFileOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
-    """Append records to a stream; one that does not fit goes to the dead letters, alone, with its reason.
+    """Append records to a stream; a record that does not fit becomes a dead letter, and the others are appended.
 
     CSV, NDJSON and Parquet, also as .gz, .zst or .bz2 (not Parquet). With --follow, write files under another name
-    (ending in .part, say) and rename them when they are complete; they are taken in the order of their names.
+    (for instance ending in .part) and rename them when they are complete; they are appended in the order of their names.
 
     Example: [cyan]hayase append events monday.csv tuesday.csv.gz --producer import[/]
     """

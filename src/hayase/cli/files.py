@@ -46,27 +46,27 @@ TimeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--time", "-t", metavar="[NAME=]COLUMN", show_default=False,
-        help="The event time; by default the only timestamp there is, or the column `time`.",
+        help="The event time; by default the only timestamp column, or the column `time`.",
     ),
 ]  # fmt: skip
 TimeUnitOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--time-unit", metavar="[NAME=]s|ms|us", help="What an integer time column counts.", show_default=False
+        "--time-unit", metavar="[NAME=]s|ms|us", help="The unit of an integer time column.", show_default=False
     ),
 ]
 SlackOption = Annotated[
     list[str] | None,
     typer.Option(
         "--slack", metavar="[NAME=]DURATION", show_default=False,
-        help="How far records may be out of order; later ones are refused. By default as far as they are.",
+        help="How far records may be out of order; later ones are refused. By default as far as needed.",
     ),
 ]  # fmt: skip
 SchemaOption = Annotated[
     list[str] | None,
     typer.Option(
         "--schema", metavar="[NAME=]COLUMNS", show_default=False,
-        help='The columns, like "time timestamp, amount double", if what is in the file does not tell.',
+        help='The columns, like "time timestamp, amount double", if they cannot be inferred from the file.',
     ),
 ]  # fmt: skip
 

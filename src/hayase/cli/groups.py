@@ -39,7 +39,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="A stream or a table
 
 @app.command("list")
 def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """List all groups of a pipeline: streams with what waits for each of their readers, tables with what they hold.
+    """List all groups of a pipeline: streams with the tuples that wait for each reader, tables with their sizes.
 
     Example: [cyan]hayase groups list[/]
     """
@@ -80,11 +80,11 @@ def load(
         str | None, typer.Option(metavar="COLUMN", help="The column of event times.", show_default=False)
     ] = None,
     ignore_others: Annotated[
-        bool, typer.Option("--ignore-others", help="Leave out columns that the table does not have.")
+        bool, typer.Option("--ignore-others", help="Ignore columns that the table does not have.")
     ] = False,
     schema: Annotated[
         str | None,
-        typer.Option(metavar="COLUMNS", help='What columns of CSV are, like "user_id string".', show_default=False),
+        typer.Option(metavar="COLUMNS", help='The types of CSV columns, like "user_id string".', show_default=False),
     ] = None,
     format: Annotated[
         FileFormat | None, typer.Option(help="The format, if the name does not say it.", show_default=False)
@@ -94,9 +94,9 @@ def load(
 ) -> None:
     """Load rows into a table, all of them or none, while the pipeline does not run.
 
-    Columns are called like the parts of the key and the columns of the table. A value is what the first operation of its
-    column takes; none means that nothing is done. Events override what was loaded, unless --time says when rows were so.
-    A row that does not fit goes to the dead letters, alone, with its reason.
+    Columns have the names of the key parts and columns of the table. A value is the parameter of the first method of its
+    column's type; a null changes nothing. Events override loaded values, unless --time gives the rows event times. A row
+    that does not fit becomes a dead letter, and the others are loaded.
 
     Example: [cyan]hayase groups load blocklist blocked.csv --key ip=address[/]
 
@@ -144,9 +144,9 @@ def get(
     home: HomeOption = None,
     json: AsJson = False,
 ) -> None:
-    """Print what a group has for a key: the row of a table, or the newest tuples of a stream, the last one last.
+    """Print the tuples of a group with a key: the row of a table, or the newest tuples of a stream, the newest last.
 
-    Without any the exit code is 1. A stream is looked at from its end, the last million records of it.
+    The exit code is 1 if there are none. Of a stream, the last million records are searched.
 
     Example: [cyan]hayase groups get blocklist 10.0.0.7[/]
     """

@@ -33,7 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="A JSON object instead of tex
 
 @app.command()
 def show(home: Place = None, json: Json = False) -> None:
-    """Show the format of a home, and how much lies where.
+    """Show the format of a home, and the sizes of its directories.
 
     Example: [cyan]hayase home show[/]
     """
@@ -55,7 +55,7 @@ def show(home: Place = None, json: Json = False) -> None:
 
 @app.command()
 def verify(home: Place = None, json: Json = False) -> None:
-    """Read and check every file that a home trusts; the exit code is 1 if something is wrong.
+    """Read and check every file of a home; the exit code is 1 if something is wrong.
 
     Each finding says what to do. The pipeline may run meanwhile.
 
@@ -89,7 +89,7 @@ def repair(
         ),
     ] = None,
 ) -> None:
-    """Write again what is lost and known from elsewhere; give up lost records of streams that are named.
+    """Rewrite lost files whose content is known from elsewhere; give up lost records of the named streams.
 
     Example: [cyan]hayase home repair[/]
 

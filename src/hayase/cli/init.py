@@ -49,7 +49,7 @@ def init(
     ] = "queries",
     listed: Annotated[bool, typer.Option("--list", help="List the templates, and write nothing.")] = False,
 ) -> None:
-    """Write a small pipeline that runs, with data to try it and the commands to begin with. No file is overwritten.
+    """Write a small working pipeline with sample data, and print the first commands to try. No file is overwritten.
 
     Example: [cyan]hayase init shop --template tables[/]
 

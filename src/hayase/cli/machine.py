@@ -41,9 +41,9 @@ def bench(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The benchmark; without it, they are listed.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small one, to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small run, to see that it works.")] = False,
     spark: Annotated[
-        bool, typer.Option("--spark", help="The same end to end through a lane, where a benchmark has that.")
+        bool, typer.Option("--spark", help="Run it end to end through a lane, for benchmarks that support this.")
     ] = False,
     json: Annotated[
         Path | None,

@@ -61,7 +61,7 @@ def plan(
     home: HomeOption = None,
     json: Annotated[bool, typer.Option("--json", help="A JSON object instead of text.")] = False,
 ) -> None:
-    """Show what a file would do to the pipeline in its home, and do nothing.
+    """Show what applying a file would change in its home, without changing anything.
 
     For every stream, table and stage: whether it is kept, changed in place, added, removed, or must be rebuilt, with the
     command that lets it begin anew.
@@ -87,7 +87,7 @@ def plan(
 
 
 def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
-    """Make a file the newest definition; a pipeline that runs takes it up at its next batch.
+    """Make a file the newest definition; a running pipeline takes it up at its next batch.
 
     Example: [cyan]hayase apply pipeline.yaml[/]
 
@@ -109,7 +109,7 @@ def apply(file: PipelineFile = DEFAULT, home: HomeOption = None) -> None:
 
 def reset(
     start: Annotated[
-        Begin, typer.Option("--from", help="The earliest record there is, or only what comes from now on.")
+        Begin, typer.Option("--from", help="Begin with the earliest retained record, or with new records only.")
     ],
     stages: Annotated[
         list[str] | None, typer.Argument(metavar="STAGE...", help="The stages to begin anew.", show_default=False)
@@ -118,7 +118,7 @@ def reset(
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Let stages begin anew: their state and their output go, and the stages that read them begin anew too.
+    """Reset stages: remove their state and output and begin anew, together with the stages that read them.
 
     Example: [cyan]hayase reset totals --from earliest[/]
 

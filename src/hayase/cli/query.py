@@ -75,7 +75,7 @@ def query(
         Emit | None,
         typer.Option(
             help="intervals: each row with the time from which and until which it is valid (the default for relations). "
-            "changes: rows as they appear (+) and go (-). final: the rows that are valid at the end. By default, a "
+            "changes: rows as they appear (+) and disappear (-). final: the rows that are valid at the end. By default, a "
             "query whose result is a stream gives its records.",
             show_default=False,
         ),
@@ -97,7 +97,7 @@ def query(
 ) -> None:
     """Answer a query over files, from the first record to the last, without a pipeline.
 
-    Rows come from CSV, NDJSON or Parquet; columns and their types are found by looking, unless you say them.
+    Rows come from CSV, NDJSON or Parquet; columns and their types are inferred, unless --schema gives them.
 
     Examples:
 

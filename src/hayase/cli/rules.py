@@ -64,10 +64,10 @@ def try_(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the payloads that events would produce, the branches that concern them, and what would be refused.
+    """Show the payloads that events would produce, the branches that apply to them, and the refusals.
 
-    With a pipeline file an event is taken as its stream takes it, with its time and id, and payloads have their versions;
-    rules alone do not know the types of columns. The exit code is 1 if anything would be refused. Nothing is written.
+    With a pipeline file, an event is read as a record of its stream, with its time and id, and payloads have versions; a file
+    of rules does not have the types of columns. The exit code is 1 if anything would be refused. Nothing is written.
 
     Example: [cyan]hayase rules try rules.yaml --event '{"type": "purchase", "user_id": "taro", "amount": 120}'[/]
 

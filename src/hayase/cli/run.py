@@ -51,26 +51,31 @@ REDRAW = 0.25
 SERVED_AT = "127.0.0.1:8421"
 TOKEN = "HAYASE_TOKEN"  # noqa: S105 - where it stands, not what it is
 
-Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of the live view.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Lines of text instead of the live view.")]
 
 
 def run(
     file: PipelineFile = DEFAULT,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop when everything there is has been processed.")
+        bool, typer.Option("--until-idle", help="Stop when all records have been processed.")
     ] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help=f"Answer over HTTP while it runs, at {SERVED_AT}: tables, streams, queries.")
     ] = False,
     address: Annotated[
         str | None,
-        typer.Option("--address", metavar="HOST:PORT", help="Serve there; port 0: any free one.", show_default=False),
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Serve at this address; port 0 takes any free port.",
+            show_default=False,
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help=f"Requests need the token in FILE, or in the variable {TOKEN}; other machines can ask only with one.",
+            help=f"Requests need the token in FILE, or in the variable {TOKEN}; required for requests from other machines.",
             show_default=False,
         ),
     ] = None,
@@ -91,7 +96,7 @@ def run(
 
     place = address or (SERVED_AT if serve else None)
     if place is None and token_file is not None:
-        raise typer.BadParameter("it is asked of requests; give --serve too", param_hint="--token-file")
+        raise typer.BadParameter("a token is for requests; give --serve too", param_hint="--token-file")
     token = None if place is None else _token(token_file)
     pipeline = Pipeline.from_file(file, home)
     with log_output(verbose=is_verbose(), file=log_file, form=log_format):
@@ -213,10 +218,12 @@ def _ends(home: Home, manifest: Manifest) -> dict[str, int]:
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="N", min=0, help="How long to go on after the first result.")
+        float, typer.Option("--seconds", metavar="N", min=0, help="How long to run after the first result.")
     ] = 30.0,
-    fast: Annotated[bool, typer.Option("--fast", help="Few events, all at once, and no waiting.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C; then check the results.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="A fixed number of events, sent at once, without waiting.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Run until Ctrl-C; then check the results.")] = False,
     home: HomeOption = None,
     master: Master = None,
     plain: Plain = False,
@@ -226,8 +233,8 @@ def demo(
 ) -> None:
     """Watch a shop that uses all of Hayase: queries, tables, a job and an operation over events that never stop.
 
-    It says what to try in a second terminal meanwhile. At the end every output is compared with plain Python over the same
-    events; the exit code is 1 if something does not add up.
+    It prints commands to try in a second terminal. At the end every output is compared with plain Python over the same
+    events; the exit code is 1 if something differs.
 
     Example: [cyan]hayase demo --seconds 60[/]
 

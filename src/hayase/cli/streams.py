@@ -60,7 +60,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
 @app.command()
 def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """Show one stream: its declaration, what is in it, and how far its readers are.
+    """Show one stream: its declaration, its records, and the positions of its readers.
 
     Example: [cyan]hayase streams show events[/]
     """
@@ -83,7 +83,7 @@ def tail(
     name: Name,
     count: Annotated[int, typer.Option("-n", metavar="N", help="How many records.", min=0)] = 10,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on with records as they come, until Ctrl-C.")
+        bool, typer.Option("-f", "--follow", help="Continue with new records as they arrive, until Ctrl-C.")
     ] = False,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
@@ -138,7 +138,7 @@ def compact(
     pipeline: PipelineOption = None,
     home: HomeOption = None,
 ) -> None:
-    """Join small segments into bigger ones. A pipeline that runs does that by itself.
+    """Join small segments into bigger ones. A running pipeline does so by itself.
 
     Example: [cyan]hayase streams compact events[/]
     """
@@ -153,7 +153,7 @@ def compact(
 
 @app.command()
 def finish(name: Name, pipeline: PipelineOption = None, home: HomeOption = None) -> None:
-    """Say that no record will follow in a stream, so that what waits for later ones is completed.
+    """State that a stream gets no more records, so that results that wait for later records are completed.
 
     Example: [cyan]hayase streams finish events[/]
     """

@@ -45,13 +45,13 @@ Columns = Annotated[
 ]
 JsonKey = Annotated[
     bool,
-    typer.Option("--json-key", help="Parts of the key are JSON, like 42 or true; without it they are texts."),
+    typer.Option("--json-key", help="Parse the parts of the key as JSON, like 42 or true; by default they are text."),
 ]
 
 
 @app.command("list")
 def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """List the tables of a pipeline: their keys, about how many rows and updates they hold, and how far they are.
+    """List the tables of a pipeline: their keys, approximate numbers of rows and updates, and clocks.
 
     Example: [cyan]hayase tables list[/]
     """
@@ -70,7 +70,7 @@ def list_(pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson
 
 @app.command()
 def show(name: Name, pipeline: PipelineOption = None, home: HomeOption = None, json: AsJson = False) -> None:
-    """Show one table: its declaration, what is in it, and the rules that feed it.
+    """Show one table: its declaration, its contents, and the rules that write to it.
 
     Example: [cyan]hayase tables show purchases[/]
     """
@@ -130,10 +130,10 @@ def scan(
     ] = None,
     begins: Annotated[
         str | None,
-        typer.Option("--begins", metavar="TEXT", help="The next part of the key begins so.", show_default=False),
+        typer.Option("--begins", metavar="TEXT", help="The next part of the key begins with TEXT.", show_default=False),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="At most so many rows.", min=0, show_default=False)
+        int | None, typer.Option(metavar="N", help="Print at most N rows.", min=0, show_default=False)
     ] = None,
     as_of: AsOf = None,
     columns: Columns = None,
@@ -176,8 +176,8 @@ def export(
 ) -> None:
     """Write all rows to a file, from one state of the table, in bounded memory.
 
-    In Parquet and CSV a Counter is a double, a Register a text (what is no text, as JSON), a set a list, a map a map.
-    NDJSON keeps every value as it is.
+    In Parquet and CSV a Counter is a double, a Register is text (other values as JSON), a set is a list, a map is a map.
+    NDJSON keeps every value exactly.
 
     Example: [cyan]hayase tables export purchases purchases.parquet[/]
     """

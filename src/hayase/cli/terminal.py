@@ -47,9 +47,7 @@ def is_verbose() -> bool:
 
 Verbose = Annotated[
     bool,
-    typer.Option(
-        "-v", "--verbose", help="Say more: the log, Spark's log, and tracebacks of errors.", callback=_remember
-    ),
+    typer.Option("-v", "--verbose", help="Print the log, Spark's log, and tracebacks of errors.", callback=_remember),
 ]
 LogFileOption = Annotated[
     Path | None,
@@ -82,7 +80,9 @@ Master = Annotated[
         "--master", metavar="M", help="A Spark master, like local[4]; by default all cores here.", show_default=False
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON lines, as always when the output is not a terminal.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Write JSON lines; the default when the output is not a terminal.")
+]
 
 
 def as_json(wanted: bool) -> bool:

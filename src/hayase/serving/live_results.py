@@ -52,9 +52,9 @@ class Cursor:
         try:
             at, returned = map(int, numbers)
         except ValueError:
-            raise Problem(422, "this is no cursor; send one that an answer contained, as it was") from None
+            raise Problem(422, "this is not a cursor; send one from an answer, unchanged") from None
         if len(text) > 200 or not (BEGINNING <= at <= END and 0 <= returned <= END):
-            raise Problem(422, "this cursor is out of range; send one that an answer contained, as it was")
+            raise Problem(422, "this cursor is out of range; send one from an answer, unchanged")
         return cls(mark, at, returned)
 
 
@@ -187,7 +187,7 @@ class Live(Results):
         snapshot, _ = before(self.log, index, cursor.at - 1)
         if snapshot is None:
             if index.entries and index.entries[0].before > BEGINNING:
-                raise self._invalid_cursor("changes of that time are not kept any more")
+                raise self._invalid_cursor("changes of that time are no longer retained")
             return Changes(self, cursor, index.start)
         changes = Changes(self, cursor, snapshot.offset)
         changes.take(list(rows_in(self.log, snapshot)))
@@ -200,13 +200,13 @@ class Live(Results):
 
     def _check(self, cursor: Cursor, mark: str) -> None:
         if cursor.mark != mark:
-            raise self._invalid_cursor("the query has begun anew since")
+            raise self._invalid_cursor("the query was reset")
 
     def _invalid_cursor(self, why: str) -> Problem:
         name = self.log.declaration.name
         return Problem(
             410,
-            f"this cursor leads nowhere any more: {why}; take a new snapshot, GET /queries/{name}, and go on from it",
+            f"this cursor is no longer valid: {why}; take a new snapshot, GET /queries/{name}, and continue from its cursor",
         )
 
     def _mark(self) -> str:
@@ -241,7 +241,7 @@ class Changes:
             self._seen = () if changes[0] else seen
             return changes
         except OffsetGone:
-            raise self._of._invalid_cursor("records that were not told yet were removed by retention") from None
+            raise self._of._invalid_cursor("records that were not read yet were removed by retention") from None
 
     def times(self, changes: pa.Table) -> list[Any]:
         """Return the times of changes, in the type of the stream's time column."""

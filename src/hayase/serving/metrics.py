@@ -31,7 +31,7 @@ def exposition(
     `governors` the state of the lanes' governors."""
     manifest, ago = now.manifest, now.seconds_ago(wall, moment)
     families = [
-        _family("hayase_state", "gauge", "1 for the state in which the pipeline is.",
+        _family("hayase_state", "gauge", "1 for the current state of the pipeline.",
                 [({"state": state}, float(state == now.state)) for state in get_args(State)]),
         _family("hayase_clock_jumps_total", "counter", "How often the wall clock was set since the start.",
                 [({}, now.condition.jumps)]),
@@ -42,12 +42,12 @@ def exposition(
         _family("hayase_committed_seconds_ago", "gauge", "Time since the last commit.",
                 [({}, ago)] if ago is not None else []),
         *(_of_stages(name, kind, text, manifest) for name, kind, text in _STAGES),
-        _family("hayase_stage_lag_records", "gauge", "Records in a stream that a stage has yet to take.",
+        _family("hayase_stage_lag_records", "gauge", "Records of a stream that a stage has not yet read.",
                 [({"stage": stage, "stream": stream}, count)
                  for stage, inputs in lags.items() for stream, count in inputs.items()]),
-        _family("hayase_stage_clock_seconds", "gauge", "The event time up to which a stage has taken its inputs in.",
+        _family("hayase_stage_clock_seconds", "gauge", "The event time up to which a stage has processed its inputs.",
                 list(_clocks(now))),
-        _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage let pass because the lane was busy.",
+        _family("hayase_stage_firings_missed_total", "counter", "Firings that a stage missed because the lane was busy.",
                 [({"stage": stage}, firing.missed) for stage, firing in manifest.offset.firings.items()]),
         *_of_governors(governors),
         _family("hayase_http_requests_total", "counter", "Requests answered.",
@@ -55,8 +55,8 @@ def exposition(
                  for (method, route, status), count in sorted(http.answered.items())]),
         _family("hayase_http_seconds_total", "counter", "Time spent on requests.",
                 [({"method": method, "route": route}, seconds) for (method, route), seconds in sorted(http.seconds.items())]),
-        _family("hayase_http_running", "gauge", "Requests at hand.", [({}, http.running)]),
-        _family("hayase_http_listening", "gauge", "Streams of events at hand.", [({}, http.listening)]),
+        _family("hayase_http_running", "gauge", "Requests in progress.", [({}, http.running)]),
+        _family("hayase_http_listening", "gauge", "Streams of events in progress.", [({}, http.listening)]),
     ]  # fmt: skip
     return "".join(families)
 
@@ -64,8 +64,8 @@ def exposition(
 _STAGES = (
     ("read", "counter", "Records read."),
     ("processed", "counter", "Records processed."),
-    ("dead", "counter", "Records sent to the dead letters."),
-    ("spoiled", "counter", "Rows made inside a stage and sent to the dead letters."),
+    ("dead", "counter", "Records that became dead letters."),
+    ("spoiled", "counter", "Intermediate rows of a stage that became dead letters."),
     ("waiting", "gauge", "Records that wait for the clock."),
     ("written", "counter", "Records written."),
     ("seconds", "counter", "Time spent in tasks."),
@@ -79,14 +79,14 @@ def _of_stages(name: str, kind: str, text: str, manifest: Manifest) -> str:
 
 
 _QUEUES = (
-    ("rate", "records_per_second", "gauge", "Records that come to a queue in a second."),
-    ("service", "service_seconds", "gauge", "Time that a record of a queue takes."),
+    ("rate", "records_per_second", "gauge", "Arrival rate of a queue, in records per second."),
+    ("service", "service_seconds", "gauge", "Mean service time of a record of a queue."),
     ("load", "load", "gauge", "Workers that a queue keeps busy."),
-    ("share", "share", "gauge", "Share of the work granted of late that went to a queue."),
+    ("share", "share", "gauge", "Share of the recently granted work that went to a queue."),
     ("waiting", "waiting_records", "gauge", "Records that wait in a queue."),
     ("waited", "waiting_seconds", "gauge", "Time since the oldest record that waits in a queue was written."),
-    ("polls", "polls_total", "counter", "Visits to a queue since the lane was started."),
-    ("empty", "empty_polls_total", "counter", "Visits to a queue that found nothing."),
+    ("polls", "polls_total", "counter", "Polls of a queue since the lane was started."),
+    ("empty", "empty_polls_total", "counter", "Polls of a queue that found nothing."),
 )
 
 
@@ -94,9 +94,9 @@ def _of_governors(governors: Sequence[Seen]) -> Iterable[str]:
     lanes = [({"lane": governor.lane}, governor) for governor in governors]
     yield _family("hayase_governor_slots", "gauge", "Tasks of a lane that can run at once.",
                   [(labels, governor.slots) for labels, governor in lanes])  # fmt: skip
-    yield _family("hayase_governor_polls_total", "counter", "Visits to queues and looks at all of them that found nothing.",
+    yield _family("hayase_governor_polls_total", "counter", "Polls of queues, and of all queues at once that found nothing.",
                   [(labels, governor.polls) for labels, governor in lanes])  # fmt: skip
-    yield _family("hayase_governor_empty_polls_total", "counter", "Visits and looks that found nothing.",
+    yield _family("hayase_governor_empty_polls_total", "counter", "Polls that found nothing.",
                   [(labels, governor.empty) for labels, governor in lanes])  # fmt: skip
     for name, suffix, kind, text in _QUEUES:
         samples = [

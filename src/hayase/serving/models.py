@@ -1,4 +1,4 @@
-"""The shapes of answers, as the OpenAPI description shows them; the answers themselves are written without them."""
+"""Pydantic models of requests and answers. Bodies of requests are validated by them; answers only described in OpenAPI."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ class ColumnOfTable(_Model):
 
 
 class TableAnswer(_Model):
-    """A table: what was declared, about how much is in it, and how far back it can be read."""
+    """A table: its declaration, its approximate size, and how far back it can be read."""
 
     name: str = Field(examples=["purchases"])
     key: list[str] = Field(description="The names of the key's parts.", examples=[["country", "user_id"]])
     columns: list[ColumnOfTable]
     fold_after: str = Field(description="The age at which updates are folded.", examples=["1 day"])
-    horizon: str = Field(description="How long a repeated event is recognised.", examples=["7 days"])
-    keys: int = Field(description="About how many keys there are.")
-    payloads: int = Field(description="About how many updates have not been folded yet.")
-    bytes: int = Field(description="Bytes on disk, about.")
+    horizon: str = Field(description="The age up to which a repeated event is recognised.", examples=["7 days"])
+    keys: int = Field(description="The approximate number of keys.")
+    payloads: int = Field(description="The approximate number of updates that are not folded yet.")
+    bytes: int = Field(description="The approximate size on disk.")
     readable_from: str | None = Field(description="The oldest `as_of` that is answered; null if there is no limit.")
-    clock: str | None = Field(description="The event time up to which the streams of the table have been taken in.")
+    clock: str | None = Field(description="The event time up to which the streams of the table are processed.")
 
 
 class Tables(_Model):
@@ -121,7 +121,7 @@ class Rows(_Model):
 
 
 class RowsOfKeys(_Model):
-    """One row for each key, in the order asked, all from one state of the table."""
+    """One row for each key, in the order of the request, all from one state of the table."""
 
     rows: list[RowOrNone]
 
@@ -139,34 +139,34 @@ class KeysAsked(_Model):
 
 
 class StreamAnswer(_Model):
-    """A stream and how far its log reaches."""
+    """A stream and the offsets of its log."""
 
     name: str = Field(examples=["orders"])
     schema_: str = Field(alias="schema", examples=["time timestamp, user string, amount double"])
     time: str = Field(description="The column of the event time.", examples=["time"])
-    time_unit: str | None = Field(description="What an integer time column counts.", examples=[None])
+    time_unit: str | None = Field(description="The unit of an integer time column.", examples=[None])
     id: str | None = Field(description="The column that identifies a record.", examples=[None])
-    first: int = Field(description="The offset of the first record that is kept.")
+    first: int = Field(description="The offset of the first retained record.")
     next: int = Field(description="The offset that the next record will have.")
     latest: str | None = Field(description="The greatest event time so far.")
-    finished: bool = Field(description="Whether it takes no more records.")
+    finished: bool = Field(description="Whether it accepts no more records.")
 
 
 class Streams(_Model):
-    """All streams that take records."""
+    """All streams that accept records."""
 
     streams: list[str] = Field(examples=[["orders"]])
 
 
 class RefusedRecord(_Model):
-    """A record that went to the dead letters."""
+    """A record that became a dead letter."""
 
     record: str
     reason: str = Field(examples=['column "amount" must be double, not "free"'])
 
 
 class AppendAnswer(_Model):
-    """What became of the records: all of them are durable, in the stream or in the dead letters."""
+    """The result of an append: all records are durable, in the stream or in the dead letters."""
 
     accepted: int
     refused: int
@@ -182,7 +182,9 @@ class QueryName(_Model):
     name: str = Field(examples=["spend"])
     text: str = Field(examples=["select user, sum(amount) as spend from orders group by user"])
     schema_: str = Field(alias="schema", description="The columns of its rows.", examples=["user string, spend double"])
-    kind: Literal["relation", "stream"] = Field(description="A relation's rows come and go; a stream's only come.")
+    kind: Literal["relation", "stream"] = Field(
+        description="Rows of a relation appear and disappear; records of a stream are only added."
+    )
 
 
 class Queries(_Model):
@@ -203,7 +205,7 @@ class Snapshot(_Model):
     next: str | None = Field(
         description="Send it as `after` for the next page of this snapshot; null if this is the last."
     )
-    cursor: str = Field(description="Send it as `from` to /changes to hear what happens behind this snapshot.")
+    cursor: str = Field(description="Send it as `from` to /changes to receive the changes after this snapshot.")
 
 
 class QueryChange(_Model):
@@ -215,7 +217,7 @@ class QueryChange(_Model):
 
 
 class DeadLetter(_Model):
-    """A record that could not be taken."""
+    """A record that could not be processed."""
 
     letter: int = Field(description="The number of the letter.")
     time: str = Field(description="When it was refused.")
@@ -230,7 +232,7 @@ class DeadLetter(_Model):
 
 
 class DeadLetterAnswer(DeadLetter):
-    """A dead letter, with what became of it."""
+    """A dead letter, with its settlement."""
 
     settled_at: str | None = Field(description="When it was replayed or dropped.")
     replayed: str | None = Field(description="The record that its stage was given.")
@@ -239,7 +241,7 @@ class DeadLetterAnswer(DeadLetter):
 
 
 class DeadLetters(_Model):
-    """The newest dead letters, in the order in which they came."""
+    """The newest dead letters, in the order of their numbers."""
 
     first: int = Field(description="The number of the first one here; that of the next one if there is none.")
     next: int = Field(description="The number that the next letter will have.")
@@ -248,7 +250,7 @@ class DeadLetters(_Model):
 
 
 class _LettersAsked(_Model):
-    """Which letters are meant: those that are all of what is said. Something must be said, or `all`."""
+    """Which letters are selected: those that satisfy all conditions. At least one condition, or `all`, is required."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -265,7 +267,7 @@ class _LettersAsked(_Model):
     last_offset: int | None = Field(None, ge=0, lt=2**62, description="The greatest offset of it.")
     first: int = Field(0, ge=0, lt=2**62, description="The least number of a letter: the `next` of the last answer.")
     all: bool = Field(False, description="All open letters.")
-    limit: int = Field(1000, ge=1, le=10_000, description="How many are done at once, at most.")
+    limit: int = Field(1000, ge=1, le=10_000, description="The greatest number of letters per request.")
     dry_run: bool = Field(False, description="Only say what would be done.")
 
 
@@ -276,33 +278,33 @@ class DropAsked(_LettersAsked):
 
 
 class ReplayAsked(_LettersAsked):
-    """Letters to replay, as they are or edited: by a jq program first, then by values of columns."""
+    """Letters to replay, unchanged or edited: first by a jq program, then by new values of columns."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"letters": [17], "set": {"amount": 12.5}}]})
 
     late: bool = Field(False, description="Also records that were refused because they were late.")
     edit: str | None = Field(
-        None, min_length=1, max_length=4096, description="A jq program that makes one record of each."
+        None, min_length=1, max_length=4096, description="A jq program that returns one record for each."
     )
-    set: dict[str, Any] | None = Field(None, description="Columns and the values they get.")
+    set: dict[str, Any] | None = Field(None, description="Columns and their new values.")
 
 
 class ReasonLeft(_Model):
-    """Why letters are left open, and how many."""
+    """A reason why letters stay open, and their number."""
 
     reason: str
     letters: int
 
 
 class LetterRefused(_Model):
-    """A letter whose record, as it was edited, does not fit its stream."""
+    """A letter whose edited record does not fit its stream."""
 
     letter: int
     reason: str
 
 
 class SettledLetters(_Model):
-    """What became of the letters, or would."""
+    """The result of a replay or drop; of a dry run, what it would be."""
 
     settled: int = Field(description="Letters that were replayed or dropped.")
     appended: int = Field(description="Of these, those whose records were appended to their streams.")
@@ -440,13 +442,13 @@ class OperationMade(_Model):
 
 
 class Health(_Model):
-    """How the pipeline is."""
+    """The condition of the pipeline."""
 
     state: State
     reason: str | None = Field(description="Why it is starting, recovering, stalled, or has failed.")
-    notice: str | None = Field(description="What may surprise, such as a wall clock that was set.")
+    notice: str | None = Field(description="Something unusual that is no failure, such as a wall clock that was set.")
     version: int = Field(description="How many batches were committed in this home.")
     committed_at: str | None = Field(description="When the last batch was committed.")
     lag: dict[str, dict[str, int]] = Field(
-        description="Records that each stage has yet to take, by stream.", examples=[{"spend": {"orders": 0}}]
+        description="Records that each stage has not yet read, by stream.", examples=[{"spend": {"orders": 0}}]
     )

@@ -22,12 +22,12 @@ whole numbers: microseconds, or the unit of the query's integer time column. **N
 
 **Keys.** In `/tables/{table}/{key}` every segment behind the table is one part of the key, as text, percent-encoded:
 `/tables/purchases/JP/taro` has two parts and `/tables/purchases/a%2Fb` has one, `a/b`. With `?json=true` every segment is a JSON
-value: `5` is the number and `%225%22` the text. So are written parts that are no texts, and texts that addresses cannot
-hold: `%22..%22`, `%22%22`.
+value: `5` is the number and `%225%22` the text. Use it for parts that are not text, and for text that a path cannot contain:
+`%22..%22`, `%22%22`.
 
 **How fresh.** Answers carry `Hayase-State` (running, stopping or failed), `Hayase-Committed-At` (the time of the last
-commit that is sure to be in the answer) and `Hayase-Clock` (the event time before which the inputs have been taken in, but
-for late records). While a pipeline starts, its data are answered with 503 and `Retry-After`. `ETag` changes with the
+commit that the answer is sure to contain) and `Hayase-Clock` (the event time before which all records but late ones are
+processed). While a pipeline starts, requests for data are answered with 503 and `Retry-After`. `ETag` changes with the
 content; send it back as `If-None-Match` and an unchanged answer is 304.
 
 **Errors** are `application/problem+json`; `detail` says what to do. Query parameters that a route does not know are errors.
@@ -35,33 +35,33 @@ content; send it back as `If-None-Match` and an unchanged answer is 304.
 
 _EVERYWHERE = {
     400: "The request cannot be read.",
-    401: "The server has a token, and the request has not.",
+    401: "The server requires a token, and the request has none or a wrong one.",
     414: "The address is too long.",
-    421: "The Host of the request is no name of this server.",
-    422: "A parameter is not what it must be.",
+    421: "The Host of the request is not a name of this server.",
+    422: "A parameter is invalid.",
     431: "The headers are too long.",
     500: "A fault, logged under the incident it names.",
-    503: "Not now: the pipeline starts, or too much is asked at once. Try again after `Retry-After`.",
+    503: "Not available now: the pipeline is starting, or there are too many requests. Try again after `Retry-After`.",
 }
 _SPECIAL = {
-    304: "What `If-None-Match` names is still what there is.",
-    403: "A page from elsewhere sent this.",
+    304: "The content is still the one that `If-None-Match` names.",
+    403: "A page of another origin sent the request.",
     404: "There is nothing of that name, or no such key.",
     408: "The body did not arrive in time.",
-    409: "Not possible as things are: the stream is finished, the time is not final yet, the number is not the next one.",
-    410: "It was there and is not kept any more.",
+    409: "Not possible in this state: the stream is finished, the time is not final yet, the number is not the next one.",
+    410: "It existed and is no longer retained.",
     413: "The body is too long.",
-    415: "The body is of a type that is not taken here.",
+    415: "The type of the body is not supported.",
 }
 _HEADERS: Mapping[str, Any] = {
     "ETag": {"description": "Changes with the content.", "schema": {"type": "string"}},
     "Hayase-State": {"description": "running, stopping or failed.", "schema": {"type": "string"}},
     "Hayase-Committed-At": {
-        "description": "The time of the last commit that is sure to be in the answer.",
+        "description": "The time of the last commit that the answer is sure to contain.",
         "schema": {"type": "string"},
     },
     "Hayase-Clock": {
-        "description": "The event time before which the inputs have been taken in, but for late records.",
+        "description": "The event time before which all records but late ones are processed.",
         "schema": {"type": "string"},
     },
 }

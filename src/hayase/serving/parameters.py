@@ -115,7 +115,7 @@ def cursor_bytes(text: str | None) -> bytes | None:
     try:
         cursor = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise Problem(422, "this is no cursor; send one that an answer contained, as it was") from None
+        raise Problem(422, "this is not a cursor; send one from an answer, unchanged") from None
     return cursor
 
 

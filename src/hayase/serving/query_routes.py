@@ -53,9 +53,7 @@ class QueryRoutes:
         self,
         request: Request,
         query: Name,
-        at: Annotated[
-            str | None, Query(max_length=64, description="A time; without one, the latest that is final.")
-        ] = None,
+        at: Annotated[str | None, Query(max_length=64, description="A time; by default, the latest final one.")] = None,
         lifetimes: Annotated[
             bool, Query(description="Add `valid_from` and `valid_to` (null as long as it is not known) to the rows.")
         ] = False,
@@ -95,15 +93,18 @@ class QueryRoutes:
             Query(
                 alias="from",
                 max_length=200,
-                description="The `cursor` of a snapshot, the id of an event, `start` or `now` (which is meant).",
+                description="The `cursor` of a snapshot, the id of an event, `start` or `now` (the default).",
             ),
         ] = None,
         wait: Annotated[
             float | None,
-            Query(ge=0, le=86_400, description="End after so many seconds; with 0, after what there is now."),
+            Query(
+                ge=0, le=86_400, description="End after so many seconds; with 0, after the changes that are final now."
+            ),
         ] = None,
         last_event_id: Annotated[
-            str | None, Header(max_length=200, description="The id of the last event heard; goes before `from`.")
+            str | None,
+            Header(max_length=200, description="The id of the last event received; takes precedence over `from`."),
         ] = None,
     ) -> Response:
         """Changes of a query as server-sent events, for as long as you listen.

@@ -65,7 +65,7 @@ class StreamRoutes:
         idempotency_key: Annotated[
             str | None,
             Header(
-                description="Any text, another one for each request. A repeated request with the same one adds nothing "
+                description="Any text, a different one for each request. A repeated request with the same key adds nothing "
                 "and is answered like the first. It is remembered as long as the stream."
             ),
         ] = None,

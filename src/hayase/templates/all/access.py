@@ -2,12 +2,12 @@
 
 
 def by_address(record):
-    """The address and the page that was asked for. What is no request raises, and is a dead letter."""
+    """Return the address and the requested page. A malformed request raises, and becomes a dead letter."""
     _method, target, _version = record["request"].split(" ")
     return record["address"], target
 
 
 def alert(address, targets, stored):
-    """What came from an address, with the row of the list for it, or None."""
+    """Yield an alert for an address if `stored`, its row of the list, is not None."""
     if stored is not None:
         yield address, {"reason": stored["reason"], "requests": len(targets)}

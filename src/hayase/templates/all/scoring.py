@@ -2,6 +2,6 @@
 
 
 def score(records):
-    """How much an item of the order costs. An order without items raises, and is a dead letter."""
+    """Return the price per item of an order. An order without items raises, and becomes a dead letter."""
     order = records[0]
     return {"id": order["id"], "user": order["user"], "score": order["amount"] / order["items"]}
