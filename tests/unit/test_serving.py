@@ -13,8 +13,10 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from hayase.core.times import BEGINNING
 from hayase.engine.condition import Condition, State
 from hayase.serving.bodies import ARROW, NDJSON
+from hayase.serving.live_results import NOT_BEGUN, Cursor
 from hayase.testing import at
 from serving_shop import Shop, shop
 
@@ -407,6 +409,13 @@ def test_a_time_that_is_not_final_yet(served: Shop) -> None:
         served.get("/queries/spend?at=2026-01-01T00:00:05Z"), 409
     )
     assert 'did you mean "spend"' in problem(served.get("/queries/spent"), 404)
+
+
+def test_a_cursor_from_before_the_query_began_has_missed_nothing(fresh: Shop) -> None:
+    from_start = fresh.get("/queries/recent/changes", params={"from": "start", "wait": 0}).text
+    early = Cursor(NOT_BEGUN, BEGINNING)
+    assert fresh.get("/queries/recent/changes", params={"from": str(early), "wait": 0}).text == from_start
+    assert "data: {" in from_start
 
 
 def test_pages_of_one_snapshot(fresh: Shop) -> None:

@@ -26,6 +26,8 @@ from hayase.streams.schema_evolution import kept_in
 
 __all__ = ["Changes", "Cursor", "Live", "SnapshotPage"]
 
+NOT_BEGUN = "0"
+"""The mark of a query that no lane has begun."""
 _RECORDS = 65_536
 """Records that are read at once."""
 
@@ -128,8 +130,7 @@ class Live(Results):
         """Return the last final microsecond of the requested unit of time; None if no time is requested and nothing is final."""
         final = self._final_before(index)
         if after is not None:
-            self._check(after, mark)
-            wanted = after.at
+            wanted = self._current(after, mark).at
         elif time is not None:
             wanted = self._instant(time) // self._scale * self._scale
         else:
@@ -171,14 +172,14 @@ class Live(Results):
 
     def changes_from_start(self) -> Changes:
         """Return all retained changes."""
-        return self.changes_from(Cursor(self._mark(), BEGINNING))
+        return self.changes_from(Cursor(NOT_BEGUN, BEGINNING))
 
     def _changes_from(self, index: Index, cursor: Cursor | None) -> Changes:
         mark = self._mark()
         relation = self.log.declaration.lifetimes
         if cursor is None:
             cursor = Cursor(mark, self._final_before(index) if relation else index.next)
-        self._check(cursor, mark)
+        cursor = self._current(cursor, mark)
         if not relation:
             first = index.start if cursor.at == BEGINNING else cursor.at
             if not index.start <= first <= index.next:
@@ -198,9 +199,11 @@ class Live(Results):
         heads = [pa.field("__time", pa.int64()), pa.field("__appears", pa.bool_()), pa.field("__row", pa.int64())]
         return pa.schema([*heads, *own])
 
-    def _check(self, cursor: Cursor, mark: str) -> None:
-        if cursor.mark != mark:
+    def _current(self, cursor: Cursor, mark: str) -> Cursor:
+        """Return the cursor for the query as it is now; one from before the query began has missed nothing."""
+        if cursor.mark not in (mark, NOT_BEGUN):
             raise self._invalid_cursor("the query was reset")
+        return replace(cursor, mark=mark)
 
     def _invalid_cursor(self, why: str) -> Problem:
         name = self.log.declaration.name
@@ -211,7 +214,7 @@ class Live(Results):
 
     def _mark(self) -> str:
         kept = kept_in(self.log.path)
-        return (kept.mark if kept else None) or "0"
+        return (kept.mark if kept else None) or NOT_BEGUN
 
 
 class Changes:
@@ -236,7 +239,7 @@ class Changes:
         if seen == self._seen:
             return [], self._of._schema().empty_table()
         try:
-            self._of._check(self.cursor, self._of._mark())
+            self.cursor = self._of._current(self.cursor, self._of._mark())
             changes = self._final(limit) if self._of.log.declaration.lifetimes else self._records(limit)
             self._seen = () if changes[0] else seen
             return changes
