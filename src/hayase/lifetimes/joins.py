@@ -587,7 +587,7 @@ class _Side:
         joins_loops.set_ends(gone.slots, gone.end, self.nodes)
 
     def arrays(self, new: _Arriving, gone: _Leaving) -> tuple[np.ndarray | int, ...]:
-        """Return what the loops take of a side: `joins_loops.Side` and the rule."""
+        """Return what the loops take of a side: its arrays by slot, the tuples that come and leave, and the rule."""
         return self.nodes, self.store.start, self.shown, new.slots, gone.slots, self.rule
 
     def finish(self, new: np.ndarray, gone: np.ndarray, clock: int) -> None:

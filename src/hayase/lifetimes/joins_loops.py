@@ -7,14 +7,16 @@ The arrays that they work on:
   at the last instant;
 - `shown`, by slot of a tuple: the row of this step that shows the tuple by itself (-1: none); the same for earlier steps,
   as twice the number of the latest such row, plus one if that row has ended (-1: none); the number of its partners;
-- `pool`, the kept pairs, lines of int32: for each side the next and the previous pair of the same tuple; both tuples; the
+- `lines`, the pool of kept pairs, int32: for each side the next and the previous pair of the same tuple; both tuples; the
   lower and upper half of the pair's number, which is complemented if the pair's end is not reported;
 - `free`: the first free line of the pool, the number of lines ever used, and the number of lines in use.
 
 Results are `rows` of left slot, right slot (-1: none), start and end; and `closed` ends of earlier rows: number, end, the
 slot that was shown by itself (-1: a pair), and its side.
 
-The inner functions take named tuples of arrays; the entry points take the arrays one by one, as in `aggregates_loops`.
+The entry points take arrays one by one; where nothing is allocated, they pack them into named tuples, as in
+`aggregates_loops`. Loops that allocate count references: there the helpers take arrays and are inlined by LLVM
+(`forceinline`) without counting, since tuples, or inlining by Numba, would cost up to a fifth of a sweep.
 """
 
 from __future__ import annotations
@@ -71,19 +73,6 @@ _i64, _flag, _none = types.int64, types.boolean, types.void
 _line, _lines, _short_lines = _i64[::1], _i64[:, ::1], types.int32[:, ::1]
 _readonly = types.Array(_i64, 1, "C", readonly=True)
 _nodes = types.Array(from_dtype(NODE), 1, "C")
-
-
-class Side(NamedTuple):
-    """One side of an outer, semi or anti join in a step: its arrays by slot, and the slots that come and leave.
-
-    `starts` are the starts of tuples by slot, `new` the tuples that come, by start, `gone` those that leave, by end.
-    """
-
-    nodes: Any
-    starts: Any
-    shown: Any
-    new: Any
-    gone: Any
 
 
 class Arrivals(NamedTuple):
@@ -256,7 +245,7 @@ def clear_keys(book: Any, reach: Any, keys: Any, count: int) -> Any:
 # ---------------------------------------------------------------------------------------------------- rows of one tuple
 
 
-@njit(inline="always")
+@njit(_nrt=False, forceinline=True)
 def _show(slot: Any, side: Any, now: Any, end: Any, shown: Any, rows: Any, count: Any) -> Any:
     """Append a row that shows a tuple by itself from now on, until a known end or OPEN. `rows` must have room."""
     rows[count, 0] = slot if side == 0 else -1
@@ -268,7 +257,7 @@ def _show(slot: Any, side: Any, now: Any, end: Any, shown: Any, rows: Any, count
     return count + 1
 
 
-@njit(inline="always")
+@njit(_nrt=False, forceinline=True)
 def _append_end(number: Any, now: Any, slot: Any, side: Any, closed: Any, closing: Any) -> Any:
     """Append the end of an earlier row. `closed` must have room."""
     closed[closing, 0] = number
@@ -278,7 +267,7 @@ def _append_end(number: Any, now: Any, slot: Any, side: Any, closed: Any, closin
     return closing + 1
 
 
-@njit(inline="always")
+@njit(_nrt=False, forceinline=True)
 def _hide(slot: Any, side: Any, now: Any, shown: Any, rows: Any, closed: Any, closing: Any) -> Any:
     """End the row that shows a tuple by itself: in `rows` if it is of this step, else in `closed`, which must have room."""
     fresh, mark = shown[slot, FRESH], shown[slot, MARK]
@@ -300,18 +289,21 @@ def _is_shown(slot: Any, shown: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------- outer joins by key
 
 
-@njit(inline="always")
-def _next_instant(left: Any, right: Any, at_left: Any, at_right: Any, out_left: Any, out_right: Any) -> Any:
+@njit(_nrt=False, forceinline=True)
+def _next_instant(
+    new_left: Any, left_starts: Any, at_left: Any, gone_left: Any, left_nodes: Any, out_left: Any,
+    new_right: Any, right_starts: Any, at_right: Any, gone_right: Any, right_nodes: Any, out_right: Any,
+) -> Any:  # fmt: skip
     """Return the next instant at which a tuple comes or leaves, or _LATEST."""
     now = _LATEST
-    if out_left < len(left.gone):
-        now = left.nodes[left.gone[out_left]].end
-    if out_right < len(right.gone):
-        now = min(now, right.nodes[right.gone[out_right]].end)
-    if at_left < len(left.new):
-        now = min(now, left.starts[left.new[at_left]])
-    if at_right < len(right.new):
-        now = min(now, right.starts[right.new[at_right]])
+    if out_left < len(gone_left):
+        now = left_nodes[gone_left[out_left]].end
+    if out_right < len(gone_right):
+        now = min(now, right_nodes[gone_right[out_right]].end)
+    if at_left < len(new_left):
+        now = min(now, left_starts[new_left[at_left]])
+    if at_right < len(new_right):
+        now = min(now, right_starts[new_right[at_right]])
     return now
 
 
@@ -336,29 +328,27 @@ def _probe(
     return rows, count
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _process_ends(
-    own: Any, side: Any, rule: Any, now: Any, out: Any, book: Any, rows: Any, closed: Any, closing: Any
-) -> Any:
+    gone: Any, out: Any, nodes: Any, shown: Any, side: Any, rule: Any, now: Any, book: Any, rows: Any, closed: Any,
+    closing: Any,
+) -> Any:  # fmt: skip
     """Remove the tuples of one side that end now from their chains, and end the rows that show them by themselves."""
-    nodes, shown, gone = own.nodes, own.shown, own.gone  # taken out once: each access counts references
     while out < len(gone) and nodes[gone[out]].end == now:
-        slot = gone[out]
-        _unlink(nodes, book, side, slot)
+        _unlink(nodes, book, side, gone[out])
         if rule != NEVER:
             closed = _reserve(closed, closing, 1)
-            closing = _hide(slot, side, now, shown, rows, closed, closing)
+            closing = _hide(gone[out], side, now, shown, rows, closed, closing)
         out += 1
     return out, closed, closing
 
 
-@njit(inline="always")
+@njit(forceinline=True)
 def _process_starts(
-    own: Any, others: Any, side: Any, paired: Any, now: Any, clock: Any, at: Any, book: Any, reach: Any, rows: Any,
-    count: Any,
+    new: Any, at: Any, nodes: Any, starts: Any, others: Any, side: Any, paired: Any, now: Any, clock: Any, book: Any,
+    reach: Any, rows: Any, count: Any,
 ) -> Any:  # fmt: skip
     """Add the tuples of one side that start now to their chains and, if `paired`, emit their pairs."""
-    nodes, starts, new = own.nodes, own.starts, own.new
     while at < len(new) and starts[new[at]] == now:
         prefetch(book, max(nodes[new[min(at + _AHEAD, len(new) - 1)]].key, 0))
         slot = new[at]
@@ -436,30 +426,45 @@ def sweep_outer(
     between two instants, once there are more rows than `limit`; the next call continues at the cursor. With rules other
     than NEVER there must be no limit, since rows of the step may still get their ends. `expected` rows have room.
     """
-    left = Side(left_nodes, left_starts, left_shown, new_left, gone_left)
-    right = Side(right_nodes, right_starts, right_shown, new_right, gone_right)
     at_left, at_right, out_left, out_right = cursor[0], cursor[1], cursor[2], cursor[3]
     rows, closed = np.empty((expected, 4), np.int64), np.empty((16, 4), np.int64)
     count = closing = 0
     done = True
     while True:
-        now = _next_instant(left, right, at_left, at_right, out_left, out_right)
+        now = _next_instant(
+            new_left, left_starts, at_left, gone_left, left_nodes, out_left,
+            new_right, right_starts, at_right, gone_right, right_nodes, out_right,
+        )  # fmt: skip
         if now == _LATEST:
             break
         if count > limit:
             done = False
             break
         was_left, was_right, was_out_left, was_out_right = at_left, at_right, out_left, out_right
-        out_left, closed, closing = _process_ends(left, 0, left_rule, now, out_left, book, rows, closed, closing)
+        out_left, closed, closing = _process_ends(
+            gone_left, out_left, left_nodes, left_shown, 0, left_rule, now, book, rows, closed, closing
+        )
         out_right, closed, closing = _process_ends(
-            right, RIGHT, right_rule, now, out_right, book, rows, closed, closing
+            gone_right, out_right, right_nodes, right_shown, RIGHT, right_rule, now, book, rows, closed, closing
         )
         # The right side first: with one tuple on each side, pairs are then found in the order of (left, right).
         at_right, rows, count = _process_starts(
-            right, left_nodes, RIGHT, paired, now, clock, at_right, book, reach, rows, count
+            new_right,
+            at_right,
+            right_nodes,
+            right_starts,
+            left_nodes,
+            RIGHT,
+            paired,
+            now,
+            clock,
+            book,
+            reach,
+            rows,
+            count,
         )
         at_left, rows, count = _process_starts(
-            left, right_nodes, 0, paired, now, clock, at_left, book, reach, rows, count
+            new_left, at_left, left_nodes, left_starts, right_nodes, 0, paired, now, clock, book, reach, rows, count
         )
         if left_rule != NEVER:
             rows, count, closed, closing = _update_singles(
@@ -519,15 +524,14 @@ def _arrive(
     slot, mine, id, key, now = new.slots[at], new.ends[at], new.ids[at], new.keys[at], new.starts[at]
     _place(nodes, slot, mine, id, key)
     if key >= 0:
-        own_column, other_column = (rows.left, rows.right) if side == 0 else (rows.right, rows.left)
         other = book[key, RIGHT - side + FIRST]
         while other >= 0:
             end, later = min(mine, others[other].end), max(mine, others[other].end)
             if later == OPEN and end >= clock:
                 end = OPEN
                 opens += 1
-            own_column[count] = slot
-            other_column[count] = other
+            rows.left[count] = slot if side == 0 else other
+            rows.right[count] = other if side == 0 else slot
             rows.starts[count] = now
             rows.ends[count] = end
             left_id, right_id = (id, others[other].id) if side == 0 else (others[other].id, id)
@@ -645,7 +649,7 @@ def _unlink_pair(line: Any, lines: Any, nodes: Any, side: Any) -> None:
         lines[after, 2 * side + BEFORE] = before
 
 
-@njit(inline="always")
+@njit(_nrt=False, forceinline=True)
 def _remove_pair(line: Any, lines: Any, free: Any, left: Any, right: Any) -> None:
     """Remove a pair from both of its tuples and free its line, whose content stays readable except for AFTER."""
     _unlink_pair(line, lines, left, 0)
@@ -655,7 +659,7 @@ def _remove_pair(line: Any, lines: Any, free: Any, left: Any, right: Any) -> Non
     free[2] -= 1
 
 
-@njit(inline="always")
+@njit(_nrt=False, forceinline=True)
 def _add_pair(
     slot: Any, other: Any, number: Any, reports_end: Any, lines: Any, free: Any, left: Any, right: Any
 ) -> None:
@@ -829,12 +833,13 @@ def sweep_residual(
     ends of earlier rows; ends of pairs are among these only if pairs are results (`paired`). The pool must have room for
     all pairs.
     """
-    left = Side(left_nodes, left_starts, left_shown, new_left, gone_left)
-    right = Side(right_nodes, right_starts, right_shown, new_right, gone_right)
     rows, closed, touched = np.empty((16, 4), np.int64), np.empty((16, 4), np.int64), np.empty((16, 2), np.int64)
     count = closing = at_left = at_right = out_left = out_right = at = 0
     while True:
-        now = _next_instant(left, right, at_left, at_right, out_left, out_right)
+        now = _next_instant(
+            new_left, left_starts, at_left, gone_left, left_nodes, out_left,
+            new_right, right_starts, at_right, gone_right, right_nodes, out_right,
+        )  # fmt: skip
         if now == _LATEST:
             break
         touching = 0
