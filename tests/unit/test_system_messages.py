@@ -43,8 +43,81 @@ def test_a_home_that_is_a_file(project: Path, hayase_: Command) -> None:
     told = hayase_("run", "--home", "file")
     assert told.code == 1
     cause, remedy = two_lines(told.err)
+    assert cause == f"a file is in the place of a folder: {project / 'file'}"
+    assert "--home" in remedy
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "streams list",
+        "streams tail orders",
+        "streams export orders o.csv",
+        "streams compact",
+        "dead list",
+        "dead show 0",
+    ],
+)
+def test_reading_a_home_that_is_a_file(project: Path, hayase_: Command, command: str) -> None:
+    (project / "file").write_text("")
+    told = hayase_(*command.split(), "--home", "file")
+    assert told.code == 1
+    assert told.out == ""
+    cause, remedy = two_lines(told.err)
     assert cause.startswith("a file is in the place of a folder:")
     assert "--home" in remedy
+
+
+@pytest.fixture
+def read_only(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a table that nothing may be written to, as far as this process asks the system."""
+    (project / "pipeline.yaml").write_text("""
+pipeline: shop
+streams:
+  orders: {schema: "time timestamp, user string", time: time, id: user}
+tables:
+  seen: {key: user, columns: {count: Counter}}
+rules: {source: orders, rules: [{tables: {seen: {key: .user, columns: {count: "1"}}}}]}
+""")
+    p = hy.Pipeline.from_file("pipeline.yaml")
+    p.append("orders", [{"time": f"2026-01-01T00:00:0{at}Z", "user": "ab"[at % 2]} for at in range(5)])
+    p.run_until_idle(spark=False)
+    (p.home.table("seen") / "rocksdict-config.json").unlink()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    return p.home.path
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("tables get seen a", '{"user":"a","count":3}'),
+        ("tables scan seen", '"count":2'),
+        ("tables list", '"name":"seen"'),
+        ("tables export seen ../seen.ndjson", "2 rows"),
+        ("plan pipeline.yaml", "kept"),
+        ("home verify shop", "is sound"),
+    ],
+)
+def test_a_home_that_cannot_be_written_can_be_read(read_only: Path, hayase_: Command, command: str, shown: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in read_only.rglob("*")}
+    told = hayase_(*command.split())
+    assert told.code == 0, told.err
+    assert shown in told.out
+    assert {path: path.stat().st_mtime_ns for path in read_only.rglob("*")} == before
+
+
+def test_a_table_that_the_system_refuses_is_not_sound(
+    read_only: Path, hayase_: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object, **options: object) -> None:
+        raise OSError("Read-only file system (os error 30)")
+
+    monkeypatch.setattr("hayase.tables.rocksdb.rocksdict.Rdict", refused)
+    told = hayase_("home", "verify", "shop")
+    assert told.code == 1
+    cause, remedy = two_lines(told.err)
+    assert 'table "seen" cannot be used' in cause
+    assert "make it writable" in remedy
 
 
 @pytest.mark.parametrize(

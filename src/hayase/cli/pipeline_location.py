@@ -23,8 +23,17 @@ DEFAULT = Path("pipeline.yaml")
 def locate(file: Path | None, home: Path | None, *, whole: bool = False) -> Pipeline:
     """Return the pipeline of a file; without a file, of an existing home; without that, of ./pipeline.yaml.
 
-    Its queries are checked, which takes a second, only for a command about the `whole` pipeline.
+    Its queries are checked, which takes a second, only for a command about the `whole` pipeline. A home that is a file, or has
+    another format, is an error: its streams and tables would look empty.
     """
+    from hayase.streams.home_format import check_home
+
+    pipeline = _located(file, home, whole)
+    check_home(pipeline.home.path)
+    return pipeline
+
+
+def _located(file: Path | None, home: Path | None, whole: bool) -> Pipeline:
     from hayase.core.pipeline_file import read_pipeline
     from hayase.pipeline import Pipeline
 

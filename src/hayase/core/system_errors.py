@@ -25,6 +25,10 @@ _KNOWN = {
     errno.ENFILE: _FILES,
     errno.ENOTDIR: _NO_FOLDER,
     errno.EEXIST: _NO_FOLDER,
+    errno.ENOMEM: (
+        "there is not enough memory",
+        "end other processes or give this one more, then try again: nothing is lost",
+    ),
     errno.EIO: ("the disk fails", "look at the system's log for its state, and copy the home elsewhere"),
 }
 

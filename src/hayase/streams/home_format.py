@@ -57,7 +57,8 @@ def check_home(home: Path) -> bool:
     except FileNotFoundError:
         pass
     except NotADirectoryError as error:
-        raise explained(error) or error from error
+        file = next((path for path in (home, *home.parents) if path.is_file()), home)
+        raise explained(OSError(error.errno, error.strerror, str(file))) or error from error
     else:
         version = (status.st_mtime_ns, status.st_ino)
         if _checked.get(home) == version:

@@ -25,6 +25,7 @@ import xxhash
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedSegment, SchemaMismatch, StreamError
+from hayase.core.system_errors import remedy_of
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable
 from hayase.streams.dead_letters import DEAD
@@ -170,7 +171,7 @@ def unwritten(stream: str, error: OSError) -> StreamError:
             f'no room on disk for stream "{stream}" ({error.strerror}); nothing was changed: free some space or set a '
             f"retention, then do it again",
         )
-    return StreamError(stream, f'stream "{stream}" cannot be written: {error}; check the disk and the permissions')
+    return StreamError(stream, f'stream "{stream}" cannot be written: {error}\n{remedy_of(error)}')
 
 
 def fitting(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:

@@ -15,6 +15,7 @@ through one object here, which counts them: a read during which the count did no
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from pathlib import Path
 import rocksdict
 
 from hayase.core.errors import DamagedState, EnvironmentUnfit, HayaseError, HomeInUse
+from hayase.core.system_errors import remedy_of
 from hayase.streams import durable
 from hayase.tables import seals
 from hayase.tables.stores import GENERATION, Finding, Result, View
@@ -362,7 +364,8 @@ class RocksReader:
         """Open the store if it exists; try again if the writer has changed it meanwhile.
 
         RocksDB needs a directory for its own log, which nobody reads. It is removed as soon as the log is open, because a process
-        that is killed could not remove it.
+        that is killed could not remove it. `rocksdict` writes a file of its own beside those of the store, so a store that
+        cannot be written is opened through links in that directory; RocksDB opens all files of the store at once.
         """
         options = _options()
         options.set_max_log_file_size(0)
@@ -375,7 +378,8 @@ class RocksReader:
                 with tempfile.TemporaryDirectory(prefix="hayase-") as room:
                     options.set_db_log_dir(room)
                     access = rocksdict.AccessType.read_only(False)
-                    self._database = rocksdict.Rdict(str(self._path), options, access_type=access)
+                    place = self._path if os.access(self._path, os.W_OK) else _linked(self._path, Path(room) / "links")
+                    self._database = rocksdict.Rdict(str(place), options, access_type=access)
                 return
             except Exception as error:
                 self._place = None
@@ -386,6 +390,15 @@ class RocksReader:
         if self._database is not None:
             _close(self._database)
             self._database = None
+
+
+def _linked(path: Path, links: Path) -> Path:
+    """Create a directory with links to the files of a store that RocksDB reads."""
+    links.mkdir()
+    for file in path.iterdir():
+        if file.name == "CURRENT" or file.name.startswith("MANIFEST-") or file.suffix in (".sst", ".log"):
+            (links / file.name).symlink_to(file.absolute())
+    return links
 
 
 def _close(database: rocksdict.Rdict) -> None:
@@ -416,13 +429,13 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 _REFUSALS = {
-    "Too many open files": "allow the process more of them, with `ulimit -n`",
-    "Permission denied": "the files belong to somebody else",
-    "Read-only file system": "the disk cannot be written",
-    "Input/output error": "the disk does not answer as it should",
-    "Cannot allocate memory": "give the process more of it",
+    "Too many open files": errno.EMFILE,
+    "Permission denied": errno.EACCES,
+    "Read-only file system": errno.EROFS,
+    "Input/output error": errno.EIO,
+    "Cannot allocate memory": errno.ENOMEM,
 }
-"""Messages of the operating system that do not mean damage, with the remedy."""
+"""Messages of the operating system that do not mean damage, with the error whose remedy is shown."""
 
 
 def _error(error: Exception, path: Path) -> Exception:
@@ -435,9 +448,9 @@ def _error(error: Exception, path: Path) -> Exception:
         return HomeInUse(f"another process has {path} open for writing")
     if "No space left" in text:
         return OSError(errno.ENOSPC, text, str(path))
-    for message, remedy in _REFUSALS.items():
+    for message, number in _REFUSALS.items():
         if message in text:
-            return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}; {remedy}')
+            return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}\n{remedy_of(OSError(number, text))}')
     return seals.damaged(path, _with_damaged_files(path, text))
 
 

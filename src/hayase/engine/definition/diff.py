@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -81,8 +83,10 @@ class Preview:
 
 
 def preview(home: Home, declaration: PipelineDeclaration) -> Preview:
-    """Return what would become of the pipeline in a home. Nothing is written; DeclarationError if the declaration has
-    mistakes."""
+    """Return what would become of the pipeline in a home. Nothing is written; DeclarationError if the declaration has mistakes.
+
+    A home that cannot be written is read without its lock: nobody can change its definition meanwhile.
+    """
     if not home.path.exists():
         with tempfile.TemporaryDirectory() as empty:
             return _previewed(Home(Path(empty)), declaration)
@@ -96,7 +100,7 @@ class _Enough(Exception):
 def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
     previews: list[Preview] = []
     try:
-        with only_writer(home):
+        with only_writer(home) if os.access(home.path, os.W_OK) else contextlib.nullcontext():
             current = latest(home)
             wanted, changes = readied(home, current, declaration)
             previews.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))

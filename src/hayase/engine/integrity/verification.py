@@ -206,16 +206,18 @@ def _small_files(home: Home) -> Iterator[Finding]:
 def _tables(home: Home) -> Iterator[Finding]:
     from hayase.tables.stores import verify as verify_store
 
-    with contextlib.suppress(HayaseError):  # `_definitions` reports one that cannot be read
+    try:
         definition = latest(home)
-        outputs = [record.output for record in definition.records] if definition is not None else []
-        for table in outputs:
-            if isinstance(table, TableDeclaration):
-                damages = verify_store(home.table(table.name))
-                for damage in damages:
-                    yield _finding(damage.path, HayaseError(damage.message))
-                if not damages:
-                    yield from _found(home.table(table.name), _read_table, home, table)
+    except HayaseError:  # `_definitions` reports one that cannot be read
+        return
+    outputs = [record.output for record in definition.records] if definition is not None else []
+    for table in outputs:
+        if isinstance(table, TableDeclaration):
+            damages = verify_store(home.table(table.name))
+            for damage in damages:
+                yield _finding(damage.path, HayaseError(damage.message))
+            if not damages:
+                yield from _found(home.table(table.name), _read_table, home, table)
 
 
 def _read_table(home: Home, declaration: TableDeclaration) -> None:
