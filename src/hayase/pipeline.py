@@ -137,7 +137,7 @@ class Pipeline:
 
         Functions of operations are called only when the pipeline is applied.
         """
-        file = read_pipeline(Path(path))
+        file = read_pipeline(Path(path), partly=True)
         pipeline = cls(file.declaration.name, home if home is not None else file.home)
         pipeline.declaration = check.read_file(file, pipeline.home)
         return pipeline

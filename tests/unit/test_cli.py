@@ -112,6 +112,64 @@ class TestProject:
         assert answer.code == 1
         assert answer.err.startswith("pipeline.yaml:15:")
 
+    def test_a_part_that_cannot_be_read_hides_no_other_mistake(
+        self, hayase_: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "functions.py").write_text("def good(record): return record\n")
+        (tmp_path / "pipeline.yaml").write_text("""\
+pipeline: shop
+streams:
+  s: {schema: "ts timestamp, id string, user string", time: ts, id: id}
+  bad: {schema: "ts timestamp, user strin", time: ts}
+queries:
+  q1: select nope from s
+  q2: select user from unknown
+  q3: select user from bad
+  q4: select user from o1
+  q5: select y from written
+  q6: select loud(user) as l from s
+aggregates: {loud: "functions:none"}
+tables:
+  seen: {key: user, columns: {count: Countr}}
+  broken: {columns: {count: Counter}}
+rules:
+  source: nostream
+  rules:
+    - tables: {broken: {key: .user, columns: {count: "1"}}}
+jobs:
+  j: {reads: s, every: nonsense, steps: [{map: "functions:good", writes: written}]}
+operations:
+  o1: {reads: zzz, function: "functions:good", schema: "user strin"}
+  o2: {reads: s, function: "functions:missing"}
+  o3: {reads: bad, function: "functions:good"}
+  o4: {reads: s, function: "functions:gone", schema: "user strin"}
+governor: {policy: other}
+""")
+        answer = hayase_("check")
+        assert answer.code == 1
+        said = sorted(answer.err.splitlines(), key=lambda line: int(line.split(":")[1]))
+        expected = [
+            (4, 'schema of stream "bad": column "user": unknown type "strin"'),
+            (6, 'unknown column "nope"'),
+            (7, 'unknown stream "unknown"'),
+            (12, 'aggregate "loud"'),
+            (14, 'unknown type "Countr"'),
+            (15, 'table "broken" has no key'),
+            (17, 'unknown stream "nostream"'),
+            (21, 'every of job "j"'),
+            (23, 'schema of operation "o1": column "user": unknown type "strin"'),
+            (23, 'unknown stream "zzz" of operation "o1"'),
+            (24, 'functions has no "missing"'),
+            (26, 'schema of operation "o4"'),
+            (26, 'functions has no "gone"'),
+            (27, 'unknown policy "other"'),
+        ]
+        assert len(said) == len(expected), answer.err
+        for line, (number, message) in zip(said, expected):
+            assert line.startswith(f"pipeline.yaml:{number}:")
+            assert message in line
+
     def test_a_missing_file_is_a_clean_error(self, hayase_: Command, shop: Path) -> None:
         answer = hayase_("check", "nowhere.yaml")
         assert answer.code == 1

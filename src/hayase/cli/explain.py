@@ -73,7 +73,7 @@ def _explain_file(file: Path, name: str | None) -> None:
     from hayase.engine.definition.check import check_file
     from hayase.engine.definition.stage_graph import lookups_of
 
-    read = read_pipeline(file)
+    read = read_pipeline(file, partly=True)
     stages = check_file(read)
     names = [query.name for query in read.declaration.queries]
     if name is not None and name not in names:

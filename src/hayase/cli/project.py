@@ -33,7 +33,7 @@ def check(file: PipelineFile = DEFAULT) -> None:
     from hayase.core.pipeline_file import read_pipeline
     from hayase.engine.definition.check import check_file
 
-    read = read_pipeline(file)
+    read = read_pipeline(file, partly=True)
     stages = check_file(read)
     console = output()
     console.print(declared(read.declaration, stages))

@@ -199,7 +199,7 @@ def _pipeline_trial(file: Path, jq: Jq) -> tuple[list[str], TryEvent, bool]:
     from hayase.engine.definition.check import check_file
     from hayase.tables.rules_map_side import RulesMapSide
 
-    inputs = [item for stage in check_file(read_pipeline(file)) for item in stage.inputs]
+    inputs = [item for stage in check_file(read_pipeline(file, partly=True)) for item in stage.inputs]
     sides = [item.map_side for item in inputs if isinstance(item.map_side, RulesMapSide)]
 
     def try_event(source: str, text: bytes) -> Trial:

@@ -91,6 +91,9 @@ class PipelineFile:
     `places` has the start of the text of each ("query", name) and ("schema", stream); of each ("stream", name),
     ("table", name), ("job", name) and ("operation", name); of the type of each ("column", "table.column"); of the value of each
     ("operation", "operation.field") and ("governor", ".field"); and of the name or the start of the ("rules", name).
+
+    `mistakes` is empty unless the file was read with `partly`. `unread` has the names of streams, tables and stages with such
+    mistakes; `declaration` does not have them, or not with all the fields in the file.
     """
 
     declaration: PipelineDeclaration
@@ -98,6 +101,8 @@ class PipelineFile:
     path: Path
     places: Mapping[tuple[str, str], Place]
     texts: Mapping[tuple[str, str], Written] = field(default_factory=dict, repr=False, compare=False)
+    mistakes: tuple[Mistake, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     def at(self, kind: str, name: str, mistake: Mistake) -> Mistake:
         """Return the mistake with its position in this file. Its own line and column, if any, count within the text of `name`.
@@ -116,8 +121,12 @@ class PipelineFile:
         return replace(mistake, file=str(self.path), line=line, column=column)
 
 
-def read_pipeline(path: Path) -> PipelineFile:
-    """Read the pipeline declared in a file; a `DeclarationError` carries every mistake in it, in the order of the file."""
+def read_pipeline(path: Path, *, partly: bool = False) -> PipelineFile:
+    """Read the pipeline declared in a file; a `DeclarationError` carries every mistake in it, in the order of the file.
+
+    If `partly` is true, mistakes inside streams, queries, tables, jobs, operations and rules are returned with everything that
+    could be read, so that `hayase.engine.definition.check` can report them together with the mistakes found in planning.
+    """
     file = str(path)
     try:
         source = file_text(path, "pipeline", 'write one, or let "hayase init DIR" do it')
@@ -130,11 +139,13 @@ def read_pipeline(path: Path) -> PipelineFile:
         result = None
     else:
         result = reading.pipeline(root)
-    if result is None:
-        ordered = sorted(reading.mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0))
-        raise DeclarationError(replace(mistake, file=mistake.file or file) for mistake in ordered)
+    ordered = sorted(reading.mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0))
+    mistakes = tuple(replace(mistake, file=mistake.file or file) for mistake in ordered)
+    if result is None or (mistakes and not partly):
+        raise DeclarationError(mistakes)
     declaration, home = result
-    return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts)
+    unread = frozenset(reading.unread)
+    return PipelineFile(declaration, path.parent / home, path, reading.places, reading.texts, mistakes, unread)
 
 
 class _Reading(NodeReading):
@@ -146,6 +157,11 @@ class _Reading(NodeReading):
         self.places: dict[tuple[str, str], Place] = {}
         self.texts: dict[tuple[str, str], Written] = {}
         self.named: list[tuple[str, yaml.Node]] = []
+        self.unread: set[str] = set()
+        self.unread_tables = False
+        self.unread_aggregates: set[str] = set()
+        self.unnamed = False
+        """Whether the set of declared names is incomplete or ambiguous; nothing can be planned then."""
 
     def attempt(self, node: yaml.Node, read: Callable[[yaml.Node], Any], prefix: str = "") -> list[Any]:
         """Return the result of `read` in a list; if it raises, note its mistakes and return an empty list."""
@@ -186,13 +202,14 @@ class _Reading(NodeReading):
                 self.wrong(key, f"{where} has no {part}", hint)
 
     def pipeline(self, root: yaml.Node) -> tuple[PipelineDeclaration, Path] | None:
-        """Return the declaration and the home, or None if there are mistakes."""
+        """Return the declaration of everything that can be read, and the home; None if not all names can be read."""
         if self.is_foreign(root, (*_PIPELINE, *_SECTIONS), "pipeline file", _EXAMPLE):
             return None
         parts = self.known(root, "the pipeline file", (*_PIPELINE, *_SECTIONS), _EXAMPLE)
         if "pipeline" not in parts and isinstance(root, yaml.MappingNode):
             self.wrong(root, "the pipeline has no name", 'add "pipeline: NAME"')
         values = self.values({key: parts[key] for key in _PIPELINE if key in parts}, _PIPELINE)
+        self.unnamed = bool(self.mistakes)
         streams = self.section(parts.get("streams"), "stream", "streams", self.stream)
         queries = self.section(parts.get("queries"), "query", "queries", self.query)
         aggregates = self.aggregates(parts.get("aggregates"))
@@ -204,7 +221,8 @@ class _Reading(NodeReading):
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
             self.wrong(latest[mistake.field], mistake.message, mistake.hint)
-        if self.mistakes:
+            self.unnamed = True
+        if self.unnamed:
             return None
         declared = PipelineDeclaration(
             values["pipeline"],
@@ -218,6 +236,8 @@ class _Reading(NodeReading):
             tuple(operations),
             governor,
         )
+        if self.unread_tables or self.unread_aggregates:  # the stages that use them cannot be planned
+            declared = self.without_readers(declared)
         return declared, values.get("home", Path(declared.name))
 
     def section(self, node: yaml.Node | None, kind: str, where: str, read: Callable[..., _T | None]) -> list[_T]:
@@ -225,21 +245,46 @@ class _Reading(NodeReading):
         if node is None or is_null(node):
             return []
         declarations = []
-        for name, (key, value) in self.mapping(node, where, f'write below it "NAME:" and what the {kind} is').items():
+        before = len(self.mistakes)
+        entries = self.mapping(node, where, f'write below it "NAME:" and what the {kind} is')
+        self.unnamed |= len(self.mistakes) > before
+        for name, (key, value) in entries.items():
             if not self.attempt(key, lambda key: checked_name(kind, key.value)):
+                self.unnamed = True
                 continue
             self.named.append((name, key))
-            declarations.append(read(name, key, value))
-        return [declaration for declaration in declarations if declaration is not None]
+            before = len(self.mistakes)
+            declaration = read(name, key, value)
+            if declaration is None or (len(self.mistakes) > before and kind != "operation"):
+                self.unread.add(name)
+                self.unread_tables |= kind == "table"
+            else:
+                declarations.append(declaration)
+        return declarations
+
+    def without_readers(self, declaration: PipelineDeclaration) -> PipelineDeclaration:
+        """Return the declaration without the stages that may use an unread table or aggregate, and note them as unread: all
+        jobs, and the queries whose text has the name of an unread aggregate."""
+        words = {query.name: set(re.findall(r"\w+", query.text.lower())) for query in declaration.queries}
+        queries = [query for query in declaration.queries if not words[query.name] & self.unread_aggregates]
+        self.unread |= {query.name for query in declaration.queries if query not in queries}
+        for job in declaration.jobs:
+            self.unread |= {job.name, *(name for step in job.steps for name in (step.writes, *step.also) if name)}
+        return replace(declaration, queries=tuple(queries), jobs=())
 
     def aggregates(self, node: yaml.Node | None) -> list[AggregateDeclaration]:
         """Return the aggregates of the user; each is imported once, to find out whether it exists."""
         if node is None or is_null(node):
             return []
         example = 'write below it "NAME: module:attribute"'
-        aggregates = []
-        for name, (_, value) in self.mapping(node, "aggregates", example).items():
-            aggregates += self.attempt(value, partial(self.aggregate, name), f'aggregate "{name}": ')
+        aggregates, before = [], len(self.mistakes)
+        entries = self.mapping(node, "aggregates", example)
+        self.unnamed |= len(self.mistakes) > before
+        for name, (_, value) in entries.items():
+            loaded = self.attempt(value, partial(self.aggregate, name), f'aggregate "{name}": ')
+            if not loaded:
+                self.unread_aggregates.add(name.lower())
+            aggregates += loaded
         return aggregates
 
     def aggregate(self, name: str, node: yaml.Node) -> AggregateDeclaration:
@@ -345,6 +390,7 @@ class _Reading(NodeReading):
                 listed = steps.value if isinstance(steps, yaml.SequenceNode) else []
                 at = int(number[1]) - 1 if number else len(listed)
                 self.wrong(listed[at] if at < len(listed) else key, mistake.message, mistake.hint)
+            self.unread |= _names_below(parts.get("steps"))  # these include the streams that the job writes
         return None
 
     def operation(self, name: str, key: yaml.Node, node: yaml.Node) -> OperationDeclaration | None:
@@ -361,7 +407,8 @@ class _Reading(NodeReading):
             self.places["operation", f"{name}.{part}"] = place_of(value, self.source)
         try:
             operation = declared_operation(name, texts, self.directory)
-            return operation if len(self.mistakes) == before else None
+            if len(self.mistakes) == before:
+                return operation
         except DeclarationError as error:
             for mistake in error.mistakes:
                 field = mistake.field if isinstance(mistake, FieldMistake) else ""
@@ -373,7 +420,17 @@ class _Reading(NodeReading):
                     self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
                 else:
                     self.wrong(parts.get(field, key), mistake.message, mistake.hint)
-        return None
+        return self.unread_operation(name, texts)
+
+    def unread_operation(self, name: str, texts: Mapping[str, Any]) -> OperationDeclaration | None:
+        """Note an operation with mistakes as unread. Return it with only its inputs and its function, so that these are checked,
+        or None if they are invalid; its schema counts as unknown."""
+        self.unread.add(name)
+        try:
+            basic = {part: texts[part] for part in ("reads", "function") if part in texts}
+            return declared_operation(name, basic, self.directory)
+        except DeclarationError:
+            return None
 
     def governor(self, node: yaml.Node | None) -> GovernorDeclaration | None:
         if node is None or is_null(node):
@@ -499,6 +556,15 @@ def _blank(text: str) -> str:
 
 def _texts(node: yaml.Node) -> str | list[str]:
     return [text_of(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else text_of(node)
+
+
+def _names_below(node: yaml.Node | None) -> set[str]:
+    """Return all values inside a node, at any depth, that can be names."""
+    if isinstance(node, yaml.MappingNode):
+        return {name for _, value in node.value for name in _names_below(value)}
+    if isinstance(node, yaml.SequenceNode):
+        return {name for value in node.value for name in _names_below(value)}
+    return {str(node.value)} if node is not None and str(node.value).isidentifier() else set()
 
 
 def _plain(node: yaml.Node) -> Any:

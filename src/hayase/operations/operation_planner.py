@@ -75,12 +75,18 @@ class AllColumns:
 
 
 def plan_operations(
-    declaration: PipelineDeclaration, streams: Mapping[str, StreamDeclaration], home: Path | None = None
+    declaration: PipelineDeclaration,
+    streams: Mapping[str, StreamDeclaration],
+    home: Path | None = None,
+    expected: Iterable[str] = (),
 ) -> PlannedOperations:
-    """Return the stages of all operations; `streams` are all other streams. Shipped code is in the home."""
+    """Return the stages of all operations; `streams` are all other streams. Shipped code is in the home.
+
+    `expected` are streams whose columns are not known: an operation that reads one gets no stage, and that is not a mistake.
+    """
     outputs = operation_streams(declaration, streams)
     known = {**streams, **outputs}
-    declared = _declared(declaration)
+    declared = {*_declared(declaration), *expected} - {table.name for table in declaration.tables}
     circles = _circles(
         {operation_.name: read_by(operation_, {*known, *declared}) for operation_ in declaration.operations}
     )

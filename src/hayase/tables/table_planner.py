@@ -42,10 +42,12 @@ def plan_tables(
     streams: Mapping[str, StreamDeclaration],
     emitted: Mapping[str, Sequence[str]] | None = None,
     expected: Collection[str] = (),
+    unread: Collection[str] = (),
 ) -> PlannedTables:
     """Plan the stages of all tables that have an input. `streams` are all streams, declared or written by queries and jobs;
     `emitted` maps tables to the streams in which jobs emit to them. `expected` are streams of declarations that could not be
-    planned: rules may name them, but then no stages are returned."""
+    planned: rules may name them, but then no stages are returned. `unread` are names of declarations that could not be read:
+    rules about such tables are not checked."""
     mistakes: list[tuple[str | None, Mistake]] = []
     for table in declaration.tables:
         for column, kind in table.columns:
@@ -59,7 +61,7 @@ def plan_tables(
         except DeclarationError as error:
             mistakes += [(None, mistake) for mistake in error.mistakes]
     typed = [known for known in declaration.tables if all(kind in TYPES for _, kind in known.columns)]
-    untyped = {unknown.name for unknown in declaration.tables if unknown not in typed}
+    untyped = {*unread, *(unknown.name for unknown in declaration.tables if unknown not in typed)}
     sources: list[SourceRules] = []
     for file in files:
         file_mistakes = [
@@ -67,7 +69,7 @@ def plan_tables(
             *(wrong for wrong in _table_mistakes(file.rules, typed) if not _concerns(wrong, file.rules, untyped)),
         ]
         mistakes += [(None, file.at(mistake)) for mistake in sorted(file_mistakes, key=lambda wrong: wrong.update)]
-        if not file_mistakes and not mistakes:
+        if not file_mistakes and not mistakes and not unread:
             sources += _with_methods(file.rules, declaration.tables).sources
     if mistakes or any(rules.source not in streams for rules in sources):
         return PlannedTables((), tuple(mistakes))

@@ -8,7 +8,7 @@ declares none. An operation that is unchanged from the home's newest definition 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,14 +40,14 @@ def check(declaration: PipelineDeclaration, *, pending: bool = False) -> tuple[S
 def check_file(file: PipelineFile, home: Home | None = None) -> tuple[Stage, ...]:
     """Return the stages of a pipeline file; DeclarationError lists all mistakes with their positions. Operations are
     tried in `home`, by default the home that the file names."""
-    declaration, found = _tried(home or Home(file.home), file.declaration)
+    declaration, found = _tried(home or Home(file.home), file.declaration, file.unread)
     return _placed(file, declaration, found)
 
 
 def read_file(file: PipelineFile, home: Home) -> PipelineDeclaration:
     """Return the declaration of a pipeline file after checking everything except the functions of operations; schemas
     may be pending, as in `check`."""
-    declaration = with_known_schemas(home, file.declaration)
+    declaration = with_known_schemas(home, file.declaration) if not file.unread else file.declaration
     _placed(file, declaration, [], pending=True)
     return declaration
 
@@ -55,11 +55,17 @@ def read_file(file: PipelineFile, home: Home) -> PipelineDeclaration:
 def _placed(
     file: PipelineFile, declaration: PipelineDeclaration, found: list[_Placed], pending: bool = False
 ) -> tuple[Stage, ...]:
-    """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as `found`."""
-    planned = plan(declaration)
+    """Return the stages, or raise DeclarationError with the positions of all mistakes, including those passed as `found`
+    and those of reading the file."""
+    planned = plan(declaration, unread=file.unread)
     mistakes = _kept(declaration, [*found, *planned.mistakes, *_governor_mistakes(declaration)], pending)
-    if mistakes:
-        raise DeclarationError([file.at(kind, name, mistake) if kind else mistake for kind, name, mistake in mistakes])
+    placed = [
+        file.at(kind, name, mistake) if kind else mistake
+        for kind, name, mistake in mistakes
+        if not (name in file.unread and _is_open(mistake))
+    ]
+    if file.mistakes or placed:
+        raise DeclarationError([*file.mistakes, *placed])
     return planned.stages
 
 
@@ -137,16 +143,20 @@ def _governor_mistakes(declaration: PipelineDeclaration) -> list[_Placed]:
 # ---------------------------------------------------------------------------------------------------- operations
 
 
-def _tried(home: Home, declaration: PipelineDeclaration) -> tuple[PipelineDeclaration, list[_Placed]]:
-    """Return the declaration with all schemas that can be inferred, and the mistakes of the functions."""
+def _tried(
+    home: Home, declaration: PipelineDeclaration, unread: Collection[str] = ()
+) -> tuple[PipelineDeclaration, list[_Placed]]:
+    """Return the declaration with all schemas that can be inferred, and the mistakes of the functions; `unread` as in `plan`."""
     if not declaration.operations:
         return declaration, []
     from hayase.engine.definition.operation_trials import tried
 
     known = _known(home)
     mistakes: list[_Placed] = []
-    finished = {unchanged.name: unchanged for unchanged in _unchanged(declaration, known)}
-    planned = plan(_with(declaration, finished))
+    finished = {
+        unchanged.name: unchanged for unchanged in _unchanged(declaration, known) if unchanged.name not in unread
+    }
+    planned = plan(_with(declaration, finished), unread=unread)
     invalid = {name for kind, name, mistake in planned.mistakes if kind == "operation" and not _is_open(mistake)}
     remaining = [candidate for candidate in declaration.operations if candidate.name not in {*finished, *invalid}]
     while True:  # more than once only if operations read others whose schemas are not known yet
@@ -164,7 +174,9 @@ def _tried(home: Home, declaration: PipelineDeclaration) -> tuple[PipelineDeclar
                 ]
                 continue
             operation_with_schema = result.operations[-1]
-            if operation_with_schema.schema is not None:
+            if operation.name in unread:  # the inferred schema is not the one in the file
+                remaining.remove(operation)
+            elif operation_with_schema.schema is not None:
                 remaining.remove(operation)
                 finished[operation.name] = operation_with_schema
         if len(remaining) == before or not remaining:

@@ -34,10 +34,14 @@ class Planned:
     mistakes: tuple[_Placed, ...] = ()
 
 
-def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
+def plan(declaration: PipelineDeclaration, home: Path | None = None, unread: Collection[str] = ()) -> Planned:
     """Return the stages of a declaration. Without a home they can be inspected but not run: tables are empty and
-    shipped code is missing."""
-    expected = _expected(declaration)
+    shipped code is missing.
+
+    `unread` are names that a file declares but that could not be read: stages that read or write them are not planned, and
+    that is not a mistake.
+    """
+    expected = {*_expected(declaration), *unread}
     known: dict[str, StreamDeclaration] = {}
     while True:
         round_ = _round(declaration, home, known, expected)
@@ -51,7 +55,7 @@ def plan(declaration: PipelineDeclaration, home: Path | None = None) -> Planned:
     if declaration.tables or declaration.rules:
         from hayase.tables.table_planner import plan_tables
 
-        tables = plan_tables(declaration, _streams(declaration.streams, stages), round_.emitted, expected)
+        tables = plan_tables(declaration, _streams(declaration.streams, stages), round_.emitted, expected, unread)
         stages += tables.stages
         for name, mistake in tables.mistakes:
             mistakes.append(("column" if name and "." in name else "table" if name else "", name or "", mistake))
@@ -98,7 +102,7 @@ def _round(
     if declaration.operations:
         from hayase.operations.operation_planner import plan_operations
 
-        operations = plan_operations(declaration, _streams(declaration.streams, result.stages), home)
+        operations = plan_operations(declaration, _streams(declaration.streams, result.stages), home, expected)
         result.stages += operations.stages
         result.mistakes += [("operation", name, mistake) for name, mistake in operations.mistakes]
     result.streams = {stage.stream.name: stage.stream for stage in result.stages if not stage.name.startswith("_")}
