@@ -170,6 +170,26 @@ def test_what_spark_says(said: str, cause: str, again: str) -> None:
     assert len(str(failure).splitlines()) <= 2
 
 
+@pytest.mark.parametrize("behind", ["", " SQLSTATE: 38000\n\tat org.apache.spark", "\n=== Streaming Query ===\nx"])
+def test_an_error_of_a_worker_keeps_its_remedy(behind: str) -> None:
+    said = (
+        "Job aborted: Traceback (most recent call last):\n"
+        "hayase.core.errors.EnvironmentUnfit: the data /h/e cannot be written: [Errno 28] No space left on device\n"
+        f"free some space there, then try again: nothing is lost\n{behind}"
+    )
+    cause, remedy = two_lines(str(failure_of(said, LOG)))
+    assert cause.startswith("the data /h/e cannot be written")
+    assert remedy == "free some space there, then try again: nothing is lost"
+
+
+@pytest.mark.parametrize(
+    "behind", [" SQLSTATE: 38000", "\tat org.apache.spark", "=== Streaming Query ===", "", "\n\nx"]
+)
+def test_an_error_of_a_worker_of_one_line_has_no_foreign_remedy(behind: str) -> None:
+    said = f"Traceback\nhayase.core.errors.DamagedState: the manifest m cannot be read; put back a copy\n{behind}"
+    assert str(failure_of(said, LOG)) == "the manifest m cannot be read; put back a copy"
+
+
 def test_a_jvm_that_is_gone() -> None:
     with pytest.raises(LaneFailed) as caught, translated(LOG):
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")

@@ -61,6 +61,11 @@ _KNOWN: tuple[tuple[str, SparkFailure], ...] = (
 )  # fmt: skip
 """Patterns in Spark's error texts, the most specific first; `{line}` is the matching line, `{log}` the path of Spark's log."""
 
+_FOREIGN = re.compile(
+    r"\s|at |===|SQLSTATE|Traceback|Driver stacktrace|Caused by|During handling|The above exception|[\w.]+(Error|Exception)\b"
+)
+"""Matches the start of a line that Spark or Python wrote after an error of Hayase. Any other line there is its remedy."""
+
 
 def failure_of(text: str, log: Path) -> SparkFailure:
     """Return the failure that the text of a Spark error describes; `log` is the log file of the JVM and the workers.
@@ -71,10 +76,13 @@ def failure_of(text: str, log: Path) -> SparkFailure:
     >>> failure_of("Broken pipe\\n=== Streaming Query ===", Path("logs/spark.log")).again
     'passing'
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own_errors = [line for line in lines if line.startswith("hayase.")]
+    raw = text.splitlines()
+    own_errors = [at for at, line in enumerate(raw) if line.strip().startswith("hayase.")]
     if own_errors:
-        return SparkFailure(own_errors[-1].partition(": ")[2] or own_errors[-1])
+        at = own_errors[-1]
+        line, following = raw[at].strip(), "".join(raw[at + 1 : at + 2])
+        return SparkFailure(line.partition(": ")[2] or line, "" if _FOREIGN.match(following) else following.rstrip())
+    lines = [line.strip() for line in raw if line.strip()]
     for pattern, known in _KNOWN:
         match = next((line for line in lines if re.search(pattern, line, re.IGNORECASE)), None)
         if match is not None:
