@@ -230,6 +230,18 @@ def test_two_writers_while_a_run_goes_on(tmp_path: Path) -> None:
     check(pipeline, expected(log, 10**9, finished=True))
 
 
+def test_records_that_do_not_fit_a_finished_stream_are_no_dead_letters(pipeline: hy.Pipeline) -> None:
+    stream, refused = pipeline.declaration.streams[0].name, [{"nonsense": 1}]
+    pipeline.append(stream, refused, producer="p", sequence=1)
+    before = len(pipeline.dead_letters())
+    pipeline.finish(stream)
+    for sequence in (None, 2):
+        with pytest.raises(StreamFinished):
+            pipeline.append(stream, refused, producer=None if sequence is None else "p", sequence=sequence)
+    pipeline.append(stream, refused, producer="p", sequence=1)  # a repeat
+    assert len(pipeline.dead_letters()) == before == 1
+
+
 def test_an_append_that_fails_writes_no_dead_letter(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.append("events", [GOOD])
     mixed = [GOOD, {**GOOD, "amount": "many"}]

@@ -63,6 +63,8 @@ def append_conformed(
             _log(home, DEAD).append(table, now=now, producer=sender, sequence=sequence)
 
     if not rows.num_rows:
+        if refused and not (sender and sequence is not None and _has_letters(home, sender, sequence)):
+            log.check_open()
         write_letters()
         end = log.index().next
         return Accepted(0, len(refused) + conformed.rows.num_rows, end, end)
@@ -74,6 +76,12 @@ def append_conformed(
         appended.next,
         appended.repeated,
     )
+
+
+def _has_letters(home: Path, sender: str, sequence: int) -> bool:
+    """Return whether this append, or a later one of the same producer, has already written its dead letters."""
+    last = _log(home, DEAD).last_of(sender)
+    return last is not None and sequence <= last.sequence
 
 
 def _without_refused(

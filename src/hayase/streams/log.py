@@ -399,6 +399,11 @@ class StreamLog:
                 f'stream "{self.declaration.name}" is finished and takes no more records; append to another stream',
             )
 
+    def check_open(self) -> None:
+        """Raise StreamFinished if the stream takes no more records."""
+        with self._directory.writing():
+            self._check_open()
+
     def last_of(self, producer: str) -> Produced | None:
         """Return the last append of a producer, with its offsets."""
         with self._directory.writing():
