@@ -224,3 +224,22 @@ def test_a_module_that_is_called_like_one_of_pythons_is_the_users_own(tmp_path: 
     (tmp_path / "scoring.py").write_text("import signal\ndef score(records):\n    return signal.score(records)\n")
     with pytest.raises(DeclarationError, match="has the name of a module of Python's own; rename it"):
         ship(declared_operation("score", {"reads": "q", "function": "scoring:score"}, str(tmp_path)), code)
+
+
+def test_a_job_and_an_operation_in_a_module_that_is_called_like_one_of_pythons(tmp_path: Path) -> None:
+    """Loading the job puts its directory on the path; the process that runs operations must not import from there."""
+    (tmp_path / "signal.py").write_text(
+        "def mapped(record):\n    return {'n': 5}\ndef scored(records):\n    return [{'w': 7} for _ in records]\n"
+    )
+    (tmp_path / "pipeline.yaml").write_text(
+        'pipeline: shop\nstreams: {s: {schema: "ts bigint", time: ts, time_unit: ms}}\n'
+        'jobs: {j: {reads: s, steps: [{map: "signal:mapped", schema: "n int"}]}}\n'
+        'operations: {o: {reads: s, function: "signal:scored", schema: "w int"}}\n'
+    )
+    program = (
+        "import hayase\np = hayase.Pipeline.from_file('pipeline.yaml')\np.append('s', [{'ts': 1}])\n"
+        "p.run_until_idle(spark=False)\nprint(p.results('o').table()['w'], p.dead_letters())\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "7" in done.stdout

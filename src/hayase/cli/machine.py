@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -105,4 +106,5 @@ def _module(path: Path) -> ModuleType:
     root = str(path.parents[1])
     if root not in sys.path:
         sys.path.insert(0, root)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return importlib.import_module(f"benchmarks.{path.stem}")

@@ -37,7 +37,11 @@ _LAST_WORDS = 0.5
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 _OWN = str(Path(__file__).parent)
 _PLACE = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
-_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from hayase.operations.template import main; main(int(sys.argv[1]))"
+_PROGRAM = (
+    "import sys; sys.path += sys.argv[2:]; from hayase.operations.template import main; "
+    "sys.path[:] = sys.argv[2:]; main(int(sys.argv[1]))"
+)
+"""Imports come from the interpreter's own path first: a module of the user, such as `signal.py`, must not hide one of Python."""
 
 
 class Gone(Exception):
@@ -165,6 +169,7 @@ class _Nursery:
                 process = subprocess.Popen(
                     [
                         sys.executable,
+                        "-P",
                         "-c",
                         _PROGRAM,
                         str(theirs.fileno()),
