@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hayase as hy
-from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
 
@@ -122,7 +122,7 @@ def history(directory: Path) -> hy.Pipeline:
     _append(pipeline, 16, 3, 5)
     run(pipeline)
     with pipeline.home.lock(), closing(InProcess(pipeline.home, lambda: START)) as runner:
-        keep_house(pipeline.home, START, runner.commits)
+        run_housekeeping(pipeline.home, START, runner.commits)
     StreamLog.open(pipeline.home.path, "orders").compact(at_least=2)
     _append(pipeline, 28, 2, 8)
     pipeline.replay(stage="append", edit=_mended, limit=1)

@@ -22,7 +22,7 @@ MAPPED = [pa.field(TIME, pa.int64()), pa.field(OFFSET, pa.int64())]
 
 
 @dataclass
-class Shelf:
+class RowBuffer:
     """A table in memory, that counts which keys were asked for."""
 
     table: TableDeclaration
@@ -67,7 +67,7 @@ class Runner:
         self,
         jobs: Sequence[JobDeclaration],
         streams: Sequence[StreamDeclaration],
-        tables: Sequence[Shelf] = (),
+        tables: Sequence[RowBuffer] = (),
         buckets: int = 2,
         chunk: int = 1000,
         changes: Callable[[], bool] = lambda: False,

@@ -554,7 +554,7 @@ def _plainly(pipeline: hy.Pipeline, chunks: int) -> None:
             for number in range(chunks):
                 append_chunk(pipeline, number)
                 runner.run_until_idle()
-                housekeeping.keep_house(pipeline.home, 0, runner.commits)
+                housekeeping.run_housekeeping(pipeline.home, 0, runner.commits)
 
 
 def main(home: Path, chunks: int, spark: bool) -> None:

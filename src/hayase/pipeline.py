@@ -250,7 +250,7 @@ class Pipeline:
         of an earlier time. A repeated event is recognised within the `horizon`; an older event is refused.
         """
         from hayase.engine.commit.manifests import check_table_read
-        from hayase.engine.commit.table_writer import owning
+        from hayase.engine.commit.table_writer import open_for_writing
         from hayase.tables.table_builder import declared_table
         from hayase.tables.table_results import TableResults
 
@@ -261,7 +261,9 @@ class Pipeline:
                 name, key, {**(columns or {}), **more_columns}, duration(fold_after), duration(horizon)
             )
             self.declaration = replace(self.declaration, tables=(*self.declaration.tables, declared))
-        return TableResults(self.home.table(name), declared, owning, lambda table: check_table_read(self.home, table))
+        return TableResults(
+            self.home.table(name), declared, open_for_writing, lambda table: check_table_read(self.home, table)
+        )
 
     def rules(self, path: str | Path | None = None, *, text: str | None = None) -> None:
         """Add rules that define which updates an event causes in tables, from a YAML file or as text. They are checked at once.

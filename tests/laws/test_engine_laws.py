@@ -19,7 +19,7 @@ from effort import examples
 from hayase.engine import local
 from hayase.engine.batch import offsets, reduce_side
 from hayase.engine.batch.gate import Grants
-from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
 from interruptions import Granting, room_for_homes
@@ -76,7 +76,7 @@ def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Momen
             if moment.compact:
                 for log in (StreamLog.open(pipeline.home.path, each.name) for each in pipeline.declaration.streams):
                     log.compact(at_least=2)
-                keep_house(pipeline.home, now=0)
+                run_housekeeping(pipeline.home, now=0)
             if moment.restart:
                 runner = InProcess(pipeline.home, lambda: 0, gate=gate, tasks=tasks)
         pipeline.append("events", [each.row() for each in given[at:]])

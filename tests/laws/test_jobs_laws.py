@@ -16,7 +16,7 @@ import hayase.jobs as hy
 from effort import examples
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
 from hayase.jobs.job_builder import Job
-from job_runner import Runner, Shelf
+from job_runner import RowBuffer, Runner
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOGS = StreamDeclaration("logs", "at timestamp, line string, status int, size bigint, user string", "at")
@@ -335,7 +335,7 @@ def test_a_merge_is_a_hash_join(
     buckets: int,
     chunk: int,
 ) -> None:
-    shelf = Shelf(USERS, {(user,): {"limit": limit} for user, limit in limits.items()})
+    shelf = RowBuffer(USERS, {(user,): {"limit": limit} for user, limit in limits.items()})
     if typing:
         made = job(lambda j: j.merge("users", side=side, key="user", schema="user string, told string")(typed_joined))
     else:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hayase.core.stages import OFFSET, TIME
-from hayase.streams.reorder_buffer import WaitingRoom
+from hayase.streams.reorder_buffer import ReorderBuffer
 
 SCHEMA = pa.schema({"x": pa.string(), TIME: pa.int64(), OFFSET: pa.int64()})
 Row = tuple[int, int]
@@ -44,11 +44,11 @@ def steps(draw: st.DrawFn) -> list[tuple[list[Row], int]]:
 
 @given(steps(), st.integers(0, 12), st.integers(1, 4))
 def test_everybody_leaves_in_order_and_once(given_: list[tuple[list[Row], int]], lost_at: int, joined: int) -> None:
-    room, waiting = WaitingRoom(SCHEMA), []
+    room, waiting = ReorderBuffer(SCHEMA), []
     segments: list[list[Row]] = []
     for number, (rows, clock) in enumerate(given_):
         if number == lost_at:  # another worker takes over from the state segments, neighbours of which may be joined
-            room = WaitingRoom(SCHEMA)
+            room = ReorderBuffer(SCHEMA)
             runs = [segments[i : i + joined] for i in range(0, len(segments), joined)]
             before = given_[number - 1][1] if number else -1
             room.catch_up([batch([row for part in run for row in part]) for run in runs], before)
@@ -63,7 +63,7 @@ def test_everybody_leaves_in_order_and_once(given_: list[tuple[list[Row], int]],
 
 @given(steps(), st.integers(1, 11))
 def test_catching_up_from_behind_repeats_nobody(given_: list[tuple[list[Row], int]], behind: int) -> None:
-    ahead, late = WaitingRoom(SCHEMA), WaitingRoom(SCHEMA)
+    ahead, late = ReorderBuffer(SCHEMA), ReorderBuffer(SCHEMA)
     segments: list[list[Row]] = []
     last = max(0, len(given_) - behind)
     for number, (rows, clock) in enumerate(given_):
@@ -79,7 +79,7 @@ def test_catching_up_from_behind_repeats_nobody(given_: list[tuple[list[Row], in
 
 
 def test_a_long_wait_is_held_in_few_runs() -> None:
-    room = WaitingRoom(SCHEMA)
+    room = ReorderBuffer(SCHEMA)
     for offset in range(1000):
         room.enter([batch([(10_000 + offset, offset)])], 0)
     assert len(room) == 1000

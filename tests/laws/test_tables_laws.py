@@ -22,11 +22,11 @@ from effort import examples
 from hayase.engine import local
 from hayase.engine.batch import offsets
 from hayase.engine.batch.gate import Grants
-from hayase.engine.commit.housekeeping import fold_tables, keep_house
+from hayase.engine.commit.housekeeping import fold_tables, run_housekeeping
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.definition.definitions import latest
 from hayase.engine.local import InProcess
-from hayase.tables.stores import open_secondary
+from hayase.tables.stores import open_readable
 from hayase.tables.table import TooOld
 from interruptions import Granting, passing_home
 from purchases import TABLES, Log, Row, answers_of, check, expected, market
@@ -236,7 +236,7 @@ def test_two_orders_of_arrival_give_the_same_bytes(log: Log, one: list[Moment], 
 
 def stored(pipeline: hy.Pipeline, table: str, *kinds: bytes) -> list[tuple[bytes, bytes]]:
     """What a table's store holds of some kinds: payloads, snapshots of rows, marks of what is in these."""
-    with closing(open_secondary(pipeline.home.table(table))) as store:
+    with closing(open_readable(pipeline.home.table(table))) as store:
         return store.read(lambda view: [each for kind in kinds for each in view.scan(kind, bytes((kind[0] + 1,)))])
 
 
@@ -257,7 +257,7 @@ def test_folding_between_the_manifest_and_the_table_counts_nothing_twice(
         plain = Commits._take_in
 
         def after_upkeep(self: Commits, manifest: Manifest, replaced: frozenset[str]) -> None:
-            keep_house(pipeline.home, 0, runner.commits)
+            run_housekeeping(pipeline.home, 0, runner.commits)
             plain(self, manifest, replaced)
 
         with mock.patch.object(Commits, "_take_in", after_upkeep):

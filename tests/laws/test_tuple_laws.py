@@ -37,7 +37,7 @@ def relations(draw: st.DrawFn) -> tuple[pa.Schema, list[Told]]:
     return pa.schema([(name, COLUMNS[name][0]) for name in names]), draw(told_relations(rows, most=30))
 
 
-class Kept:
+class StoredDeclaration:
     """An operator that keeps its input, and an index of it by slot such as a join would have; a step in parts or whole."""
 
     def __init__(self, schema: pa.Schema, whole: bool) -> None:
@@ -97,7 +97,7 @@ def test_a_store_is_a_dict_of_what_is_alive(
     made: tuple[pa.Schema, list[Told]], clocks: list[int], seed: int | None, whole: bool
 ) -> None:
     schema, relation = made
-    driver = Driver(lambda: Kept(schema, whole), seed)
+    driver = Driver(lambda: StoredDeclaration(schema, whole), seed)
     model: dict[int, tuple[Any, int, int]] = {}
     for span, delta in cut(relation, schema, clocks, since=0):
         rows = delta.rows.to_pylist() if len(schema) else [{}] * len(delta)
@@ -117,7 +117,7 @@ def test_a_store_is_a_dict_of_what_is_alive(
 @given(relations(), clock_lists(), st.booleans())
 def test_what_is_written_is_what_is_alive(made: tuple[pa.Schema, list[Told]], clocks: list[int], whole: bool) -> None:
     schema, relation = made
-    driver = Driver(lambda: Kept(schema, whole))
+    driver = Driver(lambda: StoredDeclaration(schema, whole))
     for span, delta in cut(relation, schema, clocks, since=0):
         driver.advance([delta], span)
     kept = driver.operator

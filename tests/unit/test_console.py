@@ -15,7 +15,7 @@ from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
-from hayase.engine.batch.lane_governor import QueueSeen, Seen
+from hayase.engine.batch.lane_governor import QueueStatus, Seen
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.batch.reduce_side import Figures
 from hayase.engine.commit.manifests import Manifest
@@ -127,7 +127,7 @@ class TestLiveView:
         assert "does not add up" in shown(summary(Manifest(), broken, {}, 1.0))
 
 
-def queue(number: int, **more: float) -> QueueSeen:
+def queue(number: int, **more: float) -> QueueStatus:
     figures = {
         "rate": 2.0,
         "service": 0.1,
@@ -138,12 +138,12 @@ def queue(number: int, **more: float) -> QueueSeen:
         "polls": 40,
         "empty": 2,
     }
-    return QueueSeen(stage="scores", stream=f"q{number}", **{**figures, **more})  # type: ignore[arg-type]
+    return QueueStatus(stage="scores", stream=f"q{number}", **{**figures, **more})  # type: ignore[arg-type]
 
 
 class TestGovernors:
     MAIN = Seen("main", "informed", 4, 0, 130, 1, (
-        QueueSeen("", "orders", 1_000.0, 4e-6, 0.004, 1.0, 0, 0.0, 129, 0),
+        QueueStatus("", "orders", 1_000.0, 4e-6, 0.004, 1.0, 0, 0.0, 129, 0),
     ))  # fmt: skip
     OPERATIONS = Seen("operations", "als", 4, 0, 123_456, 61_728, (
         queue(1), queue(2, load=12.5, waiting=1_234_567, waited=95.0, share=0.5), queue(3, load=0.0, waiting=0, share=0.0),

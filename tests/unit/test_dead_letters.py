@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from effort import examples
 from hayase.core.declarations import DAY, Retention
 from hayase.core.errors import DamagedState, DeclarationError, HayaseError, HomeInUse, UnknownName
-from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.dead_letters import letters, settlement
 from hayase.engine.dead_letters.edits import by_jq, in_turn, one_by_one, setting_texts
 from hayase.engine.dead_letters.letters import Filter, Group, Letters, spent
@@ -504,12 +504,12 @@ def test_housekeeping_removes_old_letters_and_then_what_became_of_them(shop: Tri
         write(shop.home.path, "large", "orders", [None], now=NOW + lot * 60 * DAY)
     of(shop).drop(Filter.of(0, 1, 2))
     shop.run()
-    keep_house(shop.home, NOW + 160 * DAY)
+    run_housekeeping(shop.home, NOW + 160 * DAY)
     letters_ = of(shop)
     assert letters_.bounds() == (2, 3)
     assert letters_.get(2).fate.state == "dropped"
-    keep_house(shop.home, NOW + 400 * DAY)
+    run_housekeeping(shop.home, NOW + 400 * DAY)
     assert of(shop).bounds() == (3, 3)
-    keep_house(shop.home, NOW + 401 * DAY)
+    run_housekeeping(shop.home, NOW + 401 * DAY)
     settled = StreamLog.open(shop.home.path, SETTLED.name).index()
     assert (settled.start, settled.next) == (3, 3)

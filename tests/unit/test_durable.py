@@ -13,7 +13,7 @@ from hayase.streams import durable
 def test_only_what_is_thrown_away_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    with durable.thrown_away():
+    with durable.without_syncs():
         durable.write_atomic(tmp_path / "passing", b"1")
         durable.create_empty(tmp_path / "empty")
     assert synced == []
@@ -25,7 +25,7 @@ def test_only_what_is_thrown_away_is_not_synced(tmp_path: Path, monkeypatch: pyt
 def test_an_error_brings_lasting_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    with pytest.raises(KeyError), durable.thrown_away():
+    with pytest.raises(KeyError), durable.without_syncs():
         raise KeyError
     durable.fsync_directory(tmp_path)
     assert len(synced) == 1

@@ -21,7 +21,7 @@ from hayase.core.declarations import PipelineDeclaration, Retention
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import Grants
-from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.local import InProcess
 from hayase.streams import StreamLog, durable
@@ -78,7 +78,7 @@ def _compact(home: Path) -> None:
 
 
 def _keep_house(home: Path) -> None:
-    keep_house(_pipeline(home).home, now=101)
+    run_housekeeping(_pipeline(home).home, now=101)
 
 
 def _finish(home: Path) -> None:

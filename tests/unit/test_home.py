@@ -42,14 +42,14 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 @pytest.fixture
 def room() -> Iterator[Path]:
-    with room_for_homes() as place, durable.thrown_away():
+    with room_for_homes() as place, durable.without_syncs():
         yield place
 
 
 @pytest.fixture(scope="module")
 def laid_out() -> Iterator[Path]:
     """A home with a file of every kind, to be copied."""
-    with room_for_homes() as place, durable.thrown_away():
+    with room_for_homes() as place, durable.without_syncs():
         every_file.history(place / "shop")
         yield place / "shop"
 

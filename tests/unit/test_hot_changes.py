@@ -26,7 +26,7 @@ from hayase.engine.definition.operation_changes import (
 )
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
-from hayase.streams.durable import thrown_away
+from hayase.streams.durable import without_syncs
 from hayase.streams.sealed import seal, unseal
 
 SCORE = "def score(records):\n    return {'user': records[0]['user'], 'score': records[0]['amount'] * %s}\n"
@@ -92,7 +92,7 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
-    with thrown_away():
+    with without_syncs():
         yield
 
 

@@ -28,7 +28,7 @@ from hayase.core.declarations import (
 from hayase.jobs.job_builder import Job
 from hayase.jobs.job_planner import plan_jobs
 from hayase.jobs.tuples import key_column, key_text, loads_all, value_column
-from job_runner import Runner, Shelf
+from job_runner import RowBuffer, Runner
 
 LOGS = StreamDeclaration("logs", "at timestamp, line string, status int, size bigint, user string", "at", slack=5)
 BLOCKED = TableDeclaration("blocked", ("address", "reason"), (("since", "Register"),))
@@ -257,7 +257,7 @@ def test_several_groups_and_a_table() -> None:
         lambda j: j.reduce(count),
         lambda j: j.reduce(reads="odd", writes="odds")(count),
     )
-    runner = Runner([made], [LOGS], [Shelf(TOTALS, {})])
+    runner = Runner([made], [LOGS], [RowBuffer(TOTALS, {})])
     assert [stage.name for stage in runner.stages] == ["_out_1", "out", "odds", "public"]
     assert runner.declared["_out_1"].schema == "`group` string, key string, value string, time timestamp"
     assert runner.emitted == {"totals": ("_out_1",)}
@@ -277,7 +277,7 @@ def test_a_step_reads_several_groups_of_one_stage() -> None:
     made = job(
         lambda j: j.map(also=["odd", "totals"], writes="all")(sorting), lambda j: j.reduce(reads=["odd", "all"])(count)
     )
-    runner = Runner([made], [LOGS], [Shelf(TOTALS, {})])
+    runner = Runner([made], [LOGS], [RowBuffer(TOTALS, {})])
     assert [each.stream for each in runner.stages[1].inputs] == ["_out_1"]
     runner.append("logs", rows("a", "b", "a", "b"))
     runner.until_idle()
@@ -286,7 +286,7 @@ def test_a_step_reads_several_groups_of_one_stage() -> None:
 
 def test_tuples_that_do_not_update_a_table_are_refused() -> None:
     made = job(lambda j: j.map(pair), lambda j: j.reduce(writes="totals")(updating))
-    runner = Runner([made], [LOGS], [Shelf(TOTALS, {})], buckets=1)
+    runner = Runner([made], [LOGS], [RowBuffer(TOTALS, {})], buckets=1)
     runner.append("logs", rows("ok", "bad column", "bad key", "bad value"))
     runner.until_idle()
     assert [(each["group"], each["key"], each["value"]) for each in runner.rows("_out_1")] == [
@@ -305,7 +305,7 @@ def test_aggregates_update_a_table(typed: bool) -> None:
     calls = {"hits": "count(*)", "last": "last(size)" if typed else "last(value)"}
     steps = [] if typed else [lambda j: j.map(pair)]
     made = job(*steps, lambda j: j.reduce(key="user" if typed else (), writes="totals", **calls))
-    runner = Runner([made], [LOGS], [Shelf(TOTALS, {})])
+    runner = Runner([made], [LOGS], [RowBuffer(TOTALS, {})])
     runner.append("logs", rows("a", "b", "a"))
     runner.until_idle()
     found = {each["key"]: json.loads(each["value"]) for each in runner.rows("_out_1")}
@@ -313,7 +313,7 @@ def test_aggregates_update_a_table(typed: bool) -> None:
 
 
 def test_a_merge_by_a_composite_key() -> None:
-    shelf = Shelf(BLOCKED, {("a", "x"): {"since": 1}, ("b", "y"): {"since": 2}})
+    shelf = RowBuffer(BLOCKED, {("a", "x"): {"since": 1}, ("b", "y"): {"since": 2}})
     runner = Runner([job(lambda j: j.map(composite), lambda j: j.merge("blocked")(blocked))], [LOGS], [shelf])
     runner.append("logs", [*rows("a", "a", "b", user="x"), *rows("b", user="y")])
     runner.until_idle()
@@ -512,7 +512,7 @@ def twice(record: dict[str, Any]) -> list[tuple[str, int]]:
 
 def told(*jobs: JobDeclaration, tables: tuple[TableDeclaration, ...] = ()) -> list[str]:
     declaration = PipelineDeclaration("p", (LOGS,), jobs=jobs, tables=tables)
-    stored: Any = {each.name: Shelf(each, {}) for each in tables}
+    stored: Any = {each.name: RowBuffer(each, {}) for each in tables}
     made = plan_jobs(declaration, {"logs": LOGS}, stored)
     assert not made.stages or not made.mistakes
     return [f"{name}: {mistake}" for name, mistake in made.mistakes]

@@ -16,7 +16,15 @@ from hayase.core.declarations import GovernorDeclaration, PipelineDeclaration, S
 from hayase.core.errors import UnknownName
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.batch.gate import BATCH_ROWS, Feedback, Grants
-from hayase.engine.batch.lane_governor import LEAST_ROWS, LaneGovernor, Queue, policy_of, queues_of, seen, seen_of
+from hayase.engine.batch.lane_governor import (
+    LEAST_ROWS,
+    LaneGovernor,
+    Queue,
+    governor_statuses,
+    policy_of,
+    queues_of,
+    seen,
+)
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.definition.definitions import Definition, StageRecord
 from hayase.engine.home import Home
@@ -367,7 +375,7 @@ class TestWhatIsShown:
             ats.append(found.at)
         assert sorted(set(ats)) == [125_000, 625_000, 1_125_000]
         assert found == lane.seen()
-        assert seen_of(home) == (found,)
+        assert governor_statuses(home) == (found,)
 
     @pytest.mark.parametrize("text", ["", "[]", '{"lane": "main"}', '{"queues": [1]}'])
     def test_measurements_that_cannot_be_read_are_none(self, tmp_path: Path, text: str) -> None:

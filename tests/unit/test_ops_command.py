@@ -16,7 +16,7 @@ from hayase.engine.definition import definitions
 from hayase.engine.home import Home
 from hayase.pipeline import Pipeline
 from hayase.serving import Status, serving
-from hayase.streams.durable import thrown_away
+from hayase.streams.durable import without_syncs
 
 PIPELINE = """\
 pipeline: shop
@@ -34,7 +34,7 @@ TOKEN = "a-token-of-some-length"
 
 @pytest.fixture(autouse=True)
 def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
-    with thrown_away():
+    with without_syncs():
         yield
 
 

@@ -12,7 +12,7 @@ import pytest
 from command_line import Answer, answer
 from hayase.engine.definition import definitions
 from hayase.engine.home import Home
-from hayase.streams.durable import thrown_away
+from hayase.streams.durable import without_syncs
 
 PIPELINE: dict[str, Any] = {
     "pipeline": "shop",
@@ -70,7 +70,7 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def _on_a_disk_that_is_thrown_away() -> Iterator[None]:
-    with thrown_away():
+    with without_syncs():
         yield
 
 

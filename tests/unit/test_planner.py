@@ -20,7 +20,7 @@ from hayase.core.declarations import (
 from hayase.core.errors import DeclarationError
 from hayase.core.stages import Input, Mapped, Stage
 from hayase.cql.planner import Planned, plan
-from hayase.cql.shared_scans import Making
+from hayase.cql.shared_scans import KernelFactory
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
@@ -144,7 +144,7 @@ def test_a_refusal_is_in_the_words_of_the_query() -> None:
 
 
 def config(found: Stage) -> KernelConfig:
-    assert isinstance(found.kernel, Making)
+    assert isinstance(found.kernel, KernelFactory)
     return found.kernel.config
 
 

@@ -14,7 +14,7 @@ import pytest
 import hayase as hy
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.operation_data import declared_operation
-from hayase.engine.dead_letters.destinations import Ways
+from hayase.engine.dead_letters.destinations import Destinations
 from hayase.engine.dead_letters.letters import Filter, Letters
 from hayase.engine.dead_letters.settlement import replay
 from hayase.engine.definition.definitions import Definition, StageRecord
@@ -191,7 +191,7 @@ def test_a_window_that_slides_says_what_to_do_instead() -> None:
     sliding = declared_operation("op", {"reads": "s", "function": "m:f", "window": 3, "slide": 1, "schema": "n bigint"})
     stream = StreamDeclaration("s", "at bigint, text string", "at", time_unit="s")
     with tempfile.TemporaryDirectory() as place:
-        ways = Ways(Letters(Home(Path(place))))
+        ways = Destinations(Letters(Home(Path(place))))
         ways._definition = Definition(
             1, PipelineDeclaration("p", (stream,), operations=(sliding,)), (), 1, Home(Path(place))
         )

@@ -12,7 +12,7 @@ import pytest
 
 from hayase.core.declarations import Retention, StreamDeclaration
 from hayase.core.errors import DamagedSegment, HayaseError
-from hayase.engine.commit.housekeeping import keep_house
+from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.results import snapshots
 from hayase.engine.results.query_results import Results
 from hayase.streams import StreamLog
@@ -215,18 +215,18 @@ class TestSnapshots:
             t.query("q", "select k, count(*) as n from s group by k")
             t.append("s", [{"time": moment(each), "k": "ab"[each % 2]} for each in range(20)])
             t.run()
-            keep_house(t.home, 0)
+            run_housekeeping(t.home, 0)
             expected = [t.at("q", moment(each)) for each in range(19)]
             assert len(self.files(t.results("q").log)) == 1
             t.append("s", [{"time": moment(each), "k": "c"} for each in range(20, 30)])
             t.run()
-            keep_house(t.home, 0)
+            run_housekeeping(t.home, 0)
             assert len(self.files(t.results("q").log)) == 2
             assert [t.at("q", moment(each)) for each in range(19)] == expected
             t.reset("q")
             t.run()
             assert [t.at("q", moment(each)) for each in range(19)] == expected
-            keep_house(t.home, 0)
+            run_housekeeping(t.home, 0)
             assert len(self.files(t.results("q").log)) == 1
 
     def test_at_reads_no_more_than_lies_between_two(self, log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:

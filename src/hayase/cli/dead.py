@@ -120,12 +120,12 @@ def show(
 
     Example: [cyan]hayase dead show 17[/]
     """
-    from hayase.engine.dead_letters.destinations import Ways
+    from hayase.engine.dead_letters.destinations import Destinations
 
     letters = _letters(locate(pipeline, home))
     letter = letters.get(number)
     place = letter.columns
-    obstacle = Ways(letters).obstacle(place["stage"], place["stream"], place["offset"] is not None)
+    obstacle = Destinations(letters).obstacle(place["stage"], place["stream"], place["offset"] is not None)
     if as_json(json):
         _write([{**_plain(letter), "obstacle": obstacle}])
     else:

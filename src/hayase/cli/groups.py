@@ -110,7 +110,7 @@ def load(
     located = locate(pipeline, home)
     table = table_of(located, name)
     rows: Rows = file if file is not None else _valid_rows(located, query or "")
-    from hayase.engine.commit.table_writer import owning
+    from hayase.engine.commit.table_writer import open_for_writing
     from hayase.tables.load_sources import count_of
     from hayase.tables.table_results import TableResults
 
@@ -124,7 +124,7 @@ def load(
             progress.update(reads, completed=read)
             progress.update(writes, completed=written, total=read if written else total)
 
-        results = TableResults(located.home.table(name), table, owning)
+        results = TableResults(located.home.table(name), table, open_for_writing)
         kind = None if format is None else format.value
         done = results.load(
             rows, key=parts, time=time, ignore_others=ignore_others, format=kind, schema=schema, progress=show

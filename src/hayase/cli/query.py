@@ -133,7 +133,7 @@ def _without_syncing() -> Iterator[None]:
     """Write without syncing inside the block: the pipeline of this command is temporary."""
     from hayase.streams import durable
 
-    with durable.thrown_away():
+    with durable.without_syncs():
         yield
 
 

@@ -151,17 +151,17 @@ def _run(
 
 def _watch(home: Home, lanes: Lanes, display: Display, stopping: Stopping, until_idle: bool) -> None:
     """Show the lanes until a signal asks to stop, or until they are idle if that is wanted; a failure of a lane is raised."""
-    from hayase.engine.batch.lane_governor import seen_of
+    from hayase.engine.batch.lane_governor import governor_statuses
 
     shown = float("-inf")
     while not stopping and not (until_idle and lanes.is_idle()):
         lanes.check()
         moment = time.monotonic()
         if moment >= shown + REDRAW:
-            display.show(moment, lanes.manifest, _ends(home, lanes.manifest), seen_of(home))
+            display.show(moment, lanes.manifest, _ends(home, lanes.manifest), governor_statuses(home))
             shown = moment
         stopping.wait(LOOK)
-    display.show(time.monotonic(), lanes.manifest, _ends(home, lanes.manifest), seen_of(home))
+    display.show(time.monotonic(), lanes.manifest, _ends(home, lanes.manifest), governor_statuses(home))
 
 
 def _token(file: Path | None) -> str | None:

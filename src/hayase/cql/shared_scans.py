@@ -17,11 +17,11 @@ from hayase.cql.map_sides import Chosen
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 
-__all__ = ["Making", "shared_scan"]
+__all__ = ["KernelFactory", "shared_scan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class KernelFactory:
     """The factory of a query's kernels."""
 
     config: KernelConfig
@@ -68,4 +68,6 @@ def share_kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedK
     from hayase.lifetimes.shared_scan import SharedScanKernel  # only workers need it
 
     factories = [stage.kernel for stage in stages]
-    return SharedScanKernel([factory.config for factory in factories if isinstance(factory, Making)], bucket, buckets)
+    return SharedScanKernel(
+        [factory.config for factory in factories if isinstance(factory, KernelFactory)], bucket, buckets
+    )

@@ -33,7 +33,7 @@ from hayase.cql.logical import (
 )
 from hayase.cql.map_sides import ChangeRows, Chosen, EarliestRecord, LifetimeRows
 from hayase.cql.outputs import Times, nullable
-from hayase.cql.shared_scans import Making, shared_scan
+from hayase.cql.shared_scans import KernelFactory, shared_scan
 from hayase.cql.shared_windows import is_shared, relation_aggregate
 from hayase.cql.snapshot_triggers import Trigger
 from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
@@ -102,7 +102,12 @@ def build_stage(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration
     keys = repr([None if key is None else len(key) for key in fragment.keys])
     fingerprint = digest("query", facts.canon, dependencies, output.schema, fragment.name, shape_of(plan), keys)
     stage = Stage(
-        fragment.name, tuple(builder.inputs), output, fingerprint, Making(config), shared_scan(builder.inputs, plan)
+        fragment.name,
+        tuple(builder.inputs),
+        output,
+        fingerprint,
+        KernelFactory(config),
+        shared_scan(builder.inputs, plan),
     )
     return Draft(stage, tuple(builder.draft_inputs), plan)
 

@@ -17,7 +17,7 @@ from hayase.console.pipeline_view import phase_view
 from hayase.demo.hints import Hint
 from hayase.demo.observer import Observation
 from hayase.demo.screen import Screen, plain_lines
-from hayase.engine.batch.lane_governor import seen_of
+from hayase.engine.batch.lane_governor import governor_statuses
 from hayase.engine.home import Home
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DemoDisplay:
         uptime = moment - self.begun
         hint = self._hints[int(uptime / HINT) % len(self._hints)].command if self._hints else ""
         stages = stage_views(previous, manifest, ends, elapsed)
-        screen = Screen(self._phase, stages, observe(), uptime, seen_of(home), hint)
+        screen = Screen(self._phase, stages, observe(), uptime, governor_statuses(home), hint)
         if self._live is not None:
             self._live.update(screen, refresh=True)
         else:

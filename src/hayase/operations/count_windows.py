@@ -11,7 +11,7 @@ from hayase.core.keys import KeyIndex
 from hayase.core.stages import TIME, Tuples
 from hayase.operations.arrivals import Came, came_in_order, column, groups_of, joined
 from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
-from hayase.operations.row_buffer import Shelf
+from hayase.operations.row_buffer import RowBuffer
 
 __all__ = ["CountWindows", "Singles"]
 
@@ -48,7 +48,7 @@ class CountWindows:
         self._schema = self._plain.append(pa.field(_ARRIVAL, pa.int64()))
         self._next = 0
         self._index = KeyIndex()
-        self._shelf = Shelf(self._schema)
+        self._shelf = RowBuffer(self._schema)
         self._held = np.zeros(0, np.int64)  # rows by group
 
     def __len__(self) -> int:

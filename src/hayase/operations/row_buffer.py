@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Shelf", "nothing", "ranges"]
+__all__ = ["RowBuffer", "nothing", "ranges"]
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Run:
     count: int
 
 
-class Shelf:
+class RowBuffer:
     """Rows by number; those of one number keep the order in which they were added."""
 
     def __init__(self, schema: pa.Schema) -> None:

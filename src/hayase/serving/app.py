@@ -23,7 +23,7 @@ from hayase.serving.parameters import only
 from hayase.serving.pipeline_routes import PipelineRoutes
 from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
 from hayase.serving.query_routes import QueryRoutes
-from hayase.serving.route_support import Desk
+from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service
 from hayase.serving.stream_routes import StreamRoutes
 from hayase.serving.table_routes import TableRoutes
@@ -37,7 +37,7 @@ def create_app(
     service: Service, *, limits: Limits | None = None, token: str | None = None, hosts: Iterable[str] = ()
 ) -> FastAPI:
     """Return the application that serves a home. With a token every request must have it; `hosts` are further host names."""
-    desk = Desk(limits or Limits())
+    desk = RequestWorkers(limits or Limits())
     tables, streams = TableRoutes(service, desk), StreamRoutes(service, desk)
     queries, dead, pipeline = QueryRoutes(service, desk), DeadRoutes(service, desk), PipelineRoutes(service, desk)
     operations = OperationRoutes(service, desk, writable=token is not None)

@@ -23,7 +23,7 @@ from hayase.serving.json_rows import json_text
 from hayase.serving.models import DropAsked, ReplayAsked
 from hayase.serving.parameters import Limit, instant_of
 from hayase.serving.problems import Problem
-from hayase.serving.route_support import Desk, answer
+from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import Moment, Service
 from hayase.tables.jq import Limits as JqLimits
 
@@ -46,7 +46,7 @@ _Time = Annotated[str | None, Query(max_length=64, description="A time: ISO text
 class DeadRoutes:
     """Handlers of requests for dead letters."""
 
-    def __init__(self, service: Service, desk: Desk):
+    def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
         self.letters = Letters(service.home, clock=service.clock)
 

@@ -22,7 +22,7 @@ from hayase.engine.results.query_results import Results, Time
 from hayase.engine.results.snapshots import before, rows_in
 from hayase.serving.problems import Problem
 from hayase.streams import Index, event_times
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 
 __all__ = ["Changes", "Cursor", "Live", "SnapshotPage"]
 
@@ -213,7 +213,7 @@ class Live(Results):
         )
 
     def _mark(self) -> str:
-        kept = kept_in(self.log.path)
+        kept = stored_declaration(self.log.path)
         return (kept.mark if kept else None) or NOT_BEGUN
 
 

@@ -22,7 +22,7 @@ from hayase.serving.json_rows import json_text
 from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
 from hayase.serving.parameters import Name
 from hayase.serving.problems import Problem
-from hayase.serving.route_support import Desk, answer
+from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
@@ -37,7 +37,7 @@ _Asked = TypeVar("_Asked", OperationAsked, OperationChanged, RollbackAsked)
 class OperationRoutes:
     """Handlers of requests for operations; changes are allowed if `writable`, that is if the server has a token."""
 
-    def __init__(self, service: Service, desk: Desk, writable: bool):
+    def __init__(self, service: Service, desk: RequestWorkers, writable: bool):
         self.service, self.desk, self._writable = service, desk, writable
 
     async def operations(self, request: Request) -> Response:

@@ -8,12 +8,12 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from hayase.engine.batch.lane_governor import seen_of
+from hayase.engine.batch.lane_governor import governor_statuses
 from hayase.engine.condition import WELL
 from hayase.serving import metrics
 from hayase.serving.bodies import JSON
 from hayase.serving.openapi import docs_page
-from hayase.serving.route_support import Desk
+from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service
 
 __all__ = ["PipelineRoutes"]
@@ -22,7 +22,7 @@ __all__ = ["PipelineRoutes"]
 class PipelineRoutes:
     """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
-    def __init__(self, service: Service, desk: Desk):
+    def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
 
     async def health(self) -> Response:
@@ -46,7 +46,7 @@ class PipelineRoutes:
         """Metrics in the text format of Prometheus."""
         now = self.service.status.now
         lags = await self.desk.run_health(self.service.lags, now) if now.is_open else {}
-        seen = await self.desk.run_health(seen_of, self.service.home)
+        seen = await self.desk.run_health(governor_statuses, self.service.home)
         text = metrics.exposition(now, self.service.clock(), time.monotonic(), lags, self.desk.figures, seen)
         return Response(text.encode(), headers={"Cache-Control": "no-store", "Content-Type": metrics.CONTENT_TYPE})
 

@@ -19,7 +19,7 @@ from hayase.serving.json_rows import json_text, plain_rows
 from hayase.serving.live_results import Changes, Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
-from hayase.serving.route_support import Desk, answer
+from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["QueryRoutes"]
@@ -31,7 +31,7 @@ _EVENTS = 500
 class QueryRoutes:
     """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
-    def __init__(self, service: Service, desk: Desk):
+    def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
 
     async def queries(self, request: Request) -> Response:

@@ -21,7 +21,7 @@ from hayase.serving.problems import Problem, busy
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import Moment
 
-__all__ = ["Abandoned", "Desk", "answer"]
+__all__ = ["Abandoned", "RequestWorkers", "answer"]
 
 _T = TypeVar("_T")
 _time_text = lru_cache(maxsize=256)(instant_text)
@@ -31,7 +31,7 @@ class Abandoned(Exception):
     """The client has gone or the time is over: the work is abandoned."""
 
 
-class Desk:
+class RequestWorkers:
     """Runs the work of requests in threads, so that the event loop never blocks.
 
     Health checks have a thread of their own, and so have changes of operations, which run trials: neither waits for other

@@ -26,7 +26,7 @@ from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
 from hayase.serving.guard import Limits, host_name
 from hayase.serving.problems import LOGGER
-from hayase.serving.route_support import Desk
+from hayase.serving.route_support import RequestWorkers
 from hayase.serving.service import Service, Status, TablesOfHome
 from hayase.streams.durable import make_directory
 
@@ -118,7 +118,7 @@ def serving(
 class _Thread:
     """The thread with the event loop of the server."""
 
-    def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: Desk):
+    def __init__(self, server: uvicorn.Server, listener: socket.socket, desk: RequestWorkers):
         self._server, self._listener, self._desk = server, listener, desk
         self._loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()

@@ -15,7 +15,7 @@ from hayase.core.times import BEGINNING, instant_text
 from hayase.serving.bodies import ARROW, JSON, NDJSON, content_type, records_in
 from hayase.serving.json_rows import json_text
 from hayase.serving.parameters import Name, append_key
-from hayase.serving.route_support import Desk, answer
+from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import Moment, Service
 
 __all__ = ["StreamRoutes"]
@@ -29,7 +29,7 @@ _QUOTED = 1000
 class StreamRoutes:
     """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
-    def __init__(self, service: Service, desk: Desk):
+    def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
 
     async def streams(self, request: Request) -> Response:

@@ -24,7 +24,7 @@ from hayase.serving.parameters import (
     whole_key,
 )
 from hayase.serving.problems import Problem
-from hayase.serving.route_support import Desk, answer
+from hayase.serving.route_support import RequestWorkers, answer
 from hayase.serving.service import Moment, Service
 from hayase.tables.payloads import json_bytes
 
@@ -37,7 +37,7 @@ Columns = Annotated[str | None, Query(max_length=4096, description="Some columns
 class TableRoutes:
     """The handlers. Their docstrings are the descriptions in OpenAPI."""
 
-    def __init__(self, service: Service, desk: Desk):
+    def __init__(self, service: Service, desk: RequestWorkers):
         self.service, self.desk = service, desk
         self.shortcut = Route("/tables/{table}/{key:path}", self.get)
 

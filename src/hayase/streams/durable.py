@@ -3,7 +3,7 @@
 Every change that Hayase makes to files it must not lose goes through this module, and calls `reached` just before and
 just after it happens. Tests replace `reached` to stop a program at every such point.
 
-Within `thrown_away` nothing waits for the disk: for files that are not needed after the program ends.
+Within `without_syncs` nothing waits for the disk: for files that are not needed after the program ends.
 
 Files and directories get the permissions of the directory in which they are created: a home is private (0700), and so
 is everything in it, whatever the umask; a home that its owner opened to a group stays open to that group.
@@ -35,7 +35,7 @@ __all__ = [
     "remove_leftovers",
     "rename",
     "temporary",
-    "thrown_away",
+    "without_syncs",
     "write",
     "write_atomic",
     "write_volatile",
@@ -71,7 +71,7 @@ _lasting = True
 
 
 @contextmanager
-def thrown_away() -> Iterator[None]:
+def without_syncs() -> Iterator[None]:
     """Skip all syncs inside: this process writes only what it removes before it ends."""
     global _lasting
     before, _lasting = _lasting, False

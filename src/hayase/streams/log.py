@@ -22,7 +22,7 @@ from hayase.streams.event_time import event_times
 from hayase.streams.home_format import begin_home, check_home
 from hayase.streams.log_directory import LogDirectory, Tail
 from hayase.streams.log_index import Entry, Index, segment_name
-from hayase.streams.schema_evolution import DECLARATION, Kept, kept_in, reconcile, under
+from hayase.streams.schema_evolution import DECLARATION, StoredDeclaration, reconcile, stored_declaration, under
 from hayase.streams.segments import (
     Produced,
     Segment,
@@ -81,7 +81,7 @@ class StreamLog:
     def open(cls, home: Path, name: str) -> StreamLog:
         """Open the log of an existing stream; UnknownName if there is none."""
         check_home(home)
-        kept = kept_in(_path(home, name))
+        kept = stored_declaration(_path(home, name))
         if kept is None:
             known = [path.parent.name for path in (home / "streams").glob("*/stream.json")]
             raise UnknownName("stream", name, known, f' in "{home}"')
@@ -92,14 +92,14 @@ class StreamLog:
         """Open the log of a declared stream, creating it or evolving its schema; SchemaMismatch if that is impossible."""
         check_home(home)
         log = cls(home, declaration)
-        kept = kept_in(log.path)
+        kept = stored_declaration(log.path)
         if kept is not None and kept.declaration == declaration:
             return log
         try:
             begin_home(home)
             durable.make_directory(log._directory.staging)
             with log._directory.writing():
-                kept = kept_in(log.path) or Kept(declaration)
+                kept = stored_declaration(log.path) or StoredDeclaration(declaration)
                 reconcile(kept.declaration, declaration)
                 durable.write_atomic(log.path / DECLARATION, replace(kept, declaration=declaration).as_bytes())
         except OSError as error:
@@ -119,19 +119,19 @@ class StreamLog:
             durable.make_directory(log._directory.staging)
             with log._directory.writing():
                 try:
-                    kept = kept_in(log.path)
+                    kept = stored_declaration(log.path)
                 except DamagedState:  # the declaration is rewritten below
                     kept = None
                 if kept is None or mark is None or kept.mark != mark:
                     log_compaction.clear(log._directory)
-                    durable.write_atomic(log.path / DECLARATION, Kept(declaration, mark).as_bytes())
+                    durable.write_atomic(log.path / DECLARATION, StoredDeclaration(declaration, mark).as_bytes())
         except OSError as error:
             raise unwritten(declaration.name, error) from error
         return log
 
     def is_declared(self) -> bool:
         """Return whether the stored declaration equals that of this instance."""
-        kept = kept_in(self.path)
+        kept = stored_declaration(self.path)
         return kept is not None and kept.declaration == self.declaration
 
     def index(self) -> Index:

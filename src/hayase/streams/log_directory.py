@@ -29,7 +29,7 @@ from hayase.core.times import BEGINNING
 from hayase.streams import durable
 from hayase.streams.log_index import Broken, Index, Listing, arrange, base_behind_gaps, extend, reaches
 from hayase.streams.producers import Producers
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.stream_ends import is_output, known_end
 
 __all__ = ["Head", "LogDirectory", "Tail"]
@@ -159,7 +159,7 @@ class LogDirectory:
     def _without_them(self) -> str:
         """Return the advice for files that are lost for good."""
         try:
-            kept = kept_in(self.path)
+            kept = stored_declaration(self.path)
         except DamagedState:
             kept = None
         home = self.path.parent.parent

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from hayase.core.stages import OFFSET, TIME
 
-__all__ = ["MOST_BYTES", "Ordered", "WaitingRoom", "rows_at", "rows_between"]
+__all__ = ["MOST_BYTES", "Ordered", "ReorderBuffer", "rows_at", "rows_between"]
 
 MOST_BYTES = 1 << 30
 """Maximal size of one batch of records."""
@@ -28,7 +28,7 @@ Ordered: TypeAlias = pa.RecordBatch | pa.Table
 """Records in order: one batch or, if they exceed `MOST_BYTES`, a table of several."""
 
 
-class WaitingRoom:
+class ReorderBuffer:
     """The records of one input and bucket that are later than the clock.
 
     They are held in sorted runs whose sizes halve from one to the next: a record is moved a logarithmic number of

@@ -18,7 +18,7 @@ from hayase.core.errors import DamagedState, SchemaMismatch
 from hayase.streams.log_index import reaches
 from hayase.streams.sealed import read_sealed, seal
 
-__all__ = ["DECLARATION", "Kept", "kept_in", "reconcile", "under"]
+__all__ = ["DECLARATION", "StoredDeclaration", "reconcile", "stored_declaration", "under"]
 
 _KIND = "declaration"
 DECLARATION = "stream.json"
@@ -26,7 +26,7 @@ DECLARATION = "stream.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredDeclaration:
     """The content of stream.json; `mark` identifies the occasion on which the stream was last cleared by its stage, if
     it was."""
 
@@ -38,19 +38,19 @@ class Kept:
         return seal(_KIND, orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2))
 
     @classmethod
-    def from_body(cls, body: bytes) -> Kept:
+    def from_body(cls, body: bytes) -> StoredDeclaration:
         """Decode the content of stream.json, without the checksum."""
         kept = orjson.loads(body)
         return cls(StreamDeclaration.from_json(kept["declaration"]), kept["mark"])
 
 
-def kept_in(path: Path) -> Kept | None:
+def stored_declaration(path: Path) -> StoredDeclaration | None:
     """Return the stored declaration in a log's directory; None if there is none, or if the log is just being created."""
     file = path / DECLARATION
     remedy = f"put back a copy from a backup, or run `hayase home repair {path.parent.parent}`, which writes it again"
     for _ in range(2):  # the log may be created between the two checks
         try:
-            return Kept.from_body(read_sealed(file, _KIND, remedy))
+            return StoredDeclaration.from_body(read_sealed(file, _KIND, remedy))
         except FileNotFoundError:
             if not _has_records(path):
                 return None

@@ -19,7 +19,7 @@ from hayase.core.errors import DamagedState
 from hayase.streams.durable import make_directory, write_volatile
 from hayase.streams.sealed import seal, unseal
 
-__all__ = ["Ends", "ends_of", "forget_end", "is_output", "known_end", "tell_ends"]
+__all__ = ["Ends", "ends_of", "forget_end", "is_output", "known_end", "write_ends"]
 
 _KIND = "ends"
 _SUFFIX = ".ends"
@@ -37,7 +37,7 @@ _read: dict[Path, tuple[tuple[int, int, int], Ends]] = {}
 """What was read last, with the version of the file: every listing of a log asks for it."""
 
 
-def tell_ends(home: Path, lane: str, ends: Ends) -> None:
+def write_ends(home: Path, lane: str, ends: Ends) -> None:
     """Write the end offsets of streams that a lane reads or writes. If that fails, the previous file remains valid."""
     with contextlib.suppress(OSError):
         make_directory(home / "heads")
@@ -76,7 +76,7 @@ def forget_end(home: Path, stream: str, lanes: tuple[str, ...]) -> None:
         known = ends_of(home, lane)
         if stream in known.ends:
             remaining = {name: end for name, end in known.ends.items() if name != stream}
-            tell_ends(home, lane, replace(known, ends=remaining))
+            write_ends(home, lane, replace(known, ends=remaining))
 
 
 def _path(home: Path, lane: str) -> Path:

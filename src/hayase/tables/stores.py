@@ -32,7 +32,7 @@ from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
 __all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "ReadableStore", "Store", "View", "check_begun",
-           "discard", "generation_of", "marker_in_key", "open_secondary", "open_store", "run_of", "verify",
+           "discard", "generation_of", "marker_in_key", "open_readable", "open_store", "run_of", "verify",
            "write_run"]  # fmt: skip
 
 Result = TypeVar("Result")
@@ -107,7 +107,7 @@ def open_store(path: Path) -> Store:
     return RocksStore(path)
 
 
-def open_secondary(path: Path) -> ReadableStore:
+def open_readable(path: Path) -> ReadableStore:
     """Open a store for reading while another process may write it; a store that does not exist is empty. DamagedState names a
     damaged file."""
     from hayase.tables.rocksdb import RocksReader

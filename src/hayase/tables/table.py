@@ -23,7 +23,7 @@ from hayase.tables.fold import Folding
 from hayase.tables.payloads import Json, UnfitParameter, value_bytes
 from hayase.tables.rows import Columns, Entry
 from hayase.tables.store_reader import end_of_prefix, not_in_snapshot
-from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_secondary, open_store
+from hayase.tables.stores import PAYLOAD, ROW, ReadableStore, Result, Store, View, open_readable, open_store
 from hayase.tables.versions import since
 
 __all__ = ["OwnTable", "Page", "Row", "Table", "TableInfo", "TooOld", "open_own", "open_reader"]
@@ -286,7 +286,7 @@ def open_own(path: Path, declaration: TableDeclaration) -> OwnTable:
 
 def open_reader(path: Path, declaration: TableDeclaration) -> Table:
     """Open the table in a directory for reading, in any process, while another may write it. `refresh` shows new writes."""
-    return Table(declaration, open_secondary(path))
+    return Table(declaration, open_readable(path))
 
 
 def _end(as_of: int | None) -> bytes | None:

@@ -46,12 +46,12 @@ class TableResults:
         self,
         path: Path,
         declaration: TableDeclaration,
-        owning: Owning | None = None,
+        open_for_writing: Owning | None = None,
         check: Callable[[Table], None] = lambda table: None,
     ):
         """`check` raises if a table that is opened for reading lacks updates that were committed."""
         self.path, self.declaration = path, declaration
-        self._owning, self._check = owning, check
+        self._owning, self._check = open_for_writing, check
         self._reader: Table | None = None
         self._lock = threading.Lock()
 

@@ -32,7 +32,7 @@ from hayase.governor.loads import THRESHOLD, WINDOW
 from hayase.streams import StreamLog
 from hayase.streams.durable import make_directory, write_volatile
 
-__all__ = ["LaneGovernor", "Look", "Queue", "QueueSeen", "Seen", "policy_of", "seen", "seen_of"]
+__all__ = ["LaneGovernor", "Look", "Queue", "QueueStatus", "Seen", "governor_statuses", "policy_of", "seen"]
 
 LEAST_ROWS = 20_000
 """The least grant of a stream in the main lane: a batch costs as much by itself as processing so many records."""
@@ -74,7 +74,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSeen:
+class QueueStatus:
     """Measurements of one queue: arrival rate (records per second), service time (seconds per record), load, its share of the
     work that was granted lately, how many records wait, for how many seconds the oldest has waited, visits, and visits that
     found it empty."""
@@ -106,7 +106,7 @@ class Seen:
     at: int
     polls: int
     empty: int
-    queues: tuple[QueueSeen, ...] = ()
+    queues: tuple[QueueStatus, ...] = ()
 
     @property
     def load(self) -> float:
@@ -118,12 +118,12 @@ def seen(home: Home, lane: str) -> Seen | None:
     """The last measurements that the governor of a lane wrote; None if there are none that can be read."""
     try:
         data = orjson.loads(_seen_path(home, lane).read_bytes())
-        return Seen(**{**data, "queues": tuple(QueueSeen(**fields) for fields in data["queues"])})
+        return Seen(**{**data, "queues": tuple(QueueStatus(**fields) for fields in data["queues"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def seen_of(home: Home) -> tuple[Seen, ...]:
+def governor_statuses(home: Home) -> tuple[Seen, ...]:
     """The last measurements of the governors of all lanes."""
     by_lane = (seen(home, lane) for lane in (MAIN, OPERATIONS))
     return tuple(measured for measured in by_lane if measured is not None)
@@ -355,7 +355,7 @@ class LaneGovernor:
         total = sum(account.granted for account in accounts.values())
         figures = zip(self._queues.items(), loads.rate.tolist(), loads.service.tolist(), strict=True)
         queues = tuple(
-            QueueSeen(
+            QueueStatus(
                 stage=queue.stage,
                 stream=queue.stream,
                 rate=rate,

@@ -21,7 +21,7 @@ from hayase.engine.batch.gate import BATCH_BYTES, Grants
 from hayase.engine.definition.definitions import Definition, StageRecord, load
 from hayase.engine.logs import end_of, index_of
 from hayase.streams import Index, StreamLog
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 
 __all__ = [
     "Batch",
@@ -400,7 +400,7 @@ def _reopened(inputs: Mapping[str, Position]) -> Mapping[str, Position]:
 
 def _has_begun(maker: StageRecord, log: StreamLog) -> bool:
     """Whether the lane of a stage has begun its current generation, and so emptied its output."""
-    schema = kept_in(log.path)
+    schema = stored_declaration(log.path)
     return schema is not None and schema.mark is not None and int(schema.mark) >= maker.generation
 
 

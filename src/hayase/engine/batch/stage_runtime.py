@@ -14,7 +14,7 @@ from hayase.core.keys import values
 from hayase.core.stages import OFFSET, TIME, Kernel, SharedKernels, Stage, Tuples
 from hayase.engine.batch.messages import mapped_schema
 from hayase.engine.batch.state import SegmentRef, read_tuples, reclaimed_up_to, segments
-from hayase.streams.reorder_buffer import Ordered, WaitingRoom
+from hayase.streams.reorder_buffer import Ordered, ReorderBuffer
 
 __all__ = ["Admitted", "StageRuntime", "build_runtimes"]
 
@@ -38,7 +38,7 @@ class StageRuntime:
 
     stage: Stage
     kernel: Kernel
-    buffers: list[WaitingRoom]
+    buffers: list[ReorderBuffer]
     shared: SharedKernels | None = None
     version: int = 0
 
@@ -110,6 +110,6 @@ def build_runtimes(stages: Sequence[Stage], bucket: int, buckets: int) -> list[S
         assert first.kernel is not None
         kernels = [first.kernel(bucket, buckets)]
     return [
-        StageRuntime(stage, kernel, [WaitingRoom(mapped_schema(source.schema)) for source in stage.inputs], shared)
+        StageRuntime(stage, kernel, [ReorderBuffer(mapped_schema(source.schema)) for source in stage.inputs], shared)
         for stage, kernel in zip(stages, kernels, strict=True)
     ]

@@ -26,7 +26,7 @@ from hayase.engine.results.snapshots import keep as keep_snapshots
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
 
-__all__ = ["Housekeeping", "fold_tables", "keep_house", "needed_from"]
+__all__ = ["Housekeeping", "fold_tables", "needed_from", "run_housekeeping"]
 
 PAUSE = 2.0
 """Seconds between two rounds."""
@@ -44,7 +44,9 @@ def needed_from(manifest: Manifest, definition: Definition, stream: str) -> int 
     return min(positions, default=None)
 
 
-def keep_house(home: Home, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False) -> None:
+def run_housekeeping(
+    home: Home, now: int, commits: Commits | None = None, stop: Callable[[], bool] = lambda: False
+) -> None:
     """Do one round over all streams of the newest definition and, given the commits of the main lane, over its tables."""
     definition = latest(home)
     if definition is None:
@@ -128,7 +130,7 @@ class Housekeeping:
     def _rounds(self) -> None:
         while not self._done.wait(PAUSE):
             try:
-                keep_house(self._home, now_us(), self._commits, self._done.is_set)
+                run_housekeeping(self._home, now_us(), self._commits, self._done.is_set)
                 self._error = None
             except Exception as error:  # a full disk may have space in the next round
                 self._error = error

@@ -27,14 +27,14 @@ from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json, 
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, latest, latest_version, load
 from hayase.engine.home import Home, writing
-from hayase.engine.integrity.heads import BEGIN_ANEW, Head, head_of, tell_head
+from hayase.engine.integrity.heads import BEGIN_ANEW, Head, head_of, write_head
 from hayase.engine.logs import Logs, settled_end
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
 from hayase.streams.durable import fsync_directory, make_directory, remove_leftovers, write_atomic
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
-from hayase.streams.stream_ends import Ends, ends_of, tell_ends
+from hayase.streams.stream_ends import Ends, ends_of, write_ends
 
 if TYPE_CHECKING:
     from hayase.tables.table import Table
@@ -241,7 +241,7 @@ class Commits:
     def _tell_head(self, manifest: Manifest) -> None:
         head = Head(manifest.version, manifest.offset.definition)
         if manifest.version and head != head_of(self.home, self.lane):
-            tell_head(self.home, self.lane, head)
+            write_head(self.home, self.lane, head)
 
     def _ends(self, base: Manifest, manifest: Manifest) -> dict[str, int]:
         """Return where each output ends once the manifest is applied. `_dead` is left out: others append to it too."""
@@ -271,7 +271,7 @@ class Commits:
         elif DEAD.name in noted.ends:
             ends[DEAD.name] = noted.ends[DEAD.name]
         if (current := Ends({**ends, **outputs}, tuple(sorted(outputs)))) != noted:
-            tell_ends(self.home.path, self.lane, current)
+            write_ends(self.home.path, self.lane, current)
 
     def _table_names(self, manifest: Manifest) -> frozenset[str]:
         """Return the names of the tables among the outputs in `manifest.ends`."""
@@ -488,7 +488,7 @@ def _older_copy(home: Home, table: str, lane: str, version: int) -> DamagedState
 def _mark_of(path: Path) -> str | None:
     """Return the mark of the stream in a directory; None if it has no mark or cannot be read."""
     try:
-        stored = kept_in(path)
+        stored = stored_declaration(path)
     except DamagedState:
         return None
     return None if stored is None else stored.mark

@@ -18,11 +18,11 @@ from hayase.engine.home import Home, writing
 if TYPE_CHECKING:
     from hayase.tables.table import OwnTable
 
-__all__ = ["owning"]
+__all__ = ["open_for_writing"]
 
 
 @contextlib.contextmanager
-def owning(path: Path, declaration: TableDeclaration) -> Iterator[OwnTable]:
+def open_for_writing(path: Path, declaration: TableDeclaration) -> Iterator[OwnTable]:
     """Lock the home and yield the table with all committed updates applied. A definition that has not run yet is taken up
     first, so that a pending reset of the table happens before rows are loaded, not afterwards."""
     home = Home(path)

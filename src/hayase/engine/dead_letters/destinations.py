@@ -11,10 +11,10 @@ from hayase.engine.definition.definitions import Definition, latest, stages_of
 from hayase.engine.logs import declared_streams
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import APPEND, VIEW
-from hayase.streams.schema_evolution import kept_in, reconcile
+from hayase.streams.schema_evolution import reconcile, stored_declaration
 from hayase.tables.bulk_load import LOAD
 
-__all__ = ["Ways", "is_append"]
+__all__ = ["Destinations", "is_append"]
 
 _PURE = ("hayase.cql.", "hayase.core.", "hayase.tables.")
 """Packages whose map sides are pure functions of the record, so that they can be called here."""
@@ -25,7 +25,7 @@ def is_append(stage: str, placed: bool) -> bool:
     return stage == APPEND and not placed
 
 
-class Ways:
+class Destinations:
     """The stages and streams of the newest definition, as destinations of letters."""
 
     def __init__(self, letters: Letters):
@@ -46,7 +46,7 @@ class Ways:
         """Return the current declaration of a stream; in a home without a definition, the one on disk; None if there is none."""
         if name in self._streams or self._definition is not None:
             return self._streams.get(name)
-        stored = kept_in(self._home.path / "streams" / name)
+        stored = stored_declaration(self._home.path / "streams" / name)
         return None if stored is None else stored.declaration
 
     def version(self, stage: str) -> str | None:
@@ -68,7 +68,7 @@ class Ways:
         log = StreamLog(self._home.path, declared)
         if is_finished(log):
             return f'stream "{stream}" is finished and takes no more records; drop the letter'
-        stored = kept_in(log.path)
+        stored = stored_declaration(log.path)
         try:
             if stored is not None:
                 reconcile(stored.declaration, declared)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HomeInUse, StreamFinished
 from hayase.core.numbers import exact_loads
-from hayase.engine.dead_letters.destinations import Ways, is_append
+from hayase.engine.dead_letters.destinations import Destinations, is_append
 from hayase.engine.dead_letters.edits import Editing, Unedited
 from hayase.engine.dead_letters.letters import Filter, Letters, Lot, lots_of
 from hayase.engine.home import Home, writing
@@ -143,7 +143,7 @@ def replay(
     report = Settlement()
     with _settling(letters, dry, patience):
         report.before = _settled_before(letters, wanted)
-        ways = Ways(letters)
+        ways = Destinations(letters)
         begun = _begun(letters) if dry else ()
         possible = partial(_possible, ways=ways, late=late, report=report)
         for lot in _limited(letters, wanted, limit, report, expired, lambda lot: possible(_without(lot, begun))):
@@ -184,7 +184,7 @@ def _limited(
             return
 
 
-def _possible(lot: Lot, ways: Ways, late: bool, report: Settlement) -> Lot:
+def _possible(lot: Lot, ways: Destinations, late: bool, report: Settlement) -> Lot:
     """Return the letters that can be replayed; the report counts why others cannot."""
     possible = np.ones(len(lot.numbers), bool)
     for stage, stream, placed, at in _by_place(lot):
@@ -227,7 +227,9 @@ def _by_place(lot: Lot) -> Iterator[tuple[str, str, bool, np.ndarray]]:
 
 
 # -- records ------------------------------------------------------------------------------------------------------------
-def _replay(letters: Letters, lot: Lot, ways: Ways, editing: Editing | None, dry: bool, report: Settlement) -> None:
+def _replay(
+    letters: Letters, lot: Lot, ways: Destinations, editing: Editing | None, dry: bool, report: Settlement
+) -> None:
     """Settle letters that can be replayed, except those whose records do not fit."""
     texts: dict[int, str] = {}
     for stage, stream, placed, positions in _by_place(lot):

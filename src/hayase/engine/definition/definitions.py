@@ -29,11 +29,11 @@ from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, 
 from hayase.core.errors import DamagedState, DeclarationError, StageChanged, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, Stage, query_of
 from hayase.engine.home import Home, writing
-from hayase.engine.integrity.heads import BEGIN_ANEW, DEFINITIONS, Head, head_of, tell_head
+from hayase.engine.integrity.heads import BEGIN_ANEW, DEFINITIONS, Head, head_of, write_head
 from hayase.streams import StreamLog
 from hayase.streams.durable import make_directory, opened, write_atomic
 from hayase.streams.home_format import begin_home, check_home
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
 
 __all__ = [
@@ -52,8 +52,8 @@ __all__ = [
     "only_writer",
     "path_of",
     "planned",
+    "prepare_operations",
     "propose",
-    "readied",
     "stages_of",
     "with_readers",
 ]
@@ -259,13 +259,13 @@ def propose(
                 raise
             current = _latest_readable(home)
         operations = {operation.name for operation in declaration.operations} if everything else ()
-        declaration, changes = readied(home, current, declaration, frozenset([*(resets or ()), *operations]))
+        declaration, changes = prepare_operations(home, current, declaration, frozenset([*(resets or ()), *operations]))
         if everything is not None:
             resets = {stage.query: everything for stage in planned(declaration, home).values()}
         return _made(home, current, declaration, changes, resets)
 
 
-def readied(
+def prepare_operations(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
     """Return the declaration with its operations as they will run in the home, and the changes by command that stay in
@@ -274,7 +274,7 @@ def readied(
         return declaration, ()
     from hayase.engine.definition import operation_trials  # imported only by pipelines with operations
 
-    return operation_trials.readied(home, current, declaration, anew)
+    return operation_trials.prepare_operations(home, current, declaration, anew)
 
 
 def amend(
@@ -350,7 +350,7 @@ def _made(
     with writing(f"the definition {path_of(home, version)}"):
         body = orjson.dumps(_as_json(definition), option=orjson.OPT_INDENT_2)
         write_atomic(path_of(home, version), seal(_KIND, body))
-    tell_head(home, DEFINITIONS, Head(version))
+    write_head(home, DEFINITIONS, Head(version))
     return definition
 
 
@@ -370,7 +370,7 @@ def _check_free(home: Home, name: str) -> None:
     """Raise DeclarationError if the output of a new stage, which is emptied when the stage starts, is a stream with
     appended records."""
     try:
-        kept = kept_in(home.path / "streams" / name)
+        kept = stored_declaration(home.path / "streams" / name)
     except DamagedState:  # the output of a stage that is reset in order to repair it
         return
     if kept is not None and kept.mark is None and StreamLog(home.path, kept.declaration).index().next:

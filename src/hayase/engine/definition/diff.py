@@ -27,12 +27,12 @@ from hayase.engine.definition.definitions import (
     latest,
     only_writer,
     planned,
-    readied,
+    prepare_operations,
     stages_of,
     with_readers,
 )
 from hayase.engine.home import Home
-from hayase.streams.schema_evolution import kept_in, reconcile
+from hayase.streams.schema_evolution import reconcile, stored_declaration
 
 __all__ = ["Difference", "Preview", "done", "preview"]
 
@@ -102,7 +102,7 @@ def _previewed(home: Home, declaration: PipelineDeclaration) -> Preview:
     try:
         with only_writer(home) if os.access(home.path, os.W_OK) else contextlib.nullcontext():
             current = latest(home)
-            wanted, changes = readied(home, current, declaration)
+            wanted, changes = prepare_operations(home, current, declaration)
             previews.append(_differences(home, current, wanted, planned(wanted, home), changes, {}))
             raise _Enough
     except _Enough:
@@ -135,7 +135,7 @@ def _differences(
 def _streams(home: Home, current: Definition | None, declaration: PipelineDeclaration) -> Iterator[Difference]:
     before = {stream.name: stream for stream in current.declaration.streams} if current else {}
     for stream in declaration.streams:
-        kept = kept_in(home.path / "streams" / stream.name)
+        kept = stored_declaration(home.path / "streams" / stream.name)
         if stream.name in before and before[stream.name] == stream:
             yield Difference("stream", stream.name, "kept")
         elif stream.name not in before and kept is None:

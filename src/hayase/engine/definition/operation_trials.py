@@ -25,13 +25,13 @@ from hayase.operations.record_windows import WindowSpec
 from hayase.operations.shipped_code import ship
 from hayase.streams import StreamLog, event_times
 
-__all__ = ["readied", "tried"]
+__all__ = ["prepare_operations", "tried"]
 
 MOST_RECORDS = 10_000
 """How many records are read for a sample."""
 
 
-def readied(
+def prepare_operations(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
     """Return the declaration as it will run in the home, and the changes by command that stay in force. Only shipped

@@ -20,7 +20,7 @@ from hayase.streams.sealed import read_sealed, seal
 if TYPE_CHECKING:
     from hayase.engine.home import Home
 
-__all__ = ["BEGIN_ANEW", "DEFINITIONS", "Head", "head_of", "tell_head"]
+__all__ = ["BEGIN_ANEW", "DEFINITIONS", "Head", "head_of", "write_head"]
 
 DEFINITIONS = "definitions"
 """The name of the head of the definitions; the head of a lane has the name of the lane."""
@@ -44,7 +44,7 @@ def head_of(home: Home, name: str) -> Head:
         return Head()
 
 
-def tell_head(home: Home, name: str, head: Head) -> None:
+def write_head(home: Home, name: str, head: Head) -> None:
     """Write a head. A failure of the disk is ignored: the older head remains valid."""
     with contextlib.suppress(OSError):
         make_directory(home.path / "heads")

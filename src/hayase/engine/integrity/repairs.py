@@ -25,7 +25,7 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import APPEND, DEAD, SETTLED, dead_table
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.producers import FOLDED, folded_as_bytes, folded_in
-from hayase.streams.schema_evolution import DECLARATION, Kept, kept_in
+from hayase.streams.schema_evolution import DECLARATION, StoredDeclaration, stored_declaration
 from hayase.streams.stream_ends import forget_end, is_output
 
 __all__ = ["accept_loss", "rewrite"]
@@ -38,7 +38,7 @@ def rewrite(home: Home) -> Iterator[str]:
     definition = latest(home)
     for path in sorted((home.path / "streams").glob("*/")):
         try:
-            kept_in(path)
+            stored_declaration(path)
         except DamagedState:
             known = _known(definition, path.name, home)
             if known is None:
@@ -62,18 +62,20 @@ def _rewrite_producers(log: LogDirectory) -> bool:
     return False
 
 
-def _known(definition: Definition | None, name: str, home: Home) -> Kept | None:
+def _known(definition: Definition | None, name: str, home: Home) -> StoredDeclaration | None:
     """Return the declaration of a stream by the newest definition; None if no definition names it."""
     for internal in (DEAD, SETTLED):
         if internal.name == name:
-            return Kept(internal)
+            return StoredDeclaration(internal)
     for record in definition.records if definition is not None else ():
         if record.output.name == name and isinstance(record.output, StreamDeclaration):
             assert definition is not None
-            return Kept(record.output, _mark(home, record.output, range(record.generation, definition.version + 1)))
+            return StoredDeclaration(
+                record.output, _mark(home, record.output, range(record.generation, definition.version + 1))
+            )
     for declaration in definition.declaration.streams if definition is not None else ():
         if declaration.name == name:
-            return Kept(declaration)
+            return StoredDeclaration(declaration)
     return None
 
 
@@ -89,7 +91,7 @@ def _mark(home: Home, output: StreamDeclaration, versions: range) -> str:
 def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
     """Let a log continue that has lost records; return how many are given up, and the stages that are reset for it."""
     path = home.path / "streams" / stream
-    stored = kept_in(path)
+    stored = stored_declaration(path)
     if stored is None:
         raise UnknownName("stream", stream, [directory.name for directory in path.parent.glob("*/")])
     if stored.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):

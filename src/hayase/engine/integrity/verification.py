@@ -37,7 +37,7 @@ from hayase.streams import StreamLog
 from hayase.streams.home_format import check_home
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.producers import folded_in
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed
 from hayase.streams.segments import open_segment
 
@@ -165,7 +165,7 @@ def _streams(home: Home) -> Iterator[Finding]:
 
 def _stream(home: Home, path: Path) -> Iterator[Finding]:
     name = path.name
-    declaration_findings = list(_found(path / "stream.json", kept_in, path))
+    declaration_findings = list(_found(path / "stream.json", stored_declaration, path))
     yield from declaration_findings
     directory = LogDirectory(path, name)
     log_findings = list(_found(path, directory.listing))
@@ -176,7 +176,7 @@ def _stream(home: Home, path: Path) -> Iterator[Finding]:
     yield from _found(path / "producers.json", folded_in, path, name, listing)
     for entry in listing.index.entries:
         yield from _found(path / entry.name, open_segment, path / entry.name, name)
-    stored = kept_in(path)
+    stored = stored_declaration(path)
     if stored is not None and stored.declaration.lifetimes:
         log = StreamLog(home.path, stored.declaration)
         for snapshot in snapshots.snapshots(log, listing.index):

@@ -28,7 +28,7 @@ from hayase.core.times import BEGINNING, END
 from hayase.engine.results.lifespans import CHANGED_AT, VALID_FROM, VALID_TO, fold, from_micros, lifespans
 from hayase.streams import Index, StreamLog
 from hayase.streams.durable import make_directory, remove, remove_leftovers
-from hayase.streams.schema_evolution import kept_in, under
+from hayase.streams.schema_evolution import stored_declaration, under
 from hayase.streams.segments import open_segment, stage, unwritten
 
 __all__ = [
@@ -166,7 +166,7 @@ def _all(log: StreamLog) -> list[Snapshot]:
 
 def _mark(log: StreamLog) -> str:
     """Return the mark of the stream's current beginning, hashed to 16 hexadecimal digits."""
-    stored = kept_in(log.path)
+    stored = stored_declaration(log.path)
     return xxhash.xxh3_64_hexdigest(((stored.mark if stored else None) or "").encode())
 
 

@@ -33,7 +33,7 @@ from hayase.core.errors import HayaseError, StreamError, StreamFinished
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import APPEND, DEAD, dead_table
 from hayase.streams.records import check_columns, conform
-from hayase.streams.schema_evolution import kept_in
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["BatchWriter", "StreamWriter"]
@@ -66,7 +66,7 @@ class _Target:
 
     def __post_init__(self) -> None:
         log = self.log()
-        stored = kept_in(log.path)
+        stored = stored_declaration(log.path)
         if stored is not None and stored.mark is not None:
             raise StreamError(
                 self.stream,

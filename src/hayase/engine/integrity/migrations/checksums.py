@@ -11,7 +11,7 @@ import orjson
 
 from hayase.core.errors import DamagedState
 from hayase.engine.home import Home
-from hayase.engine.integrity.heads import DEFINITIONS, Head, tell_head
+from hayase.engine.integrity.heads import DEFINITIONS, Head, write_head
 from hayase.streams import durable
 from hayase.streams.home_format import PRIVATE
 from hayase.streams.log_directory import LogDirectory
@@ -85,12 +85,12 @@ def _tell_heads(home: Home) -> None:
     """Write the heads of the definitions and of each lane's manifests."""
     numbers = [int(path.stem) for path in home.definitions.glob("*.json") if path.stem.isdigit()]
     if numbers:
-        tell_head(home, DEFINITIONS, Head(max(numbers)))
+        write_head(home, DEFINITIONS, Head(max(numbers)))
     for directory in _directories(home.path / "commits"):
         newest = max((path for path in directory.glob("*.json") if path.stem.isdigit()), default=None)
         if newest is not None:
             body = orjson.loads(unseal(newest.read_bytes(), "manifest", newest, _RESTORE))
-            tell_head(home, directory.name, Head(body["version"], body["offset"]["definition"]))
+            write_head(home, directory.name, Head(body["version"], body["offset"]["definition"]))
 
 
 def _make_private(home: Path) -> None:
