@@ -7,6 +7,7 @@ no snapshot covers.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -107,7 +108,8 @@ def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop
 
 
 class Housekeeping:
-    """Runs housekeeping in a thread while a lane runs. On exit, raises the error of the last round, if it failed."""
+    """Runs housekeeping in a thread while a lane runs. A round that fails is logged at once, if the reason is new; on exit, the
+    error of the last round is raised, if it failed."""
 
     def __init__(self, home: Home, commits: Commits):
         self._home, self._commits = home, commits
@@ -133,4 +135,6 @@ class Housekeeping:
                 run_housekeeping(self._home, now_us(), self._commits, self._done.is_set)
                 self._error = None
             except Exception as error:  # a full disk may have space in the next round
+                if str(error) != str(self._error):
+                    logging.getLogger(__name__).warning("housekeeping failed and is tried again: %s", error)
                 self._error = error

@@ -7,6 +7,7 @@ letters, and the view continues after them. One thread calls all views of a pipe
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import traceback
@@ -106,6 +107,9 @@ class Views:
                 self._wake.wait(LOOK)
         except BaseException as error:
             self._error = error
+            logging.getLogger(__name__).error(
+                "views receive nothing more until the pipeline is started again: %s", error
+            )
 
 
 class _Reader:

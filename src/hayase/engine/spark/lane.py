@@ -101,6 +101,9 @@ class Lane:
         self._send_feedback()
         self._epoch = uuid.uuid4().hex
         self._started = now_us()
+        logging.getLogger(__name__).info(
+            "lane %s starts after batch %d, definition %d", self._lane, self.manifest.version, self.arrived
+        )
         try:
             self._query = self._start()
         except (Py4JJavaError, PySparkException) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -98,6 +99,7 @@ def _failing(on_condition: Callable[[Condition], None]) -> Iterator[None]:
         yield
     except Exception as error:
         on_condition(Condition("failed", str(error) or type(error).__name__))
+        logging.getLogger(__name__).info("the pipeline has failed: %s", error)
         raise
 
 

@@ -10,6 +10,7 @@ the format before it in `tests/fixtures` (docs/design/0016-formats.md).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -46,6 +47,7 @@ def upgrade(home: Home) -> Upgrade:
         for number in range(before + 1, FORMAT + 1):
             files += MIGRATIONS[number](home)
             write_format(home.path, number)
+            logging.getLogger(__name__).info("%s has format %d now", home.path, number)
             at = number
         durable.remove_leftovers(home.path)
     return Upgrade(before, at, files)
