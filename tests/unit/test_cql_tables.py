@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from effort import examples
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration, TableDeclaration
-from hayase.core.stages import OFFSET, TIME, Mapped, Stage
+from hayase.core.stages import OFFSET, TIME, Mapped, Refusals, Stage
 from hayase.core.times import BEGINNING
 from hayase.cql.map_sides import TableRows
 from hayase.cql.planner import Planned, plan
@@ -37,14 +37,15 @@ class Known:
     rows: Mapping[tuple[Any, ...], Row] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
 
-    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+    def find(
+        self, keys: pa.RecordBatch, columns: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, pa.RecordBatch, Refusals]:
         assert keys.schema.names == list(self.table.key)
         self.asked.append(keys.num_rows)
         given = [tuple(each.values()) for each in keys.to_pylist()]
         known = [at for at, key in enumerate(given) if None not in key and key in self.rows]
-        return np.array(known, np.int64), pa.RecordBatch.from_pylist(
-            [self.rows[given[at]] for at in known], self.schema
-        )
+        rows = pa.RecordBatch.from_pylist([self.rows[given[at]] for at in known], self.schema)
+        return np.array(known, np.int64), rows, Refusals()
 
 
 S = StreamDeclaration("S", "time timestamp, user_id string, area string, year int, amount double", "time", slack=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
+from hayase.core.stages import Refusals
 from hayase.cql.explain import explain
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -33,8 +35,10 @@ class Empty:
         kinds = {"Counter": pa.float64(), "Register": pa.string()}
         self.schema = pa.schema({name: kinds[kind] for name, kind in table.columns})
 
-    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
-        return np.empty(0, np.int64), pa.RecordBatch.from_pylist([], self.schema)
+    def find(
+        self, keys: pa.RecordBatch, columns: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, pa.RecordBatch, Refusals]:
+        return np.empty(0, np.int64), pa.RecordBatch.from_pylist([], self.schema), Refusals()
 
 
 LOOKUPS = {each.name: Empty(each) for each in TABLES}

@@ -195,3 +195,14 @@ def test_results_that_nobody_has_any_more_are_closed(filled: hy.Pipeline, monkey
     del spent
     gc.collect()
     assert closed == [reader]
+
+
+def test_a_number_that_no_double_holds_is_not_rounded_in_arrow(tmp_path: Path) -> None:
+    pipeline = hy.Pipeline("large", tmp_path)
+    pipeline.table("sums", "k", total=hy.Counter(), text=hy.Register())
+    table = pipeline.table("sums")
+    table.load([{"k": "a", "total": 2**53 + 1, "text": "odd"}])
+    assert list(table.rows()) == [{"k": "a", "total": 2**53 + 1, "text": "odd"}]
+    with pytest.raises(HayaseError, match=r'Counter "total" of table "sums" is 9007199254740993.*rows\(\)'):
+        table.table()
+    assert table.table(columns=["text"]).to_pylist() == [{"k": "a", "text": "odd"}]

@@ -521,16 +521,16 @@ def test_a_killed_process_loses_nothing_and_counts_nothing_twice(tmp_path: Path)
 def test_a_lookup_finds_the_rows_of_keys(tmp_path: Path) -> None:
     lookup = TableLookup(TABLE, tmp_path / "users")
     keys = pa.record_batch({"user": ["taro", None, "nobody", "hana", "taro"]})
-    places, rows = lookup.find(keys)
+    places, rows, _ = lookup.find(keys)
     assert (places.tolist(), rows.num_rows) == ([], 0)
     assert rows.schema == lookup.schema == pa.schema([("total", pa.float64()), ("last", pa.string())])
     own = open_own(tmp_path / "users", TABLE)
     ingest(own, tmp_path, b"01", [("taro", 1, "a", 5), ("hana", 1, "a", 7), (8, 1, "a", 9), (True, 1, "a", 4)])
-    places, rows = pickle.loads(pickle.dumps(lookup)).find(keys)
+    places, rows, _ = pickle.loads(pickle.dumps(lookup)).find(keys)
     assert places.tolist() == [0, 3, 4]
     assert places.dtype == np.int64
     assert rows.to_pylist() == [{"total": 5.0, "last": "5"}, {"total": 7.0, "last": "7"}, {"total": 5.0, "last": "5"}]
-    places, _ = lookup.find(pa.record_batch({"user": [8.0, float("nan"), 8.5, float("inf"), None]}))
+    places, *_ = lookup.find(pa.record_batch({"user": [8.0, float("nan"), 8.5, float("inf"), None]}))
     assert places.tolist() == [0]
     assert lookup.find(pa.record_batch({"user": [Decimal("8.0")]}))[0].tolist() == [0]
     assert lookup.find(pa.record_batch({"user": [1, 8]}))[0].tolist() == [1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,3 +95,35 @@ def test_explain_shows_the_table(
     told = answer(capsys, monkeypatch, "explain", tmp_path / "pipeline.yaml", "known")
     assert (told.code, told.err) == (0, "")
     assert "table totals" in told.out
+
+
+@pytest.mark.parametrize("join", [", a where s.k = a.k", "left join a on s.k = a.k"])
+def test_a_record_that_meets_a_number_which_is_no_double_is_refused(tmp_path: Path, join: str) -> None:
+    pipeline = hy.Pipeline("large", home=tmp_path)
+    pipeline.stream("s", "ts bigint, k string", "ts", time_unit="s")
+    pipeline.table("a", key="k", c="Counter", m="MapCounter", text="Register")
+    pipeline.query("number", f"select a.c from s [Now] {join}")
+    pipeline.query("field", f"select a.m['f'] as c from s [Now] {join}")
+    pipeline.query("text", f"select a.text from s [Now] {join}")  # reads no number
+    pipeline.query("keys", f"select s.k from s [Now] {join}")  # reads no column
+    numbers = {
+        "odd": 2**53 + 1,
+        "huge": 10**399,
+        "tiny": Decimal("1e-390"),
+        "even": 2**70,
+        "long": Decimal("0." + "1" * 30),
+    }
+    pipeline.table("a").load([{"k": k, "c": c, "m": {"f": c}, "text": k} for k, c in numbers.items()])
+    keys = ["even", "odd", "long", "huge", "odd", "tiny", "other"]
+    pipeline.append("s", [{"ts": at, "k": k} for at, k in enumerate(keys)])
+    pipeline.finish("s")
+    pipeline.run_until_idle(spark=False)
+    unknown: list[Any] = [None] if join.startswith("left") else []
+    wanted = [2.0**70, float("0." + "1" * 30), *unknown]  # a number with a point means the nearest double
+    for name in ("number", "field"):
+        assert [row["c"] for row, *_ in pipeline.query(name).intervals()] == wanted
+        refused = [each for each in pipeline.dead_letters() if each["stage"] == name]
+        assert [each["offset"] for each in refused] == [1, 3, 4, 5]
+        assert all("which no double holds" in each["reason"] for each in refused)
+    assert [row["text"] for row, *_ in pipeline.query("text").intervals()] == [*keys[:-1], *unknown]
+    assert len(pipeline.query("keys").intervals()) == len(keys[:-1] + unknown)

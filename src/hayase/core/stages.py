@@ -199,9 +199,12 @@ class Lookup(Protocol):
     def schema(self) -> pa.Schema:
         """The columns of the table, without its key."""
 
-    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+    def find(
+        self, keys: pa.RecordBatch, columns: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, pa.RecordBatch, Refusals]:
         """Look up keys, one per row, with the parts of the key as columns. Returns the positions of the keys that the table
-        has, ascending, and their rows. A key with a null has none."""
+        has, ascending, their rows with at least these columns (all if None), and refusals of the keys whose rows have a value
+        in these columns that does not fit its Arrow type; these are not among the positions. A key with a null has no row."""
 
 
 class SharedKernels(Protocol):

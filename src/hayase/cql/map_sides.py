@@ -141,8 +141,9 @@ class EarliestRecord:
 class TableRows:
     """Joins rows with a table: columns `own` of the batch, then the table's key (the columns `keys`), then its `columns`.
 
-    A row whose key is not in the table is dropped or, in a left join, has nulls for all columns of the table. Every key is
-    looked up once per batch, however many rows have it.
+    A row whose key is not in the table is dropped or, in a left join, has nulls for all columns of the table. A row is refused
+    if the table's row has a value in `columns` that does not fit its Arrow type. Every key is looked up once per batch,
+    however many rows have it.
     """
 
     table: str
@@ -160,25 +161,27 @@ class TableRows:
         parts = self.lookup.table.key
         keys = pa.RecordBatch.from_arrays([batch.column(name) for name in self.keys], names=list(parts))
         firsts, number = _distinct_rows(keys)
-        known, rows = self.lookup.find(keys if len(firsts) == batch.num_rows else keys.take(pa.array(firsts)))
+        distinct = keys if len(firsts) == batch.num_rows else keys.take(pa.array(firsts))
+        known, rows, misfits = self.lookup.find(distinct, self.columns)
         place = np.full(len(firsts), -1, np.int64)
         place[known] = np.arange(len(known))
         place = place[number]
         met = place >= 0
+        unfit = np.isin(number, misfits.rows)
         own = [batch.column(name) for name in (*self.own, *self.keys)]
-        if met.all():
-            origin = np.arange(batch.num_rows)
-        elif self.kind == "inner":
-            origin = np.flatnonzero(met)
-            place = place[met]
+        kept = met if self.kind == "inner" else ~unfit
+        origin = np.flatnonzero(kept)
+        if not kept.all():
+            place, met = place[kept], met[kept]
             own = [column.take(pa.array(origin)) for column in own]
-        else:
-            origin = np.arange(batch.num_rows)
+        if not met.all():
             nulls = (pa.scalar(None, column.type) for column in own[len(self.own) :])
             own[len(self.own) :] = [pc.if_else(met, column, null) for column, null in zip(own[len(self.own) :], nulls)]
         taken = pa.array(place, mask=place < 0)
         looked_up = [rows.column(name).take(taken) for name in self.columns]
-        return Mapped(pa.RecordBatch.from_arrays([*own, *looked_up], schema=self.schema), origin)
+        reasons = dict(zip(misfits.rows.tolist(), misfits.reasons))
+        refused = Refusals(np.flatnonzero(unfit), [reasons[key] for key in number[unfit].tolist()])
+        return Mapped(pa.RecordBatch.from_arrays([*own, *looked_up], schema=self.schema), origin, refused)
 
 
 def _distinct_rows(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -2,12 +2,16 @@
 
 | type | Arrow | |
 |---|---|---|
-| Counter | double | the nearest double; infinite beyond its range |
+| Counter | double | an integer that is exactly a double; the nearest double of a number with decimals |
 | Register, MinRegister, MaxRegister | string | a text as it is, null as null, anything else as JSON |
 | GSet, TwoPhaseSet, ORSet, LWWSet | list of string | the elements, converted like a Register |
 | MapCounter, MapRegister, MapSet | map of string to double, string, list of string | the values, converted likewise |
 | DistinctCount | int64 | |
 | Quantiles | string | JSON |
+
+A number that does not fit is an integer that is no double, or a number whose nearest double is infinite, or zero although the
+number is not; `hayase.streams.typed_values` has the same rule for columns of streams. A query refuses a record whose key
+has such a number, found by `misfit`. `arrow_rows` does not check: it converts to the nearest double.
 
 A text and the JSON of another value can look the same here; the table itself distinguishes them.
 """
@@ -16,8 +20,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +30,15 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
+from hayase.core.stages import Refusals
+from hayase.streams.record_text import shown
+from hayase.streams.typed_values import Unfit, converter
 from hayase.tables import TYPES
 from hayase.tables.entries import many_key_bytes
 from hayase.tables.payloads import Json, UnfitParameter, json_bytes
 from hayase.tables.table import Row, Table, open_reader
 
-__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "reader_of", "rows_of"]
+__all__ = ["TableLookup", "arrow_rows", "arrow_schema", "misfit", "reader_of", "rows_of"]
 
 
 def _text(value: Json) -> str | None:
@@ -63,6 +71,36 @@ def arrow_rows(declaration: TableDeclaration, rows: Sequence[Row]) -> pa.RecordB
     return pa.record_batch(columns, schema=arrow_schema(declaration))
 
 
+def misfit(declaration: TableDeclaration, columns: Iterable[str], row: Row) -> str | None:
+    """Return why a row does not fit the Arrow types of these columns: its first number that no double holds. None if it fits."""
+    kinds = dict(declaration.columns)
+    for name in columns:
+        kind = kinds[name]
+        arrow = TYPES[kind].arrow
+        is_map = pa.types.is_map(arrow)
+        if not pa.types.is_floating(arrow.item_type if is_map else arrow):
+            continue
+        for key, value in row[name].items() if is_map else ((None, row[name]),):
+            if not _fits_double(value):
+                place = f'"{name}"' if key is None else f'{shown(key)} in column "{name}"'
+                what = f'{kind} {place} of table "{declaration.name}" is {shown(value)}'
+                return f"{what}, which no double holds"
+    return None
+
+
+def _fits_double(value: int | float | Decimal) -> bool:
+    if isinstance(value, float):
+        return True
+    try:
+        _to_double(value)
+    except Unfit:
+        return False
+    return True
+
+
+_to_double = converter(pa.float64())
+
+
 @dataclass(frozen=True)
 class TableLookup:
     """A table in a query. It can be pickled; each process opens the store once."""
@@ -75,12 +113,31 @@ class TableLookup:
         """The columns of the table, without its key."""
         return arrow_schema(self.table)
 
-    def find(self, keys: pa.RecordBatch) -> tuple[np.ndarray, pa.RecordBatch]:
+    def find(
+        self, keys: pa.RecordBatch, columns: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, pa.RecordBatch, Refusals]:
         """Look up keys, one per row with the parts in their order. Return the positions of those that the table contains,
-        ascending, and their rows. It contains no key with a null, and none that cannot be encoded, such as NaN."""
-        rows = rows_of(self.path, self.table, _keys(keys))
-        places = [at for at, row in enumerate(rows) if row is not None]
-        return np.array(places, np.int64), arrow_rows(self.table, [row for row in rows if row is not None])
+        ascending, their rows with these columns (all if None), and refusals of the keys whose rows have a number in these
+        columns that no double holds; their positions are left out. The table contains no key with a null, and none that cannot
+        be encoded, such as NaN."""
+        kinds = {name: kind for name, kind in self.table.columns if columns is None or name in columns}
+        chosen = replace(self.table, columns=tuple(kinds.items())) if kinds else self.table
+        rows = rows_of(self.path, self.table, _keys(keys), chosen.column_names)
+        fitting: list[tuple[int, Row]] = []
+        refused: list[tuple[int, str]] = []
+        for at, row in enumerate(rows):
+            if row is None:
+                continue
+            reason = misfit(chosen, kinds, row)
+            if reason is None:
+                fitting.append((at, row))
+            else:
+                refused.append((at, f"{reason}; a query reads it as a double"))
+        return (
+            np.array([at for at, _ in fitting], np.int64),
+            arrow_rows(chosen, [row for _, row in fitting]),
+            Refusals(np.array([at for at, _ in refused], np.int64), [reason for _, reason in refused]),
+        )
 
 
 def _keys(keys: pa.RecordBatch) -> list[bytes | None]:
@@ -119,10 +176,13 @@ def reader_of(path: Path, declaration: TableDeclaration) -> Table:
         return _readers[place]
 
 
-def rows_of(path: Path, declaration: TableDeclaration, keys: Sequence[bytes | None]) -> list[Row | None]:
-    """Return the rows of encoded keys, each looked up once; None for a key that the table does not contain, and for None."""
+def rows_of(
+    path: Path, declaration: TableDeclaration, keys: Sequence[bytes | None], columns: Sequence[str] | None = None
+) -> list[Row | None]:
+    """Return the rows of encoded keys with these columns (all if None), each looked up once; None for a key that the table
+    does not contain, and for None."""
     unique = list({key for key in keys if key is not None})
     reader = reader_of(path, declaration)
     reader.refresh()
-    rows = dict(zip(unique, reader.get_encoded(unique), strict=True))
+    rows = dict(zip(unique, reader.get_encoded(unique, columns=columns), strict=True))
     return [None if key is None else rows[key] for key in keys]

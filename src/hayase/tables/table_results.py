@@ -98,7 +98,8 @@ class TableResults:
     def batches(self, *, as_of: Time | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield all rows as Arrow batches, in bounded memory; `hayase.tables.lookups` lists the Arrow types.
 
-        The parts of the key are strings like a register: a text as it is, anything else as JSON.
+        The parts of the key are strings like a register: a text as it is, anything else as JSON. A number of a Counter
+        or MapCounter that no double holds raises HayaseError.
         """
         for page in self._pages((), None, None, as_of, columns):
             if page.rows:
@@ -216,11 +217,15 @@ class TableResults:
     def _batch(self, page: Page | None, columns: Sequence[str] | None) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from hayase.tables.lookups import arrow_rows
+        from hayase.tables.lookups import arrow_rows, misfit
 
         rows = list(self._rows(page)) if page is not None else []
         kinds = dict(self.declaration.columns)
         chosen = tuple((name, kinds[name]) for name in (kinds if columns is None else dict.fromkeys(columns)))
+        for row in rows:
+            reason = misfit(self.declaration, dict(chosen), row)
+            if reason is not None:
+                raise HayaseError(f"{reason}; rows() keeps every digit, or choose other columns")
         key_columns = tuple((part, "Register") for part in self.declaration.key)
         parts = [arrow_rows(replace(self.declaration, key=self.declaration.column_names, columns=key_columns), rows)]
         parts += [arrow_rows(replace(self.declaration, columns=chosen), rows)] if chosen else []
