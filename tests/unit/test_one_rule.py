@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hayase.core.stages import query_of
 from hayase.testing import trial
 
 Outcome = tuple[list[tuple[Any, ...]], list[tuple[str, str, int | None]]]
@@ -93,3 +94,46 @@ def test_a_record_of_a_self_join_is_counted_once(query: str) -> None:
     _, letters = outcome(query, records, schema="k bigint, x bigint, v string")
     late, raising = ("q", "s", 2), ("q", "s", 4)
     assert letters == ([late, raising] if "v" in query else [late])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Rstream(select v::int as m from s [Now])",  # record by record
+        "Rstream(select distinct x as m from s [Now])",
+        "Rstream(select v::int as m from s [Now] where x > 0)",
+        "Rstream(select max(v::int) as m from s [Now])",
+        "Rstream(select v::int as m from s [Range 1 second])",
+    ],
+)
+def test_a_late_record_is_in_no_window(query: str) -> None:
+    records = [{"ts": at, "x": at, "v": str(at)} for at in (5, 6, 2, 7)]
+    with trial() as t:
+        t.stream("s", "ts bigint, x bigint, v string", time="ts", time_unit="s")
+        t.query("q", query)
+        t.append("s", records)
+        t.finish("s")
+        t.run()
+        assert [row["m"] for row in t.query("q").rows()] == [5, 6, 7]
+        assert [(query_of(each["stage"]), each["offset"]) for each in t.dead_letters()] == [("q", 2)]
+
+
+def test_a_view_over_a_window_refuses_late_records_for_its_readers() -> None:
+    with trial() as t:
+        t.stream("s", "ts bigint, x bigint", time="ts", time_unit="s")
+        t.query("now", "Rstream(select x from s [Now])")
+        t.query("plain", "select x from s")
+        t.query("behind", "select x + 1 as y from now")
+        t.query("anew", "Rstream(select x from plain [Now])")
+        for batch in ((5, 6), (2, 7), (3,)):
+            t.append("s", [{"ts": at, "x": at} for at in batch])
+            t.run()
+        t.finish("s")
+        t.run()
+        found = {
+            name: [next(iter(row.values())) for row in t.query(name).rows()]
+            for name in ("now", "plain", "behind", "anew")
+        }
+        assert found == {"now": [5, 6, 7], "plain": [2, 3, 5, 6, 7], "behind": [6, 7, 8], "anew": [5, 6, 7]}
+        letters = sorted((each["stage"], each["offset"]) for each in t.dead_letters())
+        assert letters == [(name, offset) for name in ("anew", "behind", "now") for offset in (2, 4)]

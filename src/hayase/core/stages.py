@@ -250,10 +250,10 @@ class Stage:
     """A stage as the engine runs it.
 
     Without a kernel, the output is that of the map side, in the order of the input's log. With one, the kernel of each bucket
-    gets its inputs in (time, stream, offset) order, and late records are refused. A stage that fires (`every`, microseconds)
-    takes all records that are there at multiples of the interval, or whenever there are some if it is 0: its kernel gets them
-    at once, in the order of the logs, and nothing is late. The output is a stream or a table; for a table, the map sides give
-    its entries (`hayase.tables.entries`).
+    gets its inputs in (time, stream, offset) order. `refuses_late` tells whether late records are refused. A stage that fires
+    (`every`, microseconds) takes all records that are there at multiples of the interval, or whenever there are some if it is
+    0: its kernel gets them at once, in the order of the logs, and nothing is late. The output is a stream or a table; for a
+    table, the map sides give its entries (`hayase.tables.entries`).
     """
 
     name: str
@@ -271,6 +271,13 @@ class Stage:
     remembers: str | None = None
     """A digest of what its state depends on, if that is less than the fingerprint: a stage with the same digest goes on with
     its state although it has changed otherwise. Empty for a stage without state."""
+    windowed: bool = False
+    """Whether the query has a window, so that a record before the clock is late even if the stage has no kernel."""
+
+    @property
+    def refuses_late(self) -> bool:
+        """Whether a late record is a dead letter of this stage."""
+        return self.windowed or (self.kernel is not None and self.every is None)
 
     @property
     def stream(self) -> StreamDeclaration:

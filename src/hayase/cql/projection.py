@@ -83,7 +83,9 @@ def stateless_stage(name: str, root: Node, canon: str) -> Draft:
     facts = [source_facts(source, {*read.values(), stream.time}), *table_facts(above)]
     fingerprint = digest("projection", canon, facts, output.schema)
     draft_input = DraftInput("rows", tuple(shown_steps(read, steps, source)), tuple(read.values()))
-    return Draft(Stage(name, (Input(stream.name, side, schema),), output, fingerprint), (draft_input,))
+    windowed = source.window.kind != "unbounded"
+    stage = Stage(name, (Input(stream.name, side, schema),), output, fingerprint, windowed=windowed)
+    return Draft(stage, (draft_input,))
 
 
 def chooses_time(root: Node) -> bool:

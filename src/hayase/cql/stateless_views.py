@@ -46,5 +46,6 @@ def read_through_views(views: Mapping[str, Draft], draft: Draft) -> Draft:
     text = "\0".join((*fingerprints, draft.stage.fingerprint))
     fingerprint = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     others = shared_scan(inputs, draft.plan) if draft.plan is not None else None
-    stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, shared_scan=others)
+    windowed = draft.stage.windowed or any(view.stage.windowed for view in used.values())
+    stage = replace(draft.stage, inputs=tuple(inputs), fingerprint=fingerprint, shared_scan=others, windowed=windowed)
     return replace(draft, stage=stage, draft_inputs=tuple(draft_inputs))

@@ -184,9 +184,8 @@ class _Reading:
     def map_chunk(self, chunk: _Chunk) -> Iterator[list[Message]]:
         """The messages of a chunk: those of each input, then the dead letters."""
         began = time.perf_counter()
-        first = self.group.stages[0]
         accepted = _Accepted(chunk, chunk.rows, np.arange(len(chunk)))
-        if first.kernel is not None and first.every is None:
+        if self.group.stages[0].refuses_late:
             late = _late(chunk, self.log, self.passed)
             accepted = accepted.without(late) if len(late) else accepted
         refused = dict(zip(accepted.refused.rows.tolist(), accepted.refused.reasons))
