@@ -59,6 +59,7 @@ PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
     "MapRegister": st.dictionaries(keys, few, max_size=3),
     "MapRegister.remove": keys | st.lists(keys, max_size=3),
     "MapSet": st.dictionaries(keys, few, max_size=3),
+    "MapSet.remove": keys | st.lists(keys, max_size=3),
     "DistinctCount": few,
     "Quantiles": st.integers(-3, 3) | st.floats(-1e6, 1e6) | decimals,
 }
@@ -186,6 +187,17 @@ def model_map_register(done: list[Done]) -> dict[str, Any]:
     return found
 
 
+def model_map_set(done: list[Done]) -> dict[str, list[Any]]:
+    """The additions to each key that are not before a removal of it."""
+    removals = [(version.time, [key] if isinstance(key, str) else key) for version, m, key in done if m == "remove"]
+    found: dict[str, list[Any]] = {}
+    for version, method, parameter in done:
+        for key, element in parameter.items() if method == "add" else ():
+            if not any(version.time < time and key in gone for time, gone in removals):
+                found.setdefault(key, []).append(element)
+    return {key: distinct(each) for key, each in found.items()}
+
+
 def parameters(done: list[Done]) -> list[Any]:
     return [parameter for _, _, parameter in done]
 
@@ -209,7 +221,7 @@ MODELS: dict[str, Callable[[list[Done]], Any]] = {
     "LWWSet": model_lww_set,
     "MapCounter": lambda done: by_key(done, lambda part: summed(parameters(part))),
     "MapRegister": model_map_register,
-    "MapSet": lambda done: by_key(done, lambda part: distinct(parameters(part))),
+    "MapSet": model_map_set,
     "DistinctCount": lambda done: len(distinct(parameters(done))),
     "Quantiles": model_quantiles,
 }

@@ -1,8 +1,9 @@
-"""Homes and bytes of releases in which ORSet was the name of what is LWWSet now."""
+"""Homes and bytes of earlier releases: ORSet was the name of what is LWWSet now, and a MapSet was written without times."""
 
 from __future__ import annotations
 
 import tarfile
+import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from hayase.core.errors import StageChanged
 from hayase.engine.home import Home
 from hayase.engine.integrity.migrations import upgrade
 from hayase.engine.local import InProcess
-from hayase.tables import DamagedPayload
+from hayase.tables import DamagedPayload, MapSet
+from hayase.tables.payloads import pack, text_bytes, value_bytes
+from hayase.tables.versions import to_bytes
 
 HOME = Path(__file__).parents[1] / "homes" / "carts_before_lwwset.tar.gz"
 """Thirty events of two users, of which nine are folded, written by the code before LWWSet."""
@@ -75,3 +78,17 @@ def test_an_orset_goes_on_and_does_not_become_another_set(tmp_path: Path) -> Non
     assert _run(_pipeline(tmp_path, "ORSet"), {"at": 1, "id": 2, "user": 0, "drop": "a"}) == wanted, "concurrent"
     with pytest.raises(StageChanged):
         _pipeline(tmp_path, "LWWSet").apply()
+
+
+def test_a_map_of_sets_that_was_written_without_times_reads_as_before() -> None:
+    kind = MapSet()
+    elements = pack(sorted(map(value_bytes, ["x", 1])))
+    body = pack((text_bytes("a"), elements, text_bytes("b"), pack([value_bytes("y")])))
+    old = bytes((kind.tag, 0x10)) + zlib.crc32(body, kind.tag).to_bytes(4, "big") + body
+    assert kind.value(old) == {"a": [1, "x"], "b": ["y"]}
+    assert kind.fold(old, []) == old
+    added, removed = kind.payload("add", {"a": "z"}), kind.payload("remove", "a")
+    more = kind.fold(old, [(to_bytes(5, "e"), added)])
+    assert kind.value(more) == {"a": [1, "x", "z"], "b": ["y"]}
+    assert kind.value(kind.fold(more, [(to_bytes(5, "f"), removed)])) == {"a": ["z"], "b": ["y"]}, "concurrent"
+    assert kind.value(kind.fold(more, [(to_bytes(6, "f"), removed)])) == {"b": ["y"]}

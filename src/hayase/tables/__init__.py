@@ -13,7 +13,7 @@ declared name of each type to its class.
 | ORSet | add, remove, remove_seen, add_all | any value; `{value, seen}` | those with an addition that no removal has observed |
 | LWWSet | add, remove, add_all | any value | those whose latest update is an addition |
 | MapCounter | add | an object | for every key a counter |
-| MapSet | add, add_all | an object; of arrays | for every key a growing set |
+| MapSet | add, add_all, remove | an object; of arrays; keys | for every key a set; `remove` as from an ORSet |
 | MapRegister | add, remove | an object; a key or a list of keys | for every key a register; a removal is a write, the latest wins |
 | DistinctCount | add | any value | the approximate number of distinct values |
 | Quantiles | add | a number | count, min, max and quantiles |

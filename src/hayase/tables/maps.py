@@ -1,15 +1,16 @@
-"""The column types MapCounter, MapRegister and MapSet: maps from texts to counters, registers or growing sets.
+"""The column types MapCounter, MapRegister and MapSet: maps from texts to counters, registers or sets.
 
-`add` takes an object, each entry of which updates its key. A map contains a key once an entry has named it. Only a MapRegister
-can remove keys: `remove` is a write like any other. Counters and growing sets keep no times, so nothing can be removed from
-them. The value of a map is an object, its keys by code point.
+`add` takes an object, each entry of which updates its key. A map contains a key once an entry has named it, until the key is
+removed: from a MapRegister by a later `remove`, which is a write like any other; from a MapSet by a `remove` that has observed
+all additions to the key's set. Counters keep no times, so nothing can be removed from a MapCounter. The value of a map is an
+object, its keys by code point.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from hayase.tables.payloads import (
 from hayase.tables.registers import Written
 from hayase.tables.sets import ADD_ALL, elements, unpack_elements
 from hayase.tables.types import ColumnType, Update
+from hayase.tables.versions import TIME_BYTES
 
 __all__ = ["MapCounter", "MapRegister", "MapSet"]
 
@@ -246,18 +248,47 @@ class MapRegister(_Map[Written]):
         return value_from(entry[1])
 
 
-@dataclass(frozen=True, slots=True)
-class MapSet(_Map[set[bytes]]):
-    """A growing set for every key. The value of an entry is one element, even if it is an array; `add_all` takes an array of
-    elements for each key.
+@dataclass(slots=True)
+class _KeySet:
+    """The state of one key of a MapSet: the time before which additions are removed, and for each remaining element the time of
+    its latest addition. Elements that an earlier release has folded have an empty time: any removal removes them."""
 
+    before: bytes = b""
+    latest: dict[bytes, bytes] = field(default_factory=dict)
+
+    def add(self, element: bytes, time: bytes) -> None:
+        """Add an element at a time, unless a removal has observed the addition."""
+        if time >= self.before:
+            self.latest[element] = max(time, self.latest.get(element, b""))
+
+    def remove(self, before: bytes) -> None:
+        """Remove the additions before a time."""
+        self.before = max(self.before, before)
+        self.latest = {element: time for element, time in self.latest.items() if time >= self.before}
+
+
+_TIMED = b"\0"
+"""The first byte of an entry with times; an entry of elements alone begins with the length of the first element."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapSet(_Map[_KeySet]):
+    """A set for every key. The value of an entry is one element, even if it is an array; `add_all` takes an array of
+    elements for each key. `remove` takes a key or a list of keys: at t it removes the additions to their sets with an event
+    time before t, as `remove` of an ORSet does. The map contains a key while its set has elements.
+
+    >>> from hayase.tables.versions import to_bytes
     >>> tags = MapSet()
-    >>> tags.read(None, [(b"1", tags.payload("add", {"a": "x"})), (b"2", tags.payload("add", {"a": "y", "b": "x"}))])
+    >>> early = (to_bytes(1, "a"), tags.payload("add", {"a": "x", "b": "x"}))
+    >>> late = (to_bytes(5, "b"), tags.payload("add", {"a": "y"}))
+    >>> tags.read(None, [early, late])
     {'a': ['x', 'y'], 'b': ['x']}
+    >>> tags.read(None, [early, late, (to_bytes(5, "c"), tags.payload("remove", ["a", "b"]))])
+    {'a': ['y']}
     """
 
     tag: ClassVar[int] = ord("s")
-    methods: ClassVar[tuple[str, ...]] = ("add", ADD_ALL)
+    methods: ClassVar[tuple[str, ...]] = ("add", ADD_ALL, "remove")
     arrow: ClassVar[pa.DataType] = pa.map_(pa.string(), pa.list_(pa.string()))
 
     def delta(self, method: str, parameter: Json) -> bytes:
@@ -268,9 +299,9 @@ class MapSet(_Map[set[bytes]]):
         pairs = [(key, element) for key, elements in parameter.items() for element in elements]
         return pack(_Map.delta(self, "add", {key: element}) for key, element in pairs)
 
-    def apply(self, state: dict[bytes, set[bytes]], updates: Sequence[Update]) -> dict[bytes, set[bytes]]:
+    def apply(self, state: dict[bytes, _KeySet], updates: Sequence[Update]) -> dict[bytes, _KeySet]:
         single = [
-            (version, "add", part)
+            (version, method, part)
             for version, method, body in updates
             for part in (unpack(body) if method == ADD_ALL else (body,))
         ]
@@ -279,21 +310,36 @@ class MapSet(_Map[set[bytes]]):
     def change(self, parameter: Json) -> bytes:
         return value_bytes(parameter)
 
-    def changed(self, entry: set[bytes] | None, version: bytes, change: bytes) -> set[bytes]:
-        entry = set() if entry is None else entry
-        if change not in entry:
+    def changed(self, entry: _KeySet | None, version: bytes, change: bytes) -> _KeySet:
+        entry = _KeySet() if entry is None else entry
+        if not change:
+            entry.remove(version[:TIME_BYTES])
+            return entry
+        if change not in entry.latest:
             value_from(change)
-            entry.add(change)
+        entry.add(change, version[:TIME_BYTES])
         return entry
 
-    def join_entry(self, one: set[bytes], other: set[bytes]) -> set[bytes]:
-        return one | other
+    def join_entry(self, one: _KeySet, other: _KeySet) -> _KeySet:
+        one.remove(other.before)
+        for element, time in other.latest.items():
+            one.add(element, time)
+        return one
 
-    def encode_entry(self, entry: set[bytes]) -> bytes:
-        return pack(sorted(entry))
+    def encode_entry(self, entry: _KeySet) -> bytes:
+        order = sorted(entry.latest)
+        if not entry.before and not any(entry.latest.values()):
+            return pack(order)
+        return _TIMED + pack((entry.before, pack(order), pack([entry.latest[element] for element in order])))
 
-    def decode_entry(self, data: bytes) -> set[bytes]:
-        return set(unpack_elements(data))
+    def decode_entry(self, data: bytes) -> _KeySet:
+        if data[:1] != _TIMED:
+            return _KeySet(b"", dict.fromkeys(unpack_elements(data), b""))
+        before, order, times = unpack(data[1:])
+        return _KeySet(before, dict(zip(unpack_elements(order), unpack(times), strict=True)))
 
-    def entry_value(self, entry: set[bytes]) -> Json:
-        return elements(entry)
+    def is_shown(self, entry: _KeySet) -> bool:
+        return bool(entry.latest)
+
+    def entry_value(self, entry: _KeySet) -> Json:
+        return elements(entry.latest)
