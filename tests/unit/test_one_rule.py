@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from hayase.core.stages import query_of
+from hayase.engine.batch.reduce_side import forget_kernels
 from hayase.testing import trial
 
 Outcome = tuple[list[tuple[Any, ...]], list[tuple[str, str, int | None]]]
@@ -71,6 +73,12 @@ NUMBERS = [{"ts": at, "k": 1, "x": x} for at, x in enumerate([5, MOST, 3, 4, MOS
         "select k, sum(x) as total, count(*) as n from s [Rows 2] group by k",
         "select sum(x) as total, count(*) as n from s [Range 2 seconds]",
         "select sum(x) as total, count(*) as n from s [Range 2 seconds Slide 1 second]",
+        # beside aggregates that only shared windows have
+        "select sum(x) as total, count(*) as n, first(x) as f from s [Rows 2]",
+        "select sum(x) as total, count(*) as n, last(x) as f from s [Partition By k Rows 2] group by k",
+        "select sum(x) as total, count(*) as n, first(x) as f from s [Range 2 seconds Slide 1 second]",
+        "select k, sum(x) as total, count(*) as n, arg_max(x, ts) as f from s [Range 2 seconds Slide 1 second] group by k",
+        "select sum(x) as total, count(*) as n, approx_count_distinct(x) as f from s [Rows 2]",
     ],
 )
 def test_a_sum_that_leaves_64_bits_refuses_the_record(query: str) -> None:
@@ -137,3 +145,45 @@ def test_a_view_over_a_window_refuses_late_records_for_its_readers() -> None:
         assert found == {"now": [5, 6, 7], "plain": [2, 3, 5, 6, 7], "behind": [6, 7, 8], "anew": [5, 6, 7]}
         letters = sorted((each["stage"], each["offset"]) for each in t.dead_letters())
         assert letters == [(name, offset) for name in ("anew", "behind", "now") for offset in (2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("window", "group"),
+    [
+        ("[Rows 3]", ""),
+        ("[Partition By k Rows 3]", "group by k"),
+        ("[Range 3 seconds Slide 2 seconds]", ""),
+        ("[Range 4 seconds Slide 2 seconds]", "group by k"),
+        ("[Range 2 seconds, 5 seconds Slide 1 second]", ""),
+        ("[Partition By k Rows 2, 4]", "group by k"),
+    ],
+)
+def test_what_overflows_is_the_same_beside_every_aggregate(window: str, group: str) -> None:
+    """The relation's aggregate (count(distinct)) and shared windows (first), in batches between which workers are lost."""
+    random = Random(1)
+    sizes = [MOST, -MOST - 1, MOST // 2, -MOST // 2, 1, 5, -3]
+    records = [
+        {"ts": at // 2 + random.choice([0, 0, 1, 2]), "k": random.randrange(2), "x": random.choice(sizes)}
+        for at in range(30)
+    ]
+    told = []
+    for beside in ("count(distinct k) as ks", "first(ts) as f"):
+        with trial() as t:
+            t.declaration = replace(t.declaration, buckets=2)
+            t.stream("s", "ts bigint, k bigint, x bigint", time="ts", time_unit="s", slack="2 seconds")
+            t.query("q", f"select sum(x) as total, count(*) as n, min(x) as low, {beside} from s {window} {group}")
+            for first in range(0, len(records), 7):
+                t.append("s", records[first : first + 7])
+                t.run()
+                forget_kernels()
+            t.finish("s")
+            t.run()
+            letters = [each["offset"] for each in t.dead_letters() if each["offset"] is not None]
+            rows = [
+                ({name: row[name] for name in ("total", "n", "low")}, *span) for row, *span in t.query("q").intervals()
+            ]
+            instants = range(-1, 25)
+            alive = [[row for row, start, end in rows if start <= at and (end is None or at < end)] for at in instants]
+            told.append((sorted(letters), [sorted(each, key=repr) for each in alive]))
+    assert told[0] == told[1]
+    assert told[0][0]

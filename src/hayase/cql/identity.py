@@ -45,6 +45,8 @@ def shape_of(node: plans.Node) -> str:
     window = type(node.window).__name__ if isinstance(node, plans.Windowed | plans.Instants) else ""
     if isinstance(node, plans.Windowed | plans.Shared) and node.where is not None:
         window += " counts all"  # records whose expressions fail are counted too
+    if isinstance(node, plans.Shared) and node.guard is not None:
+        window += " guarded"
     kinds = ", ".join(str(kind) for kind in node.schema.types)
     return f"{type(node).__name__} {rule}{window} ({kinds}) [{inner}]"
 

@@ -37,7 +37,7 @@ def shared_scan(inputs: Sequence[Input], plan: plans.Node) -> SharedScan | None:
     if len(leaves) != 1 or not isinstance(leaves[0], plans.Shared):
         return None
     first, windows = inputs[0], leaves[0]
-    if windows.input != 0 or any(source.stream != first.stream for source in inputs):
+    if windows.input != 0 or windows.guard is not None or any(source.stream != first.stream for source in inputs):
         return None
     computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
     text = "\0".join((first.stream, *first.key, "", *windows.keys, "", windows.where or "", computed, repr(inputs[1:])))

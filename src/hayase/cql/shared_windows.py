@@ -4,7 +4,8 @@ An aggregate directly over a stream is shared if its window moves over the strea
 the whole stream or partitioned by the columns of GROUP BY. It then needs an order and an associative combine, but no inverse.
 Any other aggregate is over a relation, whose tuples appear and end in no order: `first` has no meaning there, and an aggregate
 without an inverse cannot be maintained. Several windows of such an aggregate are computed one by one. So is a sum of 64-bit
-integers: the record at which it overflows is refused, and the next sum excludes it.
+integers: the record at which it overflows is refused, and the next sum excludes it. Beside aggregates that only shared windows
+compute, such a sum is guarded (`hayase.lifetimes.sum_guard`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from hayase.cql.steps import source_column
 from hayase.lifetimes.accumulators import result_type
 from hayase.windows.partials import Lifting
 
-__all__ = ["check_windows", "is_shared", "relation_aggregate", "split_windows"]
+__all__ = ["check_windows", "guarded_sums", "is_shared", "relation_aggregate", "split_windows"]
 
 _SAFE_DIGITS = 28
 """Precision up to which ten billion decimals can be added without overflow."""
@@ -48,6 +49,18 @@ def is_shared(node: Aggregate) -> bool:
     if any(map(_relation_mistakes, node.calls)):
         return True
     return all(map(_is_compiled, node.calls)) and not any(map(_may_overflow, node.calls))
+
+
+def guarded_sums(node: Aggregate) -> tuple[AggregateCall, ...]:
+    """Return the sums of a shared aggregate that refuse a record at which they overflow.
+
+    There are none over several windows, nor over a row window with a slide: its rows appear when later ones have come, which
+    is too late to refuse them.
+    """
+    window = source_of(node.child).window
+    if window.several or not _can_guard(node):
+        return ()
+    return tuple(filter(_may_overflow, node.calls))
 
 
 def _may_overflow(call: AggregateCall) -> bool:
@@ -116,12 +129,20 @@ def _aggregates(node: Node) -> Iterator[Aggregate]:
 def split_windows(node: Node) -> Node:
     """Replace an aggregate over several windows that cannot share a pass by a union of one aggregate per window."""
     node = with_children(node, [split_windows(child) for child in children(node)])
-    if not isinstance(node, Aggregate) or node.tag is None or is_shared(node):
+    if not isinstance(node, Aggregate) or node.tag is None:
+        return node
+    if is_shared(node) and not (_can_guard(node) and any(map(_may_overflow, node.calls))):
         return node
     windows = source_of(node.child).window.several if is_leaf(node.child) else ()
     assert windows, "the resolution puts several windows under an aggregate only"
     aggregates: list[Node] = [_tagged_aggregate(node, node.tag, length, tag) for length, tag in windows]
     return reduce(lambda left, right: SetOperation("union", True, left, right), aggregates)
+
+
+def _can_guard(node: Aggregate) -> bool:
+    """Return whether the window of an aggregate directly over a stream moves with time, or at every row."""
+    window = source_of(node.child).window
+    return window.kind == "range" or (window.slide or 1) == 1
 
 
 def _tagged_aggregate(node: Aggregate, field: pa.Field, length: int, tag: int | str) -> Node:

@@ -34,7 +34,7 @@ from hayase.cql.logical import (
 from hayase.cql.map_sides import ChangeRows, Chosen, EarliestRecord, LifetimeRows
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.shared_scans import KernelFactory, shared_scan
-from hayase.cql.shared_windows import is_shared, relation_aggregate
+from hayase.cql.shared_windows import guarded_sums, is_shared, relation_aggregate
 from hayase.cql.snapshot_triggers import Trigger
 from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.cql.steps import (
@@ -279,7 +279,11 @@ class _StageBuilder:
         lengths = window.several or ((window.length, None),)
         kind: Literal["rows", "range"] = "rows" if window.kind == "rows" else "range"
         windows = tuple(plans.SharedWindow(kind, length, window.slide or 1, tag) for length, tag in lengths)
-        return plans.Shared(number, windows, keys, _calls(node, own), nullable(node.schema), where)
+        guard = None
+        if sums := guarded_sums(node):
+            arguments = (call.argument or "" for call in _calls(replace(node, calls=sums), own))
+            guard = pa.schema([schema.field(name) for name in dict.fromkeys([*keys, *arguments])])
+        return plans.Shared(number, windows, keys, _calls(node, own), nullable(node.schema), where, guard)
 
     # ------------------------------------------------------------------------------------------------ operators
 

@@ -124,7 +124,7 @@ class QueryKernel:
         return Outcome(rows, refusals if refused else (), state, spoiled)
 
     def _split_by_step(
-        self, leaf: Windowed | Changes, lost: Spoiled, batch: pa.RecordBatch
+        self, leaf: Windowed | Changes | Shared, lost: Spoiled, batch: pa.RecordBatch
     ) -> tuple[Spoiled, list[Spoiled]]:
         """Map spoiled tuples to records: those of this step, identified by their offsets, and those of earlier steps."""
         window = self._operators[next(number for number, node in enumerate(self._nodes) if node is leaf)]
@@ -230,9 +230,10 @@ def endless(node: Node) -> bool:
             return False
 
 
-def _records_of(node: Node) -> Windowed | Changes | None:
-    """Return the leaf whose records correspond one to one to the tuples of a node's child, or None."""
-    if isinstance(node, Changes):
+def _records_of(node: Node) -> Windowed | Changes | Shared | None:
+    """Return the leaf whose records a node can refuse: those that correspond one to one to the tuples of its child, or the
+    node itself. None if there is none."""
+    if isinstance(node, Changes | Shared):
         return node
     below = children(node)
     while len(below) == 1 and isinstance(below[0], Scalar):

@@ -21,7 +21,6 @@ import pyarrow as pa
 from hayase.core.keys import values
 from hayase.core.scratch import scratch
 from hayase.core.stages import OFFSET, TIME, Stateless
-from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.state_registers import Registers
@@ -133,15 +132,15 @@ class SlidingRange:
         if len(later):
             waiting.add(take_rows(rows, later), time[later], start[later], id[later])
         now = np.flatnonzero((start < end) & (start < span.clock))
-        rows, start, end, id = take_rows(rows, now), start[now], end[now], id[now]
+        rows, start, end, id, time = take_rows(rows, now), start[now], end[now], id[now], time[now]
         due = waiting.expire(span.clock)
         if len(due):
             rows = pa.concat_batches([waiting.take(due), rows])
             earlier = self._bounds(waiting.start[due])
             start, end = (np.concatenate(both) for both in zip(earlier, (start, end)))
-            id = np.concatenate((waiting.id[due], id))
+            id, time = np.concatenate((waiting.id[due], id)), np.concatenate((waiting.start[due], time))
             waiting.release(due)
-        order = end_order(start, id)
+        order = np.lexsort((id, time, start))
         delta = Delta(take_rows(rows, order), start[order], end[order], id[order])
         return Step(delta, waiting.changes())
 

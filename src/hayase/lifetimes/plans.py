@@ -206,6 +206,7 @@ class Shared:
     For each window it has one row per group of equal `keys`, like an `Aggregate` over a `Windowed`. Row windows count per
     group. `where`, if set, names a boolean column of the input: rows for which it is not true are counted by row windows,
     but are in no aggregate. The schema is the column of tags (if windows have tags), the keys, then one column per call.
+    `guard`, if set, has the keys and the arguments of the sums that refuse a record at which they overflow (`sum_guard`).
     """
 
     input: int
@@ -214,6 +215,7 @@ class Shared:
     calls: tuple[Call, ...]
     schema: pa.Schema
     where: str | None = None
+    guard: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ window is folded (`hayase.windows`). A `SharedOperator` reads the values of its 
 interval relation. The result of a node depends bit for bit on its own windows and calls only, not on what else is shared.
 
 State: "rows" and "panes" hold the tuples that row and time windows still need (`hayase.lifetimes.shared_windows_log`); the
-partials are rebuilt from them. "answers" and "registers" are the node's open rows (`hayase.lifetimes.answers`).
+partials are rebuilt from them. "answers" and "registers" are the node's open rows (`hayase.lifetimes.answers`), and sections
+that begin with "guard." are the state of guarded sums (`hayase.lifetimes.sum_guard`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from hayase.core.algebra import Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
-from hayase.core.stages import OFFSET, TIME, Spoiled
+from hayase.core.stages import OFFSET, TIME, Spoiled, Tuples
 from hayase.core.times import BEGINNING, duration_text
 from hayase.lifetimes.answers import Answers, take_values
 from hayase.lifetimes.expiry import end_order
@@ -36,6 +37,7 @@ from hayase.lifetimes.shared_windows_log import (
     WindowLog,
     columns_of,
 )
+from hayase.lifetimes.sum_guard import ACCEPTED, SumGuard
 from hayase.windows.panes import Folding, Panes, Turns, pane_width
 from hayase.windows.partials import Lifting, Partials
 from hayase.windows.row_windows import RowWindows
@@ -260,6 +262,11 @@ class SharedOperator:
 
     def __init__(self, node: Shared, state: SharedState | None = None) -> None:
         self.schema = node.schema
+        self._guard: SumGuard | None = None
+        if node.guard is not None:
+            assert state is None, "the records that a guard refuses depend on its node, so nothing can be shared"
+            self._guard = SumGuard(node)
+            node = replace(node, where=ACCEPTED)
         self._node = node
         for kind in key_types(node):
             check_key_type(kind)
@@ -272,13 +279,17 @@ class SharedOperator:
         self._answers = Answers(fields[: len(node.keys)], self._results, len(node.windows))
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
-        """Process a step and return the rows that begin and end in it."""
+        """Process a step and return the rows that begin and end in it, and the records that the guard refuses."""
+        refused: list[Spoiled] = []
+        guard_state: list[Tuples] = []
+        if self._guard is not None:
+            batches, refused, guard_state = self._guard.advance(batches, span)
         moved = self._state.advance(batches, span)
-        written = self._log.written(moved.taken, moved.engines.counted)
+        written = [*self._log.written(moved.taken, moved.engines.counted), *map(_in_guard_section, guard_state)]
         turns = self._asked(moved, span)
         if not len(turns.time):
             state = self._answers.registers.changes(span.version)
-            return Step(no_delta(self.schema), [*written, *state])
+            return Step(no_delta(self.schema), [*written, *state], refused)
         there, columns, spoiled = self._answered(moved.engines, turns)
         keys = self._state.keys
         followed, state = self._answers.follow(
@@ -287,7 +298,7 @@ class SharedOperator:
         rows = self._rows(turns, columns, followed.made)
         start = turns.time[followed.made]
         delta = Delta(rows, start, followed.end, followed.id, followed.closed, followed.closed_end)
-        return Step(delta, [*written, *state], spoiled)
+        return Step(delta, [*written, *state], [*refused, *spoiled])
 
     def _asked(self, moved: _SharedStep, span: Span) -> _TurnsInOrder:
         """Return all turns of all windows, in the order of time, tuple and window."""
@@ -343,8 +354,9 @@ class SharedOperator:
             reasons = [f"{name} {self._windowed(window)} does not fit its type" for window in asked.window[rows]]
             if reasons:
                 spoiled.append(Spoiled(self._rows(asked, columns, rows), reasons))
-        for _, rows in over:
-            there[rows] = False
+        if self._guard is None:  # a guarded sum overflows only when a row ends: then it is NULL meanwhile
+            for _, rows in over:
+                there[rows] = False
         return there, columns, spoiled
 
     def _windowed(self, number: int) -> str:
@@ -361,8 +373,10 @@ class SharedOperator:
         return pa.RecordBatch.from_arrays([*tags, *keys, *taken], schema=self.schema)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load tuples that windows need, or the node's open rows."""
-        if self._answers.knows(section):
+        """Load tuples that windows need, the node's open rows, or the state of the guard."""
+        if self._guard is not None and section.startswith(_GUARD):
+            self._guard.restore(section.removeprefix(_GUARD), rows, version)
+        elif self._answers.knows(section):
             keys = self._answers.key_columns(section, rows)
             slots = self._state.restored_slots(keys, rows.num_rows) if section != "registers" else _NONE
             self._answers.restore(section, rows, slots, version)
@@ -372,6 +386,8 @@ class SharedOperator:
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Return the rows that are still needed."""
+        if self._guard is not None and section.startswith(_GUARD):
+            return self._guard.live(section.removeprefix(_GUARD), rows, version)
         if self._answers.knows(section):
             keys = self._answers.key_columns(section, rows)
             slots = self._state.keys.slots(keys, rows.num_rows, insert=False)
@@ -380,9 +396,19 @@ class SharedOperator:
 
     def size(self, section: str) -> int:
         """Return the number of live rows of a section."""
+        if self._guard is not None and section.startswith(_GUARD):
+            return self._guard.size(section.removeprefix(_GUARD))
         if self._answers.knows(section):
             return self._answers.size(section)
         return self._log.size(section, self._state.counted, len(self._state.keys))
+
+
+_GUARD = "guard."
+"""The prefix of the sections of the guard's state."""
+
+
+def _in_guard_section(tuples: Tuples) -> Tuples:
+    return replace(tuples, section=_GUARD + tuples.section)
 
 
 class _TurnsInOrder:

@@ -1,0 +1,112 @@
+"""Guarded sums of shared windows: a record at which such a sum would overflow its type is refused before it is aggregated.
+
+Shared partials cannot remove a record again, so guarded sums are also computed over the window as a relation
+(`AggregateOperator`), which refuses such a record. A row window still counts the record, but no aggregate includes it, as if
+WHERE had dropped it. A record is checked when it arrives, in (time, offset) order, against the rows that are alive when it
+appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hayase.core.keys import values
+from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless, Tuples
+from hayase.lifetimes.aggregates import AggregateOperator
+from hayase.lifetimes.leaves import LeafOperator, round_up, take_rows
+from hayase.lifetimes.partitions import PartitionWindow
+from hayase.lifetimes.plans import Aggregate, Partition, Range, Shared, Windowed
+from hayase.lifetimes.relations import OPEN, Delta, Operator, Span, Step
+
+__all__ = ["ACCEPTED", "SumGuard"]
+
+ACCEPTED = "__accepted"
+"""The boolean column that is true for the records that aggregates include."""
+_WINDOW, _SUMS = "window", "sums"
+
+
+class SumGuard:
+    """The guarded sums of a `Shared` node with one window: a time window, or a row window that moves at every row."""
+
+    def __init__(self, node: Shared) -> None:
+        (window,) = node.windows
+        assert node.guard is not None
+        assert window.kind == "range" or window.slide == 1
+        self._input, self._where = node.input, node.where
+        calls = tuple(call for call in node.calls if call.function == "sum" and call.argument in node.guard.names)
+        results = [node.schema.field(len(node.schema) - len(node.calls) + node.calls.index(call)) for call in calls]
+        rows = Partition(node.keys, window.length)
+        leaf = Windowed(node.input, rows, node.guard, node.where)
+        schema = pa.schema([*(node.guard.field(name) for name in node.keys), *results])
+        self._window: LeafOperator = (
+            PartitionWindow(leaf, rows)
+            if window.kind == "rows"
+            else _ArrivalRange(replace(leaf, window=Range(window.length, window.slide)), window.length, window.slide)
+        )
+        self._sums = AggregateOperator(Aggregate(leaf, node.keys, calls, schema), endless=False)
+
+    def advance(
+        self, batches: Sequence[pa.RecordBatch], span: Span
+    ) -> tuple[list[pa.RecordBatch], list[Spoiled], list[Tuples]]:
+        """Mark the accepted records of a step. Return the inputs with the column ACCEPTED, the refused records, and the changes
+        of the state."""
+        alive = self._window.advance(batches, span)
+        summed = self._sums.advance([alive.delta], span)
+        refused = [spoiled for spoiled in summed.spoiled if spoiled.ids is not None]
+        batch = batches[self._input]
+        offsets = np.concatenate(
+            [np.empty(0, np.int64), *(spoiled.ids for spoiled in refused if spoiled.ids is not None)]
+        )
+        accepted = ~np.isin(values(batch.column(OFFSET), np.int64), offsets)
+        if self._where is not None:
+            accepted &= pc.fill_null(batch.column(self._where), False).to_numpy(zero_copy_only=False)
+        marked = list(batches)
+        marked[self._input] = batch.append_column(ACCEPTED, pa.array(accepted, pa.bool_()))
+        state = [replace(tuples, section=f"{_WINDOW}.{tuples.section}") for tuples in alive.state]
+        state += [replace(tuples, section=f"{_SUMS}.{tuples.section}") for tuples in summed.state]
+        return marked, refused, state
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Load tuples of the window or of the sums."""
+        owner, inner = self._owner(section)
+        owner.restore(inner, rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Return the rows that are still needed."""
+        owner, inner = self._owner(section)
+        return owner.live(inner, rows, version)
+
+    def size(self, section: str) -> int:
+        """Return the number of live rows of a section."""
+        owner, inner = self._owner(section)
+        return owner.size(inner)
+
+    def _owner(self, section: str) -> tuple[LeafOperator | Operator, str]:
+        owner, inner = section.split(".", 1)
+        return self._window if owner == _WINDOW else self._sums, inner
+
+
+class _ArrivalRange(Stateless):
+    """A time window with a slide, in which a tuple begins at its own time instead of the next multiple of the slide.
+
+    The tuples that appear at a multiple have times after the previous multiple. So an end at a multiple is moved to the first
+    microsecond after the previous one, which keeps the order of starts and ends of the window.
+    """
+
+    def __init__(self, node: Windowed, length: int, slide: int) -> None:
+        self.schema = node.schema
+        self._input, self._length, self._slide = node.input, length, slide
+
+    def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
+        """Return the tuples of the step; all ends are known."""
+        batch = batches[self._input]
+        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        end = np.minimum(round_up(time + self._length, self._slide) - self._slide + 1, OPEN)
+        real = np.flatnonzero(time < end)
+        rows = take_rows(batch.select(self.schema.names), real)
+        return Step(Delta(rows, time[real].copy(), end[real], offset[real].copy()))
