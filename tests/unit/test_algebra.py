@@ -428,7 +428,7 @@ def test_a_users_own_that_is_declared_wrongly(changed: dict[str, Any], message: 
         (
             lambda a, b: a - b,
             {},
-            r"own is not associative: \(ab\)c is -1 and a\(bc\) is 1 for a = 1, b = 1, c = 1; mend",
+            r"own is not associative: \(ab\)c is -1 and a\(bc\) is 1 for a = 1, b = 1, c = 1; fix combine",
         ),
         (lambda a, b: a, {"commutative": True}, "own is not commutative: ab is 1 and ba is 2 for a = 1, b = 2"),
         (lambda a, b: a + b, {"idempotent": True}, "own is not idempotent: aa is 2 and a is 1 for a = 1"),
