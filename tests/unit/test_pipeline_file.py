@@ -562,8 +562,8 @@ def test_rules_are_the_text_of_files_beside_the_pipeline(tmp_path, monkeypatch, 
         ("rules", "x/figure_5.yaml"): Place(2, 9),
         ("rules", "x/more/figure_8.yaml"): Place(2, 24),
     }
-    assert [operation.column for _, operation in meaning(five.text).operations()] == ["total_price_of_items"]
-    assert [operation.column for _, operation in meaning(eight.text).operations()] == [
+    assert [update.column for _, update in meaning(five.text).updates()] == ["total_price_of_items"]
+    assert [update.column for _, update in meaning(eight.text).updates()] == [
         "last_purchase_time", "total", "by_day"
     ]  # fmt: skip
     Path("x/p.yaml").write_text("rules: figure_5.yaml\npipeline: p\n")
