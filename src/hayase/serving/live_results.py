@@ -201,7 +201,8 @@ class Live(Results):
 
     def _current(self, cursor: Cursor, mark: str) -> Cursor:
         """Return the cursor for the query as it is now; one from before the query began has missed nothing."""
-        if cursor.mark not in (mark, NOT_BEGUN):
+        is_from_before = cursor.mark == NOT_BEGUN and cursor.at in (BEGINNING, 0) and not cursor.returned
+        if cursor.mark != mark and not is_from_before:
             raise self._invalid_cursor("the query was reset")
         return replace(cursor, mark=mark)
 
