@@ -156,10 +156,18 @@ def test_a_view_over_a_window_refuses_late_records_for_its_readers() -> None:
         ("[Range 4 seconds Slide 2 seconds]", "group by k"),
         ("[Range 2 seconds, 5 seconds Slide 1 second]", ""),
         ("[Partition By k Rows 2, 4]", "group by k"),
+        ("[Rows 2 Slide 2]", ""),
+        ("[Rows 3 Slide 2]", ""),
+        ("[Rows 2 Slide 3]", ""),
+        ("[Rows 4 Slide 3]", "where x <> 5"),
+        ("[Rows 2, 5 Slide 2]", ""),
+        ("[Partition By k Rows 4 Slide 2]", "group by k"),
+        ("[Partition By k Rows 3 Slide 2]", "where x <> 5 group by k"),
+        ("[Partition By k Rows 2, 5 Slide 3]", "group by k"),
     ],
 )
 def test_what_overflows_is_the_same_beside_every_aggregate(window: str, group: str) -> None:
-    """The relation's aggregate (count(distinct)) and shared windows (first), in batches between which workers are lost."""
+    """The relation's aggregate (count(distinct)) and shared windows (others), in batches between which workers are lost."""
     random = Random(1)
     sizes = [MOST, -MOST - 1, MOST // 2, -MOST // 2, 1, 5, -3]
     records = [
@@ -167,13 +175,18 @@ def test_what_overflows_is_the_same_beside_every_aggregate(window: str, group: s
         for at in range(30)
     ]
     told = []
-    for beside in ("count(distinct k) as ks", "first(ts) as f"):
+    for beside, size in (
+        ("count(distinct k) as ks", 30),
+        ("count(distinct k) as ks", 5),
+        ("first(ts) as f", 7),
+        ("arg_max(k::string, ts) as f, approx_count_distinct(x) as g", 4),
+    ):
         with trial() as t:
             t.declaration = replace(t.declaration, buckets=2)
             t.stream("s", "ts bigint, k bigint, x bigint", time="ts", time_unit="s", slack="2 seconds")
             t.query("q", f"select sum(x) as total, count(*) as n, min(x) as low, {beside} from s {window} {group}")
-            for first in range(0, len(records), 7):
-                t.append("s", records[first : first + 7])
+            for first in range(0, len(records), size):
+                t.append("s", records[first : first + size])
                 t.run()
                 forget_kernels()
             t.finish("s")
@@ -185,5 +198,31 @@ def test_what_overflows_is_the_same_beside_every_aggregate(window: str, group: s
             instants = range(-1, 25)
             alive = [[row for row, start, end in rows if start <= at and (end is None or at < end)] for at in instants]
             told.append((sorted(letters), [sorted(each, key=repr) for each in alive]))
-    assert told[0] == told[1]
+            figures = t.figures("q")
+            assert figures.read == figures.processed + figures.dead + figures.waiting
+            assert figures.dead == len(letters)
+    assert all(each == told[0] for each in told)
     assert told[0][0]
+
+
+@pytest.mark.parametrize("size", [4, 1])
+@pytest.mark.parametrize("window", ["[Rows 3 Slide 2]", "[Partition By k Rows 3 Slide 2]"])
+@pytest.mark.parametrize("beside", ["count(distinct k) as f", "last(x) as f"])
+def test_a_record_whose_block_is_full_in_a_later_batch_is_refused_with_its_offset(
+    beside: str, window: str, size: int
+) -> None:
+    records = [{"ts": at, "k": 1, "x": x} for at, x in enumerate([5, 1, MOST, 2], start=1)]
+    with trial() as t:
+        t.stream("s", "ts bigint, k bigint, x bigint", time="ts", time_unit="s")
+        group = "group by k" if "Partition" in window else ""
+        t.query("q", f"select sum(x) as total, count(*) as n, {beside} from s {window} {group}")
+        for first in range(0, len(records), size):
+            t.append("s", records[first : first + size])
+            t.run()
+            forget_kernels()
+        t.finish("s")
+        t.run()
+        assert [(each["stream"], each["offset"]) for each in t.dead_letters()] == [("s", 2)]
+        assert (t.figures("q").dead, t.figures("q").processed) == (1, 3)
+        found = [(row["total"], row["n"], *span) for row, *span in t.query("q").intervals() if row["n"]]
+        assert found == [(6, 2, 2, 4), (3, 2, 4, None)]

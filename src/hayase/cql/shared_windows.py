@@ -52,14 +52,7 @@ def is_shared(node: Aggregate) -> bool:
 
 
 def guarded_sums(node: Aggregate) -> tuple[AggregateCall, ...]:
-    """Return the sums of a shared aggregate that refuse a record at which they overflow.
-
-    There are none over several windows, nor over a row window with a slide: its rows appear when later ones have come, which
-    is too late to refuse them.
-    """
-    window = source_of(node.child).window
-    if window.several or not _can_guard(node):
-        return ()
+    """Return the sums of a shared aggregate that refuse a record at which they overflow."""
     return tuple(filter(_may_overflow, node.calls))
 
 
@@ -131,18 +124,12 @@ def split_windows(node: Node) -> Node:
     node = with_children(node, [split_windows(child) for child in children(node)])
     if not isinstance(node, Aggregate) or node.tag is None:
         return node
-    if is_shared(node) and not (_can_guard(node) and any(map(_may_overflow, node.calls))):
+    if is_shared(node) and not guarded_sums(node):  # a guard has one window
         return node
     windows = source_of(node.child).window.several if is_leaf(node.child) else ()
     assert windows, "the resolution puts several windows under an aggregate only"
     aggregates: list[Node] = [_tagged_aggregate(node, node.tag, length, tag) for length, tag in windows]
     return reduce(lambda left, right: SetOperation("union", True, left, right), aggregates)
-
-
-def _can_guard(node: Aggregate) -> bool:
-    """Return whether the window of an aggregate directly over a stream moves with time, or at every row."""
-    window = source_of(node.child).window
-    return window.kind == "range" or (window.slide or 1) == 1
 
 
 def _tagged_aggregate(node: Aggregate, field: pa.Field, length: int, tag: int | str) -> Node:

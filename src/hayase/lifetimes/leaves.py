@@ -5,7 +5,7 @@ if that is known. A leaf keeps as little state as possible:
 
 - a time window keeps nothing, or with a slide the tuples that have not appeared yet;
 - a row window keeps a counter: the id of a tuple is its number, and the tuples that end in a step are a range of numbers,
-  so that paper 1's expiry holder takes no space; with a slide also the tuples that have not appeared yet.
+  so that paper 1's expiry holder takes no space; with a slide also the tuples that have not appeared yet, and their offsets.
 
 Partitioned row windows are in `partitions`, relations read as changes or lifetimes in `relation_leaves`.
 """
@@ -166,7 +166,8 @@ class RowWindow:
     """A row window: a tuple is alive until `count` later tuples of the stream have come; its id is its number in the stream.
 
     The window moves at every tuple whose number, counted from 1, is a multiple of the slide. Tuple n appears at the first
-    such tuple that is not before it, and ends at the first one that is not before tuple n + count.
+    such tuple that is not before it, and ends at the first one that is not before tuple n + count. Until tuple n appears, it is
+    in the section "waiting" and its offset in the section "offsets".
     """
 
     def __init__(self, node: Windowed, window: Rows) -> None:
@@ -174,20 +175,30 @@ class RowWindow:
         self._input, self._window = node.input, window
         self._counter = Registers(("next",), (0,))
         self._waiting = TupleStore(node.schema, "waiting")
+        self._waiting_offsets = TupleStore(pa.schema([pa.field(OFFSET, pa.int64())]), "offsets")
         self._first, self._offsets = 0, _NONE
+        self._waited: dict[
+            int, int
+        ] = {}  # offsets by number of the tuples that appeared in the last step, after waiting
 
     def offsets_of(self, ids: np.ndarray) -> np.ndarray:
-        """Return the offsets of tuples that were numbered in the last step; -1 for others."""
+        """Return the offsets of tuples that were numbered in the last step or appeared in it; -1 for others.
+
+        A tuple whose waiting began in a version without the section "offsets" is one of the others.
+        """
         places = ids - self._first
         known = (places >= 0) & (places < len(self._offsets))
-        return np.where(known, self._offsets[np.where(known, places, 0)] if len(self._offsets) else -1, -1)
+        waited = np.array([self._waited.get(id, -1) for id in ids.tolist()], np.int64)
+        return np.where(known, self._offsets[np.where(known, places, 0)] if len(self._offsets) else -1, waited)
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Number the tuples of the step, and close those of earlier steps by number, even if they are in another bucket."""
         batch, ticks = batches[self._input], values(batches[self._window.ticks].column(TIME), np.int64)
         waiting, first = self._waiting, self._counter["next"]
         self._first, self._offsets = first, values(batches[self._window.ticks].column(OFFSET), np.int64)
-        waiting.release(waiting.settle(span.since)[1])
+        self._waited = {}
+        for store in (waiting, self._waiting_offsets):
+            store.release(store.settle(span.since)[1])
         time = values(batch.column(TIME), np.int64)
         stop = first + len(ticks)
         self._counter["next"] = stop
@@ -199,7 +210,8 @@ class RowWindow:
         closed_end = ticks[self._leaving(closed) - first]
         rows = batch.select(self.schema.names)
         if self._window.slide > 1:
-            rows, id = self._appearing(rows, time, id, first, ticks, span.clock)
+            offsets = batch.select([OFFSET])
+            rows, id = self._appearing(rows, offsets, time, id, first, ticks, span.clock)
             start = ticks[self._entering(id) - first]
         else:
             start = time
@@ -208,7 +220,8 @@ class RowWindow:
         end = np.full(len(id), OPEN)
         end[there] = ticks[leaving[there] - first]
         delta = _without_ghosts(Delta(rows, start, end, id, closed, closed_end))
-        return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
+        state = [*waiting.changes(), *self._waiting_offsets.changes(), *self._counter.changes(span.version)]
+        return Step(delta, state)
 
     def _whole(self, rows: pa.RecordBatch, ticks: np.ndarray, first: int, stop: int) -> Delta:
         """Return the delta if this bucket has all tuples and the slide is 1: a tuple ends at the time of the tuple `count`
@@ -222,7 +235,14 @@ class RowWindow:
         return _without_ghosts(Delta(rows, ticks, end, _numbers(first, stop), closed, ticks[late : late + len(closed)]))
 
     def _appearing(
-        self, rows: pa.RecordBatch, time: np.ndarray, id: np.ndarray, first: int, ticks: np.ndarray, clock: int
+        self,
+        rows: pa.RecordBatch,
+        offsets: pa.RecordBatch,
+        time: np.ndarray,
+        id: np.ndarray,
+        first: int,
+        ticks: np.ndarray,
+        clock: int,
     ) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return the rows and numbers of the tuples that appear in this step, and keep the others waiting.
 
@@ -233,18 +253,29 @@ class RowWindow:
             waited = np.arange(
                 first // self._window.slide * self._window.slide, first
             )  # the numbers since the last move
-            slots = waiting.close(waited, ticks[self._entering(waited) - first])
+            starts = ticks[self._entering(waited) - first]
+            slots = waiting.close(waited, starts)
             earlier, numbers = waiting.take(slots), waiting.id[slots]
             waiting.release(waiting.expire(clock))
+            self._take_offsets(waited, starts, clock)
         else:
             earlier, numbers = rows.slice(0, 0), _NONE
         later = np.flatnonzero((id >= moved) & (self._entering(id) < self._leaving(id)))
         if len(later):
-            waiting.add(take_rows(rows, later), time[later], np.full(len(later), OPEN), id[later])
+            for store, columns in ((waiting, rows), (self._waiting_offsets, offsets)):
+                store.add(take_rows(columns, later), time[later], np.full(len(later), OPEN), id[later])
         now = np.flatnonzero(id < moved)
         if len(numbers):
             return pa.concat_batches([earlier, take_rows(rows, now)]), np.concatenate((numbers, id[now]))
         return take_rows(rows, now), id[now]
+
+    def _take_offsets(self, numbers: np.ndarray, starts: np.ndarray, clock: int) -> None:
+        """Note the offsets of tuples that appear after waiting."""
+        store = self._waiting_offsets
+        slots = store.close(numbers, starts)
+        offsets = store.take(slots).column(OFFSET)
+        self._waited = dict(zip(store.id[slots].tolist(), values(offsets, np.int64).tolist()))
+        store.release(store.expire(clock))
 
     def _entering(self, id: np.ndarray) -> np.ndarray:
         """Return the number of the tuple at which a tuple appears."""
@@ -271,21 +302,24 @@ class RowWindow:
         return ranks
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load the counter or waiting tuples."""
+        """Load the counter, waiting tuples or their offsets."""
         if section == self._counter.section:
             self._counter.restore(section, rows, version)
         else:
-            self._waiting.restore(rows, version)
+            self._store(section).restore(rows, version)
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Return the counter, or the rows of tuples that are still waiting."""
         if section == self._counter.section:
             return self._counter.live(section, rows, version)
-        return self._waiting.live(rows, version)
+        return self._store(section).live(rows, version)
 
     def size(self, section: str) -> int:
         """Return 1 for the counter, or the number of waiting tuples."""
-        return self._counter.size(section) if section == self._counter.section else self._waiting.size()
+        return self._counter.size(section) if section == self._counter.section else self._store(section).size()
+
+    def _store(self, section: str) -> TupleStore:
+        return self._waiting_offsets if section == self._waiting_offsets.section else self._waiting
 
 
 def _numbers(first: int, stop: int) -> np.ndarray:

@@ -3,7 +3,8 @@
 Shared partials cannot remove a record again, so guarded sums are also computed over the window as a relation
 (`AggregateOperator`), which refuses such a record. A row window still counts the record, but no aggregate includes it, as if
 WHERE had dropped it. A record is checked when it arrives, in (time, offset) order, against the rows that are alive when it
-appears.
+appears. A row window with a slide is an exception: the instant at which a record appears, and so the rows that end at it, are
+known only when the record's block is full. Until then the record is held back, also from the shared windows (`row_blocks`).
 """
 
 from __future__ import annotations
@@ -22,25 +23,26 @@ from hayase.lifetimes.leaves import LeafOperator, round_up, take_rows
 from hayase.lifetimes.partitions import PartitionWindow
 from hayase.lifetimes.plans import Aggregate, Partition, Range, Shared, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span, Step
+from hayase.lifetimes.row_blocks import RowBlocks
+from hayase.lifetimes.shared_windows_log import columns_of
 
 __all__ = ["ACCEPTED", "SumGuard"]
 
 ACCEPTED = "__accepted"
 """The boolean column that is true for the records that aggregates include."""
-_WINDOW, _SUMS = "window", "sums"
+_BLOCKS, _WINDOW, _SUMS = "blocks", "window", "sums"
 
 
 class SumGuard:
-    """The guarded sums of a `Shared` node with one window: a time window, or a row window that moves at every row."""
+    """The guarded sums of a `Shared` node with one window."""
 
     def __init__(self, node: Shared) -> None:
         (window,) = node.windows
         assert node.guard is not None
-        assert window.kind == "range" or window.slide == 1
         self._input, self._where = node.input, node.where
         calls = tuple(call for call in node.calls if call.function == "sum" and call.argument in node.guard.names)
         results = [node.schema.field(len(node.schema) - len(node.calls) + node.calls.index(call)) for call in calls]
-        rows = Partition(node.keys, window.length)
+        rows = Partition(node.keys, window.length, window.slide)
         leaf = Windowed(node.input, rows, node.guard, node.where)
         schema = pa.schema([*(node.guard.field(name) for name in node.keys), *results])
         self._window: LeafOperator = (
@@ -49,12 +51,21 @@ class SumGuard:
             else _ArrivalRange(replace(leaf, window=Range(window.length, window.slide)), window.length, window.slide)
         )
         self._sums = AggregateOperator(Aggregate(leaf, node.keys, calls, schema), endless=False)
+        self._blocks: RowBlocks | None = None
+        if window.kind == "rows" and window.slide > 1:
+            flag = () if node.where is None else (node.where,)
+            columns = [*node.keys, *(name for call in node.calls for name in columns_of(call)), *flag]
+            self._blocks = RowBlocks(node.keys, list(dict.fromkeys(columns)), window.slide)
 
     def advance(
         self, batches: Sequence[pa.RecordBatch], span: Span
     ) -> tuple[list[pa.RecordBatch], list[Spoiled], list[Tuples]]:
         """Mark the accepted records of a step. Return the inputs with the column ACCEPTED, the refused records, and the changes
-        of the state."""
+        of the state. Records that are held back are not in the inputs until their block is full."""
+        batches, state = list(batches), []
+        if self._blocks is not None:
+            batches[self._input], held = self._blocks.advance(batches[self._input], span)
+            state += [replace(tuples, section=f"{_BLOCKS}.{tuples.section}") for tuples in held]
         alive = self._window.advance(batches, span)
         summed = self._sums.advance([alive.delta], span)
         refused = [spoiled for spoiled in summed.spoiled if spoiled.ids is not None]
@@ -65,14 +76,13 @@ class SumGuard:
         accepted = ~np.isin(values(batch.column(OFFSET), np.int64), offsets)
         if self._where is not None:
             accepted &= pc.fill_null(batch.column(self._where), False).to_numpy(zero_copy_only=False)
-        marked = list(batches)
-        marked[self._input] = batch.append_column(ACCEPTED, pa.array(accepted, pa.bool_()))
-        state = [replace(tuples, section=f"{_WINDOW}.{tuples.section}") for tuples in alive.state]
+        batches[self._input] = batch.append_column(ACCEPTED, pa.array(accepted, pa.bool_()))
+        state += [replace(tuples, section=f"{_WINDOW}.{tuples.section}") for tuples in alive.state]
         state += [replace(tuples, section=f"{_SUMS}.{tuples.section}") for tuples in summed.state]
-        return marked, refused, state
+        return batches, refused, state
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load tuples of the window or of the sums."""
+        """Load tuples of the blocks, of the window or of the sums."""
         owner, inner = self._owner(section)
         owner.restore(inner, rows, version)
 
@@ -86,8 +96,11 @@ class SumGuard:
         owner, inner = self._owner(section)
         return owner.size(inner)
 
-    def _owner(self, section: str) -> tuple[LeafOperator | Operator, str]:
+    def _owner(self, section: str) -> tuple[LeafOperator | Operator | RowBlocks, str]:
         owner, inner = section.split(".", 1)
+        if owner == _BLOCKS:
+            assert self._blocks is not None, "only a row window with a slide holds records back"
+            return self._blocks, inner
         return self._window if owner == _WINDOW else self._sums, inner
 
 
