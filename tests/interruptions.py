@@ -14,8 +14,8 @@ import pytest
 
 from effort import LONG, sample
 from hayase.core.errors import HayaseError
-from hayase.engine.batch import reduce_side
 from hayase.engine.batch.gate import Grants
+from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.streams import durable
 
 Check = Callable[[Path, int], None]
@@ -64,7 +64,7 @@ def check_deaths(act: Act, deaths: Deaths, check: Check) -> None:
     """Homes that a death in the act left are started again and taken to the end: all of them in a long run, else a sample."""
     assert deaths[act.name]
     for step, home in sample(deaths[act.name], most=DEATHS_CHECKED):
-        reduce_side.forget_kernels()
+        forget_kernels()
         try:
             act.do(home)
             check(home, act.upto)

@@ -26,7 +26,8 @@ from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
 from hayase.core.times import duration, instant
 from hayase.engine.batch.gate import FileGate, Grants
-from hayase.engine.batch.reduce_side import Figures, forget_kernels
+from hayase.engine.batch.kernel_cache import forget_kernels
+from hayase.engine.batch.report import Figures
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.results.query_results import Time
 from hayase.pipeline import Pipeline

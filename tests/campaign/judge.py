@@ -17,8 +17,8 @@ import pyarrow as pa
 import hayase as hy
 from campaign.traffic import STREAMS, WATCHED, Chunk
 from hayase.engine.batch.gate import Grants
+from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.engine.batch.offsets import advance
-from hayase.engine.batch.reduce_side import forget_kernels
 from hayase.engine.commit.ledger import progress
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import latest

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import shop
 from effort import examples
 from hayase.engine import local
-from hayase.engine.batch import offsets, reduce_side
+from hayase.engine.batch import offsets
 from hayase.engine.batch.gate import Grants
+from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.local import InProcess
 from hayase.streams import StreamLog
@@ -72,7 +73,7 @@ def disturbed(pipeline: shop.hy.Pipeline, given: list[Event], script: list[Momen
             for _ in range(moment.steps):
                 runner.step()
                 if moment.forget:
-                    reduce_side.forget_kernels()
+                    forget_kernels()
             if moment.compact:
                 for log in (StreamLog.open(pipeline.home.path, each.name) for each in pipeline.declaration.streams):
                     log.compact(at_least=2)
@@ -195,7 +196,7 @@ def test_a_silent_stream_follows_the_wall_clock_and_the_decision_stands(times: l
             if pause >= idle_after:
                 clock = max(clock, now - idle_after - slack)
             if offset % 3 == 1:
-                reduce_side.forget_kernels()
+                forget_kernels()
                 runner = InProcess(pipeline.home, wall_clock)
             runner.run_until_idle()
             assert sum(shop.rows_of(pipeline, "spend").values()) == len({at for at in waits if at < clock})

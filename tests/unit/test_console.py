@@ -17,7 +17,7 @@ from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
 from hayase.engine.batch.lane_governor import QueueStatus, Seen
 from hayase.engine.batch.offsets import Firing, Offset, Position
-from hayase.engine.batch.reduce_side import Figures
+from hayase.engine.batch.report import Figures
 from hayase.engine.commit.manifests import Manifest
 
 CLOCK = 1_767_603_770_000_000  # 2026-01-05 09:02:50

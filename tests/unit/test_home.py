@@ -23,7 +23,7 @@ import hayase as hy
 from campaign.damage import DAMAGES, kind_of
 from hayase.core.errors import DamagedState, FormatMismatch, HayaseError, StreamError
 from hayase.core.stages import MAIN, OPERATIONS
-from hayase.engine.batch import reduce_side
+from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition import definitions
 from hayase.engine.home import Home
@@ -56,7 +56,7 @@ def laid_out() -> Iterator[Path]:
 
 @pytest.fixture
 def shop(laid_out: Path, room: Path) -> hy.Pipeline:
-    reduce_side.forget_kernels()
+    forget_kernels()
     shutil.copytree(laid_out, room / "shop")
     return every_file.opened(room / "shop")
 
@@ -306,7 +306,7 @@ def test_a_missing_file_is_named_and_the_remedy_works(
     copy = directory / "copy"
     shutil.copytree(shop.home.path, copy)
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-    reduce_side.forget_kernels()
+    forget_kernels()
     with pytest.raises(HayaseError) as caught:  # also after more was appended
         every_file.later(shop)
     told = str(caught.value)
@@ -333,7 +333,7 @@ def test_a_missing_file_is_named_and_the_remedy_works(
     monkeypatch.chdir(directory)
     assert hayase_(*command.split(" ")).code == 0
     for _ in range(10):  # a state file holds pieces of several stages
-        reduce_side.forget_kernels()
+        forget_kernels()
         try:
             every_file.later(shop)
         except DamagedState as error:

@@ -12,7 +12,7 @@ from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
 from hayase.core.times import END
 from hayase.engine.batch.offsets import Batch, Offset, Position
-from hayase.engine.batch.reduce_side import Figures, Part, Report
+from hayase.engine.batch.report import Figures, Part, Report
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.commit.manifests import KEPT, Commits, Manifest
 from hayase.engine.local import InProcess

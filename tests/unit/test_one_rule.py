@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hayase.core.stages import query_of
-from hayase.engine.batch.reduce_side import forget_kernels
+from hayase.engine.batch.kernel_cache import forget_kernels
 from hayase.testing import trial
 
 Outcome = tuple[list[tuple[Any, ...]], list[tuple[str, str, int | None]]]

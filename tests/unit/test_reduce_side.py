@@ -14,10 +14,10 @@ import shop
 from hayase.core.errors import DamagedState
 from hayase.core.stages import MAIN
 from hayase.engine.batch import reduce_side
-from hayase.engine.batch.kernel_cache import KernelCache, KernelKey, kernels
+from hayase.engine.batch.kernel_cache import KernelCache, KernelKey, forget_kernels, kernels
 from hayase.engine.batch.messages import Inbox
 from hayase.engine.batch.offsets import Batch, Offset
-from hayase.engine.batch.reduce_side import Figures, Part, Report
+from hayase.engine.batch.report import Figures, Part, Report
 from hayase.engine.batch.stage_runtime import build_runtimes
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.commit.manifests import Commits
@@ -84,7 +84,7 @@ def test_a_kernel_that_is_behind_or_ahead_or_lost_is_brought_to_the_last_commit(
 
 def test_kernels_of_stages_that_are_gone_are_dropped(pipeline: hy.Pipeline) -> None:
     pipeline.apply()
-    reduce_side.forget_kernels()
+    forget_kernels()
     runner = InProcess(pipeline.home, lambda: 0)
     run(pipeline, runner, 0, 5)
     for _ in range(3):
@@ -143,7 +143,7 @@ def test_damaged_state_stops_the_run_and_nothing_is_lost_when_it_is_restored(pip
     assert sound
     for path, data in sound.items():
         path.write_bytes(data[:-1] if len(data) % 2 else bytes([data[0] ^ 1]) + data[1:])
-    reduce_side.forget_kernels()
+    forget_kernels()
     pipeline.append("events", [each.row() for each in EVENTS[20:]])
     with pytest.raises(DamagedState, match=r"restore it from a copy, or .*hayase reset \w+ --from earliest"):
         pipeline.run_until_idle(spark=False)
@@ -159,7 +159,7 @@ def test_damaged_state_can_be_left_behind_by_a_reset(pipeline: hy.Pipeline) -> N
     pipeline.run_until_idle(spark=False)
     for path in pipeline.home.state(MAIN).iterdir():
         path.write_bytes(b"")
-    reduce_side.forget_kernels()
+    forget_kernels()
     pipeline.reset("spend")
     pipeline.finish("events")
     pipeline.run_until_idle(spark=False)

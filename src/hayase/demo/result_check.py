@@ -20,7 +20,7 @@ from hayase.demo.events import BLOCKED, SLACK
 from hayase.demo.expected_results import ExpectedResults, Interval, coalesce, expected_results
 from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import SPREE
-from hayase.engine.batch.reduce_side import Figures
+from hayase.engine.batch.report import Figures
 from hayase.engine.definition.operation_changes import history
 from hayase.engine.results.query_results import Results
 from hayase.pipeline import Pipeline

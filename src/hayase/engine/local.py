@@ -19,7 +19,9 @@ from hayase.engine.batch.gate import FileGate, Gate
 from hayase.engine.batch.map_side import map_task
 from hayase.engine.batch.messages import Inbox, Message, headers
 from hayase.engine.batch.offsets import Batch, Range, advance, ranges
-from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
+from hayase.engine.batch.outcomes import Task
+from hayase.engine.batch.reduce_side import reduce_bucket
+from hayase.engine.batch.report import Report
 from hayase.engine.commit.ledger import Ledger, home_manifest
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.commit.tables import Tables

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hayase.core.stages import Stage
-from hayase.engine.batch.kernel_cache import KernelKey, forget_kernels, kernels
+from hayase.engine.batch.kernel_cache import KernelKey, kernels
 from hayase.engine.batch.messages import Data, Inbox
 from hayase.engine.batch.offsets import Batch, stage_clock
 from hayase.engine.batch.outcomes import Task, TaskOutput
-from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
+from hayase.engine.batch.report import Report
 from hayase.engine.batch.scan_groups import scan_groups
 from hayase.engine.batch.stage_runtime import StageRuntime, build_runtimes
 from hayase.engine.batch.state import SegmentRef
 from hayase.engine.batch.steps import process_in_steps
 from hayase.engine.definition.definitions import Definition
 
-__all__ = ["Figures", "Part", "Report", "Run", "Task", "batch_marker", "forget_kernels", "reduce_bucket"]
+__all__ = ["reduce_bucket"]
 
 
 def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:

@@ -31,7 +31,9 @@ from hayase.engine.batch import exchange
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.batch.messages import Inbox, decode
 from hayase.engine.batch.offsets import advance, halted_stages
-from hayase.engine.batch.reduce_side import Report, Task, reduce_bucket
+from hayase.engine.batch.outcomes import Task
+from hayase.engine.batch.reduce_side import reduce_bucket
+from hayase.engine.batch.report import Report
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import definition_of, latest_version
 from hayase.engine.home import Home
