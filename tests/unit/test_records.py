@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -449,3 +450,15 @@ def test_dead_letters_fit_their_stream() -> None:
             "attempts": 3,
         }
     ]
+
+
+def test_an_arrow_type_without_a_class_in_pyarrow_is_refused_by_record() -> None:
+    body = Path(__file__).parents[1] / "corpus" / "arrow-body" / "crash-7163c62c9fd7340717c25e26b04d7135e4db9386"
+    column = pa.ipc.open_stream(body.read_bytes()).read_all()["d"]
+    assert str(column.type) == "month_interval"
+    time = pa.array([datetime(2026, 1, 31, tzinfo=UTC)] * len(column))
+    done = conform(pa.table({"t": time, "d": column}), StreamDeclaration("s", "t timestamp, d decimal(20,4)", "t"), NOW)
+    assert [refused.reason for refused in done.refused] == [
+        'column "d" must be decimal(20, 4), not month_interval'
+    ] * len(column)
+    assert done.rows.num_rows == 0 < len(column)

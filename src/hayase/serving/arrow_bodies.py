@@ -23,6 +23,8 @@ __all__ = ["BodyLimits", "read_arrow"]
 _HINT = "write one with pyarrow.ipc.new_stream"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _CONTINUED = 0xFFFFFFFF
+_INTERVALS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME, pa.lib.Type_INTERVAL_MONTH_DAY_NANO)
+"""No column type of a stream takes them, and pyarrow has no class for the first two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +186,9 @@ def _check_type(kind: pa.DataType, column: str, top: bool = False) -> None:
     if top and (types.is_string_view(kind) or types.is_binary_view(kind)):
         return
     taken = (
-        types.is_primitive(kind) or types.is_null(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-        or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
+        (types.is_primitive(kind) and kind.id not in _INTERVALS) or types.is_null(kind) or types.is_boolean(kind)
+        or types.is_decimal(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
+        or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
     )  # fmt: skip
     if not taken:
         raise Problem(

@@ -96,7 +96,11 @@ def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
     try:
         return column.to_pylist()
     except _NOT_IN_PYTHON:
+        pass
+    try:
         return [_python_value(value) for value in column]
+    except KeyError:  # pyarrow has no class for the type, as for intervals of months
+        return [_Unreadable(str(column.type))] * len(column)
 
 
 class _Unreadable:
