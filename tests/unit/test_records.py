@@ -462,3 +462,13 @@ def test_an_arrow_type_without_a_class_in_pyarrow_is_refused_by_record() -> None
         'column "d" must be decimal(20, 4), not month_interval'
     ] * len(column)
     assert done.rows.num_rows == 0 < len(column)
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.list_(pa.string_view())])
+def test_refused_rows_of_columns_of_views_are_kept_as_text(kind: pa.DataType) -> None:
+    values = [["a"], ["b"]] if pa.types.is_list(kind) else ["a", "b"]
+    table = pa.table({"t": [TIME, "soon"], "x": pa.array(values, kind)})
+    stream = StreamDeclaration("s", f"t timestamp, x {'array<string>' if pa.types.is_list(kind) else 'string'}", "t")
+    done = conform(table, stream, NOW)
+    assert done.rows["x"].to_pylist() == values[:1]
+    assert [refused.record for refused in done.refused] == [record_text({"t": "soon", "x": values[1]})]

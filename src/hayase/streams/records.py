@@ -37,6 +37,7 @@ __all__ = [
     "conform_rows",
     "conform_texts",
     "row_texts",
+    "rows_at",
 ]
 
 Records: TypeAlias = "Iterable[Mapping[str, Any]] | pa.Table | pa.RecordBatch | pd.DataFrame"
@@ -197,7 +198,15 @@ def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) ->
         )
         for target in declaration.arrow_schema
     ]
-    return _divided(fitted, declaration, now, Origin(lambda at: row_texts(table.take(at))))
+    return _divided(fitted, declaration, now, Origin(lambda at: row_texts(rows_at(table, at))))
+
+
+def rows_at(table: pa.Table, places: list[int]) -> pa.Table:
+    """Return the rows at these places, at least one; Arrow takes no rows of columns of views, such as those of Polars."""
+    try:
+        return table.take(places)
+    except pa.ArrowNotImplementedError:
+        return pa.concat_tables([table.slice(place, 1) for place in places])
 
 
 def row_texts(table: pa.Table) -> list[str]:

@@ -28,7 +28,7 @@ from hayase.streams import csv_blocks
 from hayase.streams.file_formats import Format, format_of
 from hayase.streams.inference import schema_of
 from hayase.streams.record_text import line_text, record_text, shown
-from hayase.streams.records import row_texts
+from hayase.streams.records import row_texts, rows_at
 from hayase.streams.typed_columns import fit_arrow, python_values
 from hayase.tables import jq_numbers
 
@@ -164,7 +164,7 @@ def _batch_lots(batch: pa.RecordBatch, wanted: Wanted, behind: int) -> Iterator[
 
 
 def _of_batch(batch: pa.RecordBatch) -> Callable[[list[int]], list[str]]:
-    return lambda at: row_texts(pa.Table.from_batches([batch]).take(at))
+    return lambda at: row_texts(rows_at(pa.Table.from_batches([batch]), at))
 
 
 def _valid_column(column: pa.Array) -> pa.Array | list[Any]:
