@@ -33,6 +33,7 @@ NAMES = (
     "windows",
     "peers",
     "tables",
+    "jq",
     "mapreduce",
     "governor",
     "operations",
@@ -377,6 +378,19 @@ def peers(data: Data) -> Iterable[str]:
     )
 
 
+def jq(data: Data) -> Iterable[str]:
+    """Kinds of jq expressions, evaluated by Hayase beside libjq."""
+    yield f"One program for each kind of expression, over {number(data['events'])} events of a shop; events per second:"
+    yield ""
+    yield from table(
+        ("expression", "program", "in process", "libjq"),
+        [
+            (name, f"`{data['expressions'][name]}`", told["in process"], told["libjq"])
+            for name, told in data["events_per_second"].items()
+        ],
+    )
+
+
 def engine(data: Data) -> Iterable[str]:
     """What no paper speaks of: all plain figures there are."""
     rows = [(name, value) for key, told in data.items() for name, value in _leaves(key, told)]
@@ -401,6 +415,7 @@ SECTIONS = (
     Section("Paper 4: conflict-free tables (Saito, Zenmyo)", "tables", tables),
     Section("Paper 5: continuous MapReduce (Nakada, Ogawa, Kudoh)", "mapreduce", mapreduce),
     Section("Operations", "operations", engine),
+    Section("jq in rules", "jq", jq),
     Section("Lanes", "lanes", engine),
     Section("Latency", "latency", engine),
     Section("Streams", "streams", engine),

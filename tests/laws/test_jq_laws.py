@@ -150,6 +150,7 @@ def typed(value: Any) -> Any:
 @given(programs, st.lists(st.one_of(objects, documents), min_size=1, max_size=4))
 @example(".a == 100000000000000000000000", [{"a": 1e23}])
 @example(".a + 1 == 9007199254740993", [{"a": 2**53 - 1}])
+@example('"\\(if .a then 1.50 else .b end)"', [{"a": 1, "b": 0.1}])
 @example(".a * -1", [{"a": 0}, {"a": -0.0}, {"a": 2**53 + 1}])
 def test_known_shapes_give_what_libjq_gives(program: str, given_documents: list[Any]) -> None:
     node = parsed(program)
@@ -171,7 +172,11 @@ SAMPLES: list[Any] = [
 ONE = """.a[0];.a[-1];.a[1];.a[-2];.a[:1];.a[-1:];.a[1:3];.a.c;[.a];{b:.a}
     {(.a):1};{("x"):.a,(.a):2};.a//7;7//.a;.a.c//7;.a.c=="x";.a=="a";.a!="a"
     .a<1;.a>=0.5;.a==9007199254740993;.a<=1e23;.a and .a.c;.a or .a.c;.a.c and .a;.a.c or 1;.a+1;.a-1;.a*-1;.a/0;1/.a
-    [.a,.a.c];{a:.a.c};{a:{b:.a}};(.a*1)==.a;(.a+0)<.a;.a+1==9007199254740992"""
+    [.a,.a.c];{a:.a.c};{a:{b:.a}};(.a*1)==.a;(.a+0)<.a;.a+1==9007199254740992
+    .a|.c;.a|not;(.a|not)|not;.a|tostring;-.a;-.a==.a;-.a|tostring;-.a*1;"\\(-.a)";-.a+.a;-(.a|.c);"<\\(.a)>";"\\(.a/3)"
+    .a*2|tostring;.a-.a|tostring;.a|tostring|.[:2];{("\\(.a)"):1};if .a then .a.c else .a end;if .a.c then 1 end
+    if .a==1 then "x" elif .a=="a" then .a else .a|tostring end;[.a|tostring];[.a,1|tostring|not];"\\(.a // "none")"
+    .a==(-.a|tostring)"""
 TWO = [f".a{sign}.b" for sign in ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", " and ", " or ", "//")]
 
 
@@ -188,6 +193,18 @@ def test_every_shape_on_every_kind_of_value(program: str) -> None:
             expected = judged(program, row)
             assert expected is not None, row
             assert typed([value]) == typed(expected), row
+
+
+@given(
+    st.lists(st.one_of(fractions, st.floats(-1e6, 1e6), st.decimals(-(10**6), 10**6, places=3).map(float)), min_size=1)
+)
+def test_numbers_are_written_as_libjq_writes_them(numbers: list[float]) -> None:
+    for program in (".a|tostring", '"\\(.a * 1)"', '"\\(.a / 3)"', "-.a|tostring"):
+        node = parsed(program)
+        assert node is not None
+        rows = [{"a": number} for number in numbers]
+        for row, text in zip(rows, results(node, Values(rows)), strict=True):
+            assert text is UNSURE or [text] == judged(program, row)
 
 
 @settings(max_examples=examples(400))

@@ -1,7 +1,8 @@
 """The subset of jq that Hayase evaluates in its own process, as a syntax tree, and the parser for it.
 
-The subset: paths (`.a.b`, `.["x y"]`, `.a[0]`, `.time[:10]`), literals, comparisons, `and`, `or`, `//`, `+ - * /`, objects and
-arrays. Every program of the subset has exactly one result or fails. `parsed` returns None for any other program, and libjq runs
+The subset: paths (`.a.b`, `.["x y"]`, `.a[0]`, `.time[:10]`), literals, comparisons, `and`, `or`, `not`, `//`, `+ - * /`, `if`,
+pipes, objects, arrays, texts with interpolation, `tostring`. `hayase bench jq` measures what each of them gains over libjq. Every
+program of the subset has exactly one result or fails. `parsed` returns None for any other program, and libjq runs
 it. It never accepts a program that libjq would reject or read differently, so it declines doubtful ones: operators whose
 operands are all constants, which libjq may fold, and numbers that no double represents.
 """
@@ -21,15 +22,21 @@ __all__ = [
     "Arithmetic",
     "Array",
     "Both",
+    "Choice",
     "Comparison",
     "Either",
     "Field",
     "Index",
     "Literal",
+    "Negation",
     "Node",
+    "Not",
     "Object",
+    "Pipe",
     "Root",
     "Slice",
+    "Text",
+    "ToString",
     "parsed",
 ]
 
@@ -41,7 +48,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """null, true, false, a number or a text."""
+    """null, true, false, a number or a text without interpolation."""
 
     value: bool | int | float | str | None
 
@@ -69,6 +76,13 @@ class Slice:
     of: Node
     start: int | None
     end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """`-.a`"""
+
+    of: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,23 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipe:
+    """`.a | .b`"""
+
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`if .a then .b else .c end`"""
+
+    condition: Node
+    then: Node
+    otherwise: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Object:
     """`{a: .b, (.c): .d}`"""
 
@@ -127,11 +158,51 @@ class Array:
     items: tuple[Node, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text with `\\(.a)` in it; its parts are joined."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`not`, of the input"""
+
+
+@dataclass(frozen=True, slots=True)
+class ToString:
+    """`tostring`, of the input"""
+
+
 Node: TypeAlias = (
-    Root | Literal | Field | Index | Slice | Arithmetic | Comparison | Both | Either | Alternative | Object | Array
+    Root
+    | Literal
+    | Field
+    | Index
+    | Slice
+    | Negation
+    | Arithmetic
+    | Comparison
+    | Both
+    | Either
+    | Alternative
+    | Pipe
+    | Choice
+    | Object
+    | Array
+    | Text
+    | Not
+    | ToString
 )
 
-_NAMES = {"null": Literal(None), "true": Literal(True), "false": Literal(False)}
+_NAMES: dict[str, Node] = {
+    "null": Literal(None),
+    "true": Literal(True),
+    "false": Literal(False),
+    "not": Not(),
+    "tostring": ToString(),
+}
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _FARTHEST = 2**31 - 1
 _MOST_DIGITS = 300
@@ -149,7 +220,7 @@ def parsed(program: str) -> Node | None:
         return None
     parser = _Parser(tokens(program))
     try:
-        node = parser.alternative()
+        node = parser.pipe()
         parser.end()
     except _Declined:
         return None
@@ -165,6 +236,7 @@ class _Parser:
 
     def __init__(self, tokens: tuple[Token, ...]):
         self.tokens, self.at = tokens, 0
+        self.unusual_number = self.writes_texts = False
 
     def sees(self, *texts: str) -> bool:
         if self.at == len(self.tokens):
@@ -192,8 +264,13 @@ class _Parser:
         return self.tokens[self.at - 1]
 
     def end(self) -> None:
-        if self.at < len(self.tokens):
+        """Decline what is left over, and texts of numbers such as 1.50, whose digits libjq keeps."""
+        if self.at < len(self.tokens) or (self.unusual_number and self.writes_texts):
             raise _Declined
+
+    def pipe(self) -> Node:
+        left = self.alternative()
+        return Pipe(left, self.pipe()) if self.takes("|") else left
 
     def alternative(self) -> Node:
         left = self.either()
@@ -237,7 +314,9 @@ class _Parser:
             of = self.term()
             if isinstance(of, Literal) and type(of.value) is int and of.value:
                 return Literal(-of.value)
-            raise _Declined
+            if _constant(of):
+                raise _Declined
+            return Negation(of)
         return self.postfix(self.primary())
 
     def primary(self) -> Node:
@@ -245,25 +324,28 @@ class _Parser:
         if kind == "field":
             return Field(Root(), self.next().text[1:])
         if kind == "number":
-            return Literal(_number(self.next().text))
+            return Literal(self.number())
         if kind == "open":
-            return Literal(self.text())
+            return self.text()
         if self.takes("."):
             if self.kind() == "open":
-                return Field(Root(), self.text())
+                return Field(Root(), self.plain_text())
             return Root()
         if self.takes("("):
-            node = self.alternative()
+            node = self.pipe()
             self.needs(")")
             return node
         if self.takes("["):
             return Array(self.items())
         if self.takes("{"):
             return Object(self.pairs())
+        if self.takes("if"):
+            return self.choice()
         if kind == "name":
-            literal = _NAMES.get(self.next().text)
-            if literal is not None and not self.sees("("):
-                return literal
+            named = _NAMES.get(self.next().text)
+            if named is not None and not self.sees("("):
+                self.writes_texts |= isinstance(named, ToString)
+                return named
         raise _Declined
 
     def postfix(self, node: Node) -> Node:
@@ -274,7 +356,7 @@ class _Parser:
                 node = self.bracket(node)
             elif self.takes("."):
                 if self.kind() == "open":
-                    node = Field(node, self.text())
+                    node = Field(node, self.plain_text())
                 else:
                     self.needs("[")
                     node = self.bracket(node)
@@ -283,7 +365,7 @@ class _Parser:
 
     def bracket(self, node: Node) -> Node:
         if self.kind() == "open":
-            name = self.text()
+            name = self.plain_text()
             self.needs("]")
             return Field(node, name)
         start = None if self.sees(":") else self.position()
@@ -294,17 +376,28 @@ class _Parser:
         self.needs("]")
         return Slice(node, start, end)
 
+    def number(self) -> int | float:
+        text = self.next().text
+        if len(text) > _MOST_DIGITS:
+            raise _Declined
+        number = int(text) if text.isdigit() else float(text)
+        if isinstance(number, float) and (number in (float("inf"), 0.0) or Decimal(repr(number)) != Decimal(text)):
+            raise _Declined
+        self.unusual_number |= repr(number) != text
+        return number
+
     def position(self) -> int:
         sign = -1 if self.takes("-") else 1
         if self.kind() != "number":
             raise _Declined
-        value = _number(self.next().text)
+        value = self.number()
         if type(value) is not int or value > _FARTHEST:
             raise _Declined
         return sign * value
 
-    def text(self) -> str:
+    def text(self) -> Node:
         self.at += 1
+        parts: list[Node] = []
         written = ""
         while True:
             token = self.next()
@@ -312,8 +405,14 @@ class _Parser:
                 written += token.text
             elif token.kind == "escape":
                 written += self.escapes(token.text)
+            elif token.kind == "interpolation":
+                self.writes_texts = True
+                parts += [Literal(written), self.pipe()]
+                written = ""
+                if self.next().kind != "interpolated":
+                    raise _Declined
             elif token.kind == "close":
-                return written
+                return Text((*parts, Literal(written))) if parts else Literal(written)
             else:
                 raise _Declined
 
@@ -329,12 +428,21 @@ class _Parser:
             raise _Declined
         return str(text)
 
+    def plain_text(self) -> str:
+        node = self.text()
+        if isinstance(node, Literal) and isinstance(node.value, str):
+            return node.value
+        raise _Declined
+
     def items(self) -> tuple[Node, ...]:
         if self.takes("]"):
             return ()
         items = [self.alternative()]
         while self.takes(","):
             items.append(self.alternative())
+        if self.takes("|"):  # a comma binds tighter than a pipe: it applies to each item
+            right = self.pipe()
+            items = [Pipe(item, right) for item in items]
         self.needs("]")
         return tuple(items)
 
@@ -348,30 +456,33 @@ class _Parser:
 
     def pair(self) -> tuple[Node, Node]:
         if self.takes("("):
-            key = self.alternative()
+            key = self.pipe()
             self.needs(")")
             if _constant(key) and not (isinstance(key, Literal) and isinstance(key.value, str)):
                 raise _Declined
             self.needs(":")
-            return key, self.alternative()
+            return key, self.pair_value()
         if self.kind() == "open":
-            name = self.text()
+            name = self.plain_text()
         elif self.kind() == "name" and "::" not in self.tokens[self.at].text:
             name = self.next().text
         else:
             raise _Declined
-        return Literal(name), self.alternative() if self.takes(":") else Field(Root(), name)
+        return Literal(name), self.pair_value() if self.takes(":") else Field(Root(), name)
 
+    def pair_value(self) -> Node:
+        left = self.alternative()
+        return Pipe(left, self.pair_value()) if self.takes("|") else left
 
-def _number(text: str) -> int | float:
-    if len(text) > _MOST_DIGITS:
-        raise _Declined
-    if text.isdigit():
-        return int(text)
-    number = float(text)
-    if number in (float("inf"), 0.0) or Decimal(repr(number)) != Decimal(text):
-        raise _Declined
-    return number
+    def choice(self) -> Node:
+        condition = self.pipe()
+        self.needs("then")
+        then = self.pipe()
+        if self.takes("elif"):
+            return Choice(condition, then, self.choice())
+        otherwise = self.pipe() if self.takes("else") else Root()
+        self.needs("end")
+        return Choice(condition, then, otherwise)
 
 
 def _not_both_constant(left: Node, right: Node) -> tuple[Node, Node]:
@@ -388,12 +499,14 @@ def _constant(node: Node) -> bool:
             return True
         case Object(pairs):
             return all(_constant(key) and _constant(value) for key, value in pairs)
-        case Array(items):
-            return all(map(_constant, items))
-        case Field(of) | Index(of) | Slice(of):
+        case Array(parts) | Text(parts):
+            return all(map(_constant, parts))
+        case Field(of) | Index(of) | Slice(of) | Negation(of) | Pipe(of):
             return _constant(of)
         case Arithmetic(_, left, right) | Comparison(_, left, right):
             return _constant(left) and _constant(right)
         case Both(left, right) | Either(left, right) | Alternative(left, right):
             return _constant(left) and _constant(right)
+        case Choice(condition, then, otherwise):
+            return _constant(condition) and _constant(then) and _constant(otherwise)
     return False
