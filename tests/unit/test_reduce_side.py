@@ -200,7 +200,7 @@ def test_records_that_wait_may_have_more_text_than_one_batch_can_hold(monkeypatc
             return p.intervals("longest"), letters
 
     whole = answers()
-    for place in ("hayase.streams.reorder_buffer.MOST_BYTES", "hayase.engine.batch.state.MOST_BYTES"):
+    for place in ("hayase.streams.row_buffer.MOST_BYTES", "hayase.engine.batch.state.MOST_BYTES"):
         monkeypatch.setattr(place, 3_000)
     monkeypatch.setattr("hayase.engine.batch.steps.STEP_BYTES", 1_500)
     assert answers() == whole

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 
-__all__ = ["arrow_schema", "ddl"]
+__all__ = ["arrow_schema", "ddl", "empty_rows"]
 
 _NAMES = {
     pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
@@ -248,6 +248,11 @@ def _unquoted(token: _Token) -> str:
 
 def _encodable(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def empty_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of this schema without rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def ddl(schema: pa.Schema) -> str:

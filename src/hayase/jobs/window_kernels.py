@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.keys import values
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
 from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.job_outputs import Outlet
@@ -154,8 +155,8 @@ class ReduceWindowKernel:
         self._kept = pa.schema(
             [*keys, *result_shape.nullable_fields, pa.field(_PANE, pa.int64()), pa.field(_NUMBER, pa.int64())]
         )
-        self._open = [_empty(self._tuples)]
-        self._values = [_empty(self._kept)]
+        self._open = [empty_rows(self._tuples)]
+        self._values = [empty_rows(self._kept)]
         self._seen = {_OPEN: -1, _VALUES: -1}
         self._version, self._given = -1, 0
 
@@ -311,10 +312,6 @@ class ReduceWindowKernel:
     def size(self, section: str) -> int:
         """Return the number of retained rows."""
         return sum(batch.num_rows for batch in (self._open if section == _OPEN else self._values))
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def _filtered(rows: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:

@@ -3,7 +3,7 @@
 | module | contents |
 |---|---|
 | `record_windows`, `count_windows`, `time_windows` | which windows are complete, by count or time; what is held back |
-| `arrivals`, `row_buffer` | the records of a step in order; rows that wait, by group |
+| `arrivals` | the records of a step in order |
 | `user_functions`, `result_rows` | the user's function and how it is called; its results, converted to the output schema |
 | `window_runner` | the loop inside the process: calls the function on one window after the other |
 | `template`, `processes`, `frames` | the processes: their program, the parent's side of them, their protocol |

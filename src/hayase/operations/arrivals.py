@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import KeyIndex, encode, hashes, values
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME
 from hayase.operations.record_windows import QUEUE, WindowSpec
-from hayase.operations.row_buffer import nothing
 
 __all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "told_once"]
 
@@ -44,7 +44,7 @@ def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arriva
     if len(parts) == 1:
         return Came(parts[0], places[0])
     if not parts:
-        return Came(nothing(schema), np.empty(0, np.int64))
+        return Came(empty_rows(schema), np.empty(0, np.int64))
     rows = pa.concat_batches(parts)
     if by_arrival:
         order = np.argsort(np.concatenate([np.maximum.accumulate(queue_times) for queue_times in times]), kind="stable")
@@ -67,7 +67,7 @@ def groups_of(spec: WindowSpec, rows: pa.RecordBatch, index: KeyIndex, insert: b
 
 def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     filled = [batch for batch in batches if batch.num_rows]
-    return filled[0] if len(filled) == 1 else pa.concat_batches(filled) if filled else nothing(schema)
+    return filled[0] if len(filled) == 1 else pa.concat_batches(filled) if filled else empty_rows(schema)
 
 
 def told_once(rows: pa.RecordBatch) -> np.ndarray:

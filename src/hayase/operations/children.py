@@ -35,9 +35,9 @@ from hayase.core.schemas import arrow_schema, ddl
 from hayase.operations.frames import Garbled, pack_request, unpack_answer, unpack_failure
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.processes import MOST_STARTS, NURSERY, STANDING_STILL, Child, Gone, Template, ending, place
-from hayase.operations.row_buffer import ranges
 from hayase.operations.user_functions import OperationFunction
 from hayase.operations.window_runner import GROUP, IDLE
+from hayase.streams.row_buffer import ranges
 
 __all__ = ["Children", "Limits", "shared_children"]
 

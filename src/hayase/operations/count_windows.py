@@ -11,7 +11,7 @@ from hayase.core.keys import KeyIndex
 from hayase.core.stages import TIME, Tuples
 from hayase.operations.arrivals import Came, came_in_order, column, groups_of, joined
 from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
-from hayase.operations.row_buffer import RowBuffer
+from hayase.streams.row_buffer import RowBuffer
 
 __all__ = ["CountWindows", "Singles"]
 
@@ -48,11 +48,11 @@ class CountWindows:
         self._schema = self._plain.append(pa.field(_ARRIVAL, pa.int64()))
         self._next = 0
         self._index = KeyIndex()
-        self._shelf = RowBuffer(self._schema)
+        self._waiting = RowBuffer(self._schema, _ARRIVAL)
         self._held = np.zeros(0, np.int64)  # rows by group
 
     def __len__(self) -> int:
-        return len(self._shelf)
+        return len(self._waiting)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
         arrivals = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
@@ -66,7 +66,7 @@ class CountWindows:
         ready = np.repeat(full, counts)  # in group order
         ready_rows = order[ready]
         waiting_rows = order[~ready]
-        held_group, held = self._shelf.take(touched[full])
+        held_group, held = self._waiting.take(touched[full])
         fresh = np.concatenate([np.zeros(len(held_group), np.bool_), np.ones(len(ready_rows), np.bool_)])
         number = np.concatenate([held_group, group[ready_rows]])
         sort = np.argsort(number, kind="stable")
@@ -84,8 +84,8 @@ class CountWindows:
         starts = starts[by_last_record]
 
         held_back = np.arange(len(number)) - np.repeat(begins, lengths) >= np.repeat(windows * slide, lengths)
-        self._shelf.put(number[held_back], rows.filter(pa.array(held_back)))
-        self._shelf.put(group[waiting_rows], arrivals.rows.take(pa.array(waiting_rows)))
+        self._waiting.put(number[held_back], rows.filter(pa.array(held_back)))
+        self._waiting.put(group[waiting_rows], arrivals.rows.take(pa.array(waiting_rows)))
         written = np.sort(np.concatenate([waiting_rows, arrival_position[held_back & fresh]]))
         state = [
             *self._state(arrivals.rows.take(pa.array(written)), gone=False),
@@ -103,7 +103,7 @@ class CountWindows:
         restored = rows.select(self._schema.names)
         group = self._grouped(restored)
         touched = np.unique(group)
-        held_group, held = self._shelf.take(touched)
+        held_group, held = self._waiting.take(touched)
         rows_now = joined([held, restored], self._schema)
         number = np.concatenate([held_group, group])
         gone = np.concatenate([np.zeros(len(held_group), np.bool_), gone])
@@ -113,13 +113,13 @@ class CountWindows:
         last = np.ones(len(order), np.bool_)
         last[:-1] = np.diff(arrival[order]) != 0
         kept = order[last & ~gone[order]]
-        self._shelf.put(number[kept], rows_now.take(pa.array(kept)))
+        self._waiting.put(number[kept], rows_now.take(pa.array(kept)))
         self._count(touched, np.bincount(number[kept], minlength=len(self._held))[touched])
 
     def live(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         group = groups_of(self._spec, rows, self._index, insert=False)
         touched = np.unique(group[group >= 0])
-        _, held = self._shelf.take(touched, keep=True)
+        _, held = self._waiting.take(touched, keep=True)
         gone = rows.column(GONE).to_numpy(zero_copy_only=False)
         return rows.filter(pa.array(~gone & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
 

@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, nearest
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
 from hayase.operations.arrivals import column
 from hayase.operations.attempts import Attempts, Pace, Refusal, Tried, try_windows
 from hayase.operations.children import Limits, shared_children
 from hayase.operations.outcomes import KINDS, Outcomes
 from hayase.operations.record_windows import QUEUE, Complete, WindowSpec, windows_of
-from hayase.operations.row_buffer import nothing, ranges
 from hayase.operations.user_functions import OperationFunction
+from hayase.streams.row_buffer import ranges
 
 __all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
 
@@ -95,7 +96,7 @@ class OperationKernel:
         complete = self._windows.advance(inputs, since, clock)
         rows = complete.rows.select(self._config.reads.names)
         if not len(complete.starts):
-            return Outcome(nothing(self._config.output), (), complete.state)
+            return Outcome(empty_rows(self._config.output), (), complete.state)
         tried = try_windows(
             partial(self._caller.call, rows),
             complete.starts,

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import KeyIndex
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
 from hayase.operations.arrivals import came_in_order, column, groups_of, joined, told_once
 from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
-from hayase.operations.row_buffer import nothing
 
 __all__ = ["TimeWindows"]
 
@@ -49,7 +49,7 @@ class TimeWindows:
             state = [Tuples(HELD, pa.RecordBatch.from_arrays([*kept.columns, mark], schema=schema), until)]
         if last < first:
             self._hold(arrivals.rows)
-            return Complete(nothing(self._schema), *(np.empty(0, np.int64),) * 4, state)
+            return Complete(empty_rows(self._schema), *(np.empty(0, np.int64),) * 4, state)
         older, stop = sum(int(chunk.num_rows) for chunk in self._chunks), last * slide + size
         rows = joined([*self._chunks, arrivals.rows], self._schema)
         ends = column(rows, TIME)

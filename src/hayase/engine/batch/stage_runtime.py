@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DamagedState
 from hayase.core.keys import values
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Kernel, SharedKernels, Stage, Tuples
 from hayase.engine.batch.messages import mapped_schema
 from hayase.engine.batch.state import SegmentRef, read_tuples, reclaimed_up_to, segments
@@ -86,7 +87,7 @@ class StageRuntime:
         schema = mapped_schema(self.stage.inputs[number].schema)
         batches = [rows.select(schema.names) for rows in arrived.get(number, ())]
         if not batches:
-            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+            return empty_rows(schema)
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         offsets = values(whole.column(OFFSET), np.int64)
         if bool(np.all(offsets[1:] >= offsets[:-1])):

@@ -29,7 +29,7 @@ from hayase.core.errors import DamagedState
 from hayase.core.stages import Kernel, Tuples, query_of
 from hayase.engine.home import writing
 from hayase.streams import durable
-from hayase.streams.reorder_buffer import MOST_BYTES
+from hayase.streams.row_buffer import MOST_BYTES
 
 __all__ = [
     "Bundle",

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Tuples
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
-from hayase.streams.reorder_buffer import MOST_BYTES, rows_between
+from hayase.streams.reorder_buffer import rows_between
+from hayase.streams.row_buffer import MOST_BYTES
 
 __all__ = ["STEP_BYTES", "STEP_ROWS", "BatchOutcome", "process_in_steps"]
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
+from hayase.core.schemas import empty_rows
 from hayase.core.stages import MAIN
 from hayase.engine.batch.offsets import Batch
 from hayase.engine.definition.definitions import Definition, stages_of
@@ -74,7 +75,7 @@ def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
 def _none_of(stage: str, stream: str, letters: list[tuple[int, str]], told: str) -> Replayed:
     """Return letters that all become dead letters again, for one reason."""
     bad = tuple((offset, text, told) for offset, text in letters)
-    return Replayed(stage, None, stream, _empty(DEAD.arrow_schema), np.empty(0, np.int64), bad)
+    return Replayed(stage, None, stream, empty_rows(DEAD.arrow_schema), np.empty(0, np.int64), bad)
 
 
 def _conformed(definition: Definition, stage: str, stream: str, letters: list[tuple[int, str]]) -> Replayed:
@@ -93,9 +94,5 @@ def _conformed(definition: Definition, stage: str, stream: str, letters: list[tu
     bad += [(*letters[parsed[at]], reason) for at, reason in refused.items()]
     offsets = np.array([letters[place][0] for at, place in enumerate(parsed) if at not in refused], np.int64)
     rows = conformed.rows.combine_chunks().to_batches()
-    batch = rows[0] if rows else _empty(declaration.arrow_schema)
+    batch = rows[0] if rows else empty_rows(declaration.arrow_schema)
     return Replayed(stage, version, stream, batch, offsets, tuple(bad))
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=schema)
