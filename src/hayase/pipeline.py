@@ -62,7 +62,7 @@ from hayase.core.times import duration
 from hayase.core.yaml_nodes import file_text
 from hayase.engine.commit.ledger import Ledger, progress
 from hayase.engine.commit.manifests import Manifest
-from hayase.engine.definition import check, definitions
+from hayase.engine.definition import check, definitions, proposals
 from hayase.engine.definition.definitions import Definition, Start
 from hayase.engine.home import Home
 from hayase.engine.local import InProcess
@@ -436,7 +436,7 @@ class Pipeline:
 
     def apply(self, resets: Mapping[str, Start] | None = None) -> Definition:
         """Write the declaration to the home as its newest definition; a running pipeline uses it from the next batch on."""
-        return definitions.propose(self.home, self.declaration, resets=resets)
+        return proposals.propose(self.home, self.declaration, resets=resets)
 
     def reset(self, stage: str | Sequence[str], start: Start = "earliest") -> Definition:
         """Reset a stage, or several at once: they start again from the earliest record, or from now.
@@ -449,7 +449,7 @@ class Pipeline:
     def reset_all(self, start: Start = "earliest") -> Definition:
         """Reset all stages. This also repairs a home whose newest manifest or definition is lost."""
         _check_start(start)
-        return definitions.propose(self.home, self.declaration, everything=start)
+        return proposals.propose(self.home, self.declaration, everything=start)
 
     # -- records in and out ---------------------------------------------------------------------------------------------
     def append(

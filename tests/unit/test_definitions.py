@@ -10,7 +10,7 @@ import pytest
 import hayase as hy
 import shop
 from hayase.core.errors import DamagedState, DeclarationError, SchemaMismatch, StageChanged, UnknownName
-from hayase.engine.definition import definitions
+from hayase.engine.definition import definitions, stage_comparison
 from hayase.engine.home import Home
 from hayase.testing import trial
 
@@ -121,7 +121,7 @@ def test_a_query_that_other_code_recorded_is_not_taken_for_one_without_state(pip
     """Code from before may have kept records back for a query that now has no state."""
     current = pipeline.apply()
     older = replace(current, records=tuple(replace(each, fingerprint="of other code") for each in current.records))
-    assert set(definitions.compare(older, definitions.stages_of(current)).values()) == {"refused"}
+    assert set(stage_comparison.compare(older, definitions.stages_of(current)).values()) == {"refused"}
 
 
 def test_all_stages_that_must_begin_anew_are_named_and_can_begin_anew_at_once(pipeline: hy.Pipeline) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hayase.core.declarations import OperationDeclaration
 from hayase.core.errors import DeclarationError, StageChanged, UnknownName
 from hayase.core.operation_data import declared_operation
-from hayase.engine.definition import definitions, operation_changes
+from hayase.engine.definition import definitions, operation_changes, proposals
 from hayase.engine.definition.definitions import Definition
 from hayase.engine.definition.operation_changes import (
     add_operation,
@@ -113,7 +113,7 @@ class TestShippedDefinitions:
         second = shop.apply()
         assert (second.version, second.records[0].generation) == (2, 1)
         assert shop.now("scores").schema == "`user` string, score double"
-        assert len(definitions.shipped_code(shop.home)) == 2
+        assert len(proposals.shipped_code(shop.home)) == 2
 
     def test_the_source_may_go(self, shop: Shop) -> None:
         (shop.path / "scoring.py").unlink()
@@ -181,7 +181,7 @@ class TestUpdating:
         with pytest.raises(DeclarationError, match=told):
             shop.update("scores", function="broken:score")
         assert shop.version == 1
-        assert len(definitions.shipped_code(shop.home)) == 1, "nothing is left behind"
+        assert len(proposals.shipped_code(shop.home)) == 1, "nothing is left behind"
 
     def test_poison_is_what_dead_letters_are_for(self, shop: Shop) -> None:
         text = "def score(records):\n    return {'user': '', 'score': 1 / (records[0]['amount'] - 3)}\n"

@@ -17,7 +17,8 @@ from hayase.core.stages import MAIN
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import Grants
 from hayase.engine.batch.offsets import Firing, Offset, Position, advance, ranges, stage_clock
-from hayase.engine.definition.definitions import Definition, propose
+from hayase.engine.definition.definitions import Definition
+from hayase.engine.definition.proposals import propose
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
 from hayase.streams import StreamLog

@@ -10,7 +10,6 @@
 | `children` | calls in a child process, with limits; every failure is attributed to its window |
 | `attempts`, `outcomes` | what is called again, divided or refused; the results of calls |
 | `shipped_code` | the code of an operation, copied into the home with the local modules that it imports |
-| `function_check` | loads a function and calls it on a sample before its definition is accepted |
 | `operation_planner`, `operation_builder` | from declarations to stages; declarations made in Python |
 | `operation_kernel` | all of it behind `hayase.core.stages.Kernel` |
 

@@ -16,7 +16,6 @@ from starlette.responses import Response
 from hayase.core.errors import DeclarationError, StageChanged
 from hayase.engine.definition import operation_changes
 from hayase.engine.definition.definitions import Definition
-from hayase.operations.function_check import trials_within
 from hayase.serving.bodies import JSON, content_type, read_as
 from hayase.serving.json_rows import json_text
 from hayase.serving.models import OperationAsked, OperationChanged, RollbackAsked
@@ -129,6 +128,8 @@ class OperationRoutes:
 
 def _make_change(change: Callable[[], Definition], seconds: float) -> Definition:
     """Make a change. The trial of its code is limited to `seconds`, because it occupies a thread that other changes need."""
+    from hayase.engine.definition.operation_trials import trials_within  # slow to import
+
     try:
         with trials_within(seconds):
             return change()

@@ -149,7 +149,7 @@ def _tried(
     """Return the declaration with all schemas that can be inferred, and the mistakes of the functions; `unread` as in `plan`."""
     if not declaration.operations:
         return declaration, []
-    from hayase.engine.definition.operation_trials import tried
+    from hayase.engine.definition.operation_trials import try_operations
 
     known = _known(home)
     mistakes: list[_Placed] = []
@@ -165,7 +165,7 @@ def _tried(
             beside = [*finished.values(), *([known[operation.name]] if operation.name in known else [])]
             current = Definition(0, replace(declaration, operations=tuple(beside)), (), 1, home)
             try:
-                result = tried(home, current, replace(declaration, operations=(*finished.values(), operation)))
+                result = try_operations(home, current, replace(declaration, operations=(*finished.values(), operation)))
             except DeclarationError as error:
                 remaining.remove(operation)
                 mistakes += [

@@ -1,7 +1,7 @@
 """The difference between a new version of a pipeline and the one in the home, before it is written (`preview`) or after
 (`done`).
 
-`hayase.engine.definition.definitions.compare` decides what becomes of a stage, here as when the version is written.
+`hayase.engine.definition.stage_comparison.compare` decides what becomes of a stage, here as when the version is written.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from hayase.engine.definition.definitions import (
     StageChange,
     StageRecord,
     Start,
-    compare,
     latest,
-    only_writer,
     planned,
-    prepare_operations,
     stages_of,
-    with_readers,
 )
+from hayase.engine.definition.proposals import only_writer, prepare_operations
+from hayase.engine.definition.stage_comparison import compare, with_readers
 from hayase.engine.home import Home
 from hayase.streams.schema_evolution import reconcile, stored_declaration
 

@@ -1,13 +1,15 @@
 """Commands that change one operation, whether or not the pipeline runs: add, update, remove, roll back.
 
 Every change writes a new version of the definition, which lanes adopt between two batches. A change that fails its
-check is refused and nothing is written. Concurrent changes are serialised, and none is lost.
+check is refused and nothing is written. Concurrent changes are serialised, and none is lost. When the pipeline's file is
+applied again, `prepare_operations` decides which changes stay in force.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -16,14 +18,17 @@ from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.operation_data import declared_operation, operation_data
 from hayase.core.times import instant_text
-from hayase.engine.definition.definitions import Change, Definition, Start, amend, latest_version, load, path_of
+from hayase.engine.definition.definitions import Change, Definition, Start, latest_version, load, path_of
+from hayase.engine.definition.proposals import amend
 from hayase.engine.home import Home
 
 __all__ = [
     "OperationVersion",
     "add_operation",
+    "declares_same",
     "history",
     "operations_of",
+    "prepare_operations",
     "remove_operation",
     "rollback_operation",
     "update_operation",
@@ -237,7 +242,7 @@ def _changed(
     resets: Mapping[str, Start] | None,
 ) -> Definition:
     """Write the definition in which the operation `name` is what `edit` returns (None: removed)."""
-    from hayase.engine.definition.operation_trials import tried
+    from hayase.engine.definition.operation_trials import try_operations  # both are slow to import
     from hayase.operations.shipped_code import ship
 
     def whole(current: Definition) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
@@ -250,7 +255,7 @@ def _changed(
         if now is not None:
             operations[name] = now
         declaration = replace(current.declaration, operations=tuple(operations.values()))
-        declaration = tried(home, current, declaration, frozenset(resets or ()))
+        declaration = try_operations(home, current, declaration, frozenset(resets or ()))
         now = next((operation for operation in declaration.operations if operation.name == name), None)
         return declaration, _overlay(current, name, now)
 
@@ -266,3 +271,57 @@ def _overlay(current: Definition, name: str, now: OperationDeclaration | None) -
         declared = next((operation for operation in current.declaration.operations if operation.name == name), None)
     others = tuple(change for change in current.changes if change.name != name)
     return others if now == declared else (*others, Change(name, declared, now))
+
+
+# ---------------------------------------------------------------------------------------------------- beside the file
+
+
+def prepare_operations(
+    home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
+) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
+    """Return the declaration as it will run in the home, and the changes by command that stay in force. Only shipped
+    code is written to the home. Operations in `anew` may write another schema than before."""
+    from hayase.engine.definition.operation_trials import try_operations  # both are slow to import
+    from hayase.operations.shipped_code import ship
+
+    shipped = {operation.name: ship(operation, home.code("")) for operation in declaration.operations}
+    changes = _changes_in_force(current, declaration, shipped)
+    wanted = {**shipped, **{change.name: change.now for change in changes}}
+    _check_names(declaration, changes)
+    operations = tuple(operation for operation in wanted.values() if operation is not None)
+    return try_operations(home, current, replace(declaration, operations=operations), anew), changes
+
+
+def _changes_in_force(
+    current: Definition | None, declaration: PipelineDeclaration, given: Mapping[str, OperationDeclaration]
+) -> tuple[Change, ...]:
+    """Return the changes by command that stay in force: those where the declaration says the same as before, or was
+    itself read from the home."""
+    if current is None:
+        return ()
+    if declaration == current.declaration:
+        return current.changes
+    shipped_before = {operation.name for operation in declaration.operations if operation.code is not None}
+    return tuple(
+        change
+        for change in current.changes
+        if declares_same(given.get(change.name), change.now if change.name in shipped_before else change.declared)
+    )
+
+
+def declares_same(given: OperationDeclaration | None, known: OperationDeclaration | None) -> bool:
+    """Return whether two declarations of an operation are equal, ignoring a schema that only the known one has."""
+    if given is None or known is None:
+        return given is known
+    return replace(given, schema=given.schema or known.schema) == known
+
+
+def _check_names(declaration: PipelineDeclaration, changes: Sequence[Change]) -> None:
+    others = (declaration.streams, declaration.queries, declaration.tables, declaration.jobs)
+    taken = {declared.name.lower() for kind in others for declared in kind}
+    for change in changes:
+        if change.now is not None and change.name.lower() in taken:
+            raise DeclarationError(
+                f'there is an operation "{change.name}", which was added by a command',
+                f"call what is declared by another name, or remove the operation: `hayase ops remove {change.name}`",
+            )

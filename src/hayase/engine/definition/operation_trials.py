@@ -1,13 +1,17 @@
-"""Prepares the operations of a declaration to run: ships their code, keeps changes by command, and infers schemas by trials.
+"""The trial of an operation before its definition is accepted: its module loads, its function works on a sample, its schema fits.
 
-A new or changed operation is first tried in a separate process, on the newest records of its inputs. The trial infers a
+A new or changed operation is tried in a separate process, on the newest records of its inputs. The function may fail for
+some windows of the sample, since poison records become dead letters, but for less than half of them. The trial infers a
 schema that is not declared; the operation keeps it as long as its results fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import time as clock
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
 from dataclasses import replace
 
 import numpy as np
@@ -15,74 +19,31 @@ import pyarrow as pa
 
 from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError
-from hayase.engine.definition.definitions import Change, Definition, begin_anew
+from hayase.core.schemas import arrow_schema, ddl, empty_rows
+from hayase.engine.definition.definitions import Definition
+from hayase.engine.definition.operation_changes import declares_same
+from hayase.engine.definition.stage_comparison import begin_anew
 from hayase.engine.definition.stage_graph import plan
 from hayase.engine.home import Home
-from hayase.operations.children import Limits
-from hayase.operations.function_check import MOST_SAMPLES, check_function
+from hayase.operations.children import LOADING, Children, Limits
 from hayase.operations.operation_planner import function_of, read_by, read_schema, window_of
 from hayase.operations.record_windows import WindowSpec
-from hayase.operations.shipped_code import ship
+from hayase.operations.user_functions import OperationFunction
 from hayase.streams import StreamLog, event_times
 
-__all__ = ["prepare_operations", "tried"]
+__all__ = ["check_function", "trials_within", "try_operations"]
 
 MOST_RECORDS = 10_000
 """How many records are read for a sample."""
+MOST_SAMPLES = 20
+"""Maximal number of sample windows that a function is called on."""
+PATIENCE = 10.0
+"""Seconds after which no further window is tried: a user is waiting."""
+_UNTIL: ContextVar[float] = ContextVar("until", default=float("inf"))
+"""When all trials in this context must have ended, by the monotonic clock."""
 
 
-def prepare_operations(
-    home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
-) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
-    """Return the declaration as it will run in the home, and the changes by command that stay in force. Only shipped
-    code is written to the home. Operations in `anew` may write another schema than before."""
-    shipped = {operation.name: ship(operation, home.code("")) for operation in declaration.operations}
-    changes = _still(current, declaration, shipped)
-    wanted = {**shipped, **{change.name: change.now for change in changes}}
-    _check_names(declaration, changes)
-    operations = tuple(operation for operation in wanted.values() if operation is not None)
-    return tried(home, current, replace(declaration, operations=operations), anew), changes
-
-
-def _still(
-    current: Definition | None, declaration: PipelineDeclaration, given: Mapping[str, OperationDeclaration]
-) -> tuple[Change, ...]:
-    """Return the changes by command that stay in force: those where the declaration says the same as before, or was
-    itself read from the home."""
-    if current is None:
-        return ()
-    if declaration == current.declaration:
-        return current.changes
-    shipped_before = {operation.name for operation in declaration.operations if operation.code is not None}
-    return tuple(
-        change
-        for change in current.changes
-        if _says(given.get(change.name), change.now if change.name in shipped_before else change.declared)
-    )
-
-
-def _says(given: OperationDeclaration | None, known: OperationDeclaration | None) -> bool:
-    """Return whether two declarations of an operation are equal, ignoring a schema that only the known one has."""
-    if given is None or known is None:
-        return given is known
-    return replace(given, schema=given.schema or known.schema) == known
-
-
-def _check_names(declaration: PipelineDeclaration, changes: Sequence[Change]) -> None:
-    others = (declaration.streams, declaration.queries, declaration.tables, declaration.jobs)
-    taken = {declared.name.lower() for kind in others for declared in kind}
-    for change in changes:
-        if change.now is not None and change.name.lower() in taken:
-            raise DeclarationError(
-                f'there is an operation "{change.name}", which was added by a command',
-                f"call what is declared by another name, or remove the operation: `hayase ops remove {change.name}`",
-            )
-
-
-# ---------------------------------------------------------------------------------------------------- trying them
-
-
-def tried(
+def try_operations(
     home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
 ) -> PipelineDeclaration:
     """Return the declaration with the schemas of all operations. Those that differ from the current definition are
@@ -92,7 +53,7 @@ def tried(
     remaining: list[OperationDeclaration] = []
     for operation in declaration.operations:
         before = known.get(operation.name)
-        if before is not None and _says(operation, before):
+        if before is not None and declares_same(operation, before):
             finished[operation.name] = before
         else:
             remaining.append(operation)
@@ -104,7 +65,7 @@ def tried(
         ]
         for operation in free or remaining[:1]:  # the planner reports operations that read themselves
             before = known.get(operation.name)
-            finished[operation.name] = _tried(
+            finished[operation.name] = _try_operation(
                 home, operation, streams, None if before is None else before.schema, operation.name in anew
             )
         remaining = [operation for operation in remaining if operation.name not in finished]
@@ -118,7 +79,7 @@ def _streams(home: Home, declaration: PipelineDeclaration) -> dict[str, StreamDe
     return {stream.name: stream for stream in (*declaration.streams, *outputs)}
 
 
-def _tried(
+def _try_operation(
     home: Home,
     operation: OperationDeclaration,
     streams: Mapping[str, StreamDeclaration],
@@ -179,6 +140,89 @@ def _schema(
     return declared if declared is not None else inferred
 
 
+# ---------------------------------------------------------------------------------------------------- a function
+
+
+@contextlib.contextmanager
+def trials_within(seconds: float) -> Iterator[None]:
+    """Bound the total time of all trials inside: the imports and all windows together."""
+    token = _UNTIL.set(clock.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _UNTIL.reset(token)
+
+
+def check_function(
+    function: OperationFunction,
+    window: WindowSpec,
+    reads: pa.Schema,
+    writes: str | None = None,
+    sample: pa.RecordBatch | None = None,
+    limits: Limits | None = None,
+    time: str | None = None,
+) -> str:
+    """Return the schema, as DDL, of the function's results: the declared one, else the one inferred by calling it on
+    the sample.
+
+    The column `time` of the output is left out, since Hayase fills it in.
+
+    Everything runs in a child process. DeclarationError if the function cannot be loaded, or fails, or returns what
+    does not fit, for half of the sample.
+    """
+    window.check(reads)
+    declared = None
+    if writes is not None:
+        declared = pa.schema([field for field in arrow_schema(writes) if field.name != time])
+    remaining = max(0.1, _UNTIL.get() - clock.monotonic())
+    limits = limits or Limits()
+    limits = replace(limits, seconds=min(limits.seconds, remaining))
+    children = Children(function, reads, declared, limits, time, min(LOADING, remaining))
+    try:
+        children.check()
+        if sample is None or not sample.num_rows:
+            if declared is None:
+                hint = 'declare it, like "name string, score double"'
+                raise DeclarationError(f"the schema of what {function.name} gives is not known without a sample", hint)
+            return ddl(declared)
+        size = min(window.size, sample.num_rows) if window.unit == "count" else sample.num_rows
+        starts = np.arange(0, sample.num_rows - size + 1, size)[:MOST_SAMPLES]
+        good = _good(children, sample, starts, starts + size)
+        return ddl(declared) if declared is not None else children.infer(sample, starts[good], starts[good] + size)
+    finally:
+        children.close()
+
+
+def _good(children: Children, sample: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray) -> list[int]:
+    """Return the windows for which the function works, of those that there is time for."""
+    good: list[int] = []
+    failed: list[DeclarationError] = []
+    until = min(clock.monotonic() + PATIENCE, _UNTIL.get())
+    for at in range(len(starts)):
+        try:
+            _call(children, sample, starts[at : at + 1], stops[at : at + 1])
+            good.append(at)
+        except DeclarationError as error:
+            failed.append(error)
+        if 2 * len(failed) >= len(starts):
+            raise failed[0]
+        if clock.monotonic() > until:
+            break
+    if 2 * len(failed) >= len(failed) + len(good):
+        raise failed[0]
+    return good
+
+
+def _call(children: Children, sample: pa.RecordBatch, start: np.ndarray, stop: np.ndarray) -> None:
+    """Call the function on one window; DeclarationError if it fails."""
+    if children.writes is None:
+        children.infer(sample, start, stop)
+        return
+    for failure in children.call(sample, start, stop).failures.values():
+        message = f"{children.function.name} failed for the sample: {failure.reason}{failure.place}"
+        raise DeclarationError(f"{message}\n{failure.traceback}" if failure.traceback else message)
+
+
 # ---------------------------------------------------------------------------------------------------- a sample
 
 
@@ -208,7 +252,7 @@ def _newest(
     """Return the newest records of the streams, with their event times and the index of their stream."""
     count = max(MOST_RECORDS // 10, min(MOST_RECORDS, window.size * MOST_SAMPLES) if window.unit == "count" else 0)
     count = max(count, window.size) if window.unit == "count" else count
-    batches = [pa.RecordBatch.from_pylist([], schema=reads)]
+    batches = [empty_rows(reads)]
     times, queues, total = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     for number, stream in enumerate(read):
         log = StreamLog(home.path, stream)

@@ -18,7 +18,8 @@ import xxhash
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, query_of
-from hayase.engine.definition.definitions import Definition, amend, latest
+from hayase.engine.definition.definitions import Definition, latest
+from hayase.engine.definition.proposals import amend
 from hayase.engine.home import Home
 from hayase.engine.results import snapshots
 from hayase.streams import StreamLog, durable

@@ -1,0 +1,174 @@
+"""Writes new versions of a pipeline's definition: a declaration as a whole, or an edit of the newest version."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+
+from hayase.core.declarations import PipelineDeclaration, TableDeclaration
+from hayase.core.errors import DamagedState, DeclarationError, StageChanged
+from hayase.engine.definition.definitions import (
+    Change,
+    Definition,
+    Start,
+    latest,
+    latest_readable,
+    newest_version,
+    planned,
+    save,
+)
+from hayase.engine.definition.stage_comparison import records_after, with_readers
+from hayase.engine.home import Home, writing
+from hayase.streams import StreamLog
+from hayase.streams.durable import make_directory, opened
+from hayase.streams.home_format import begin_home
+from hayase.streams.schema_evolution import stored_declaration
+
+__all__ = ["amend", "only_writer", "prepare_operations", "propose"]
+
+
+def propose(
+    home: Home,
+    declaration: PipelineDeclaration,
+    resets: Mapping[str, Start] | None = None,
+    everything: Start | None = None,
+) -> Definition:
+    """Write a declaration as the newest version, unless it is that already, and create or reconcile its streams.
+
+    The code of operations is shipped to the home. Changes by command stay in force unless the declaration has since
+    changed the same operation. `resets` gives stages a new generation; stages that read their output begin anew too.
+    `everything` resets all stages, and then tolerates a damaged previous definition.
+    """
+    with only_writer(home):
+        try:
+            current = latest(home)
+        except DamagedState:
+            if everything is None:
+                raise
+            current = latest_readable(home)
+        operations = {operation.name for operation in declaration.operations} if everything else ()
+        declaration, changes = prepare_operations(home, current, declaration, frozenset([*(resets or ()), *operations]))
+        if everything is not None:
+            resets = {stage.query: everything for stage in planned(declaration, home).values()}
+        return _write_next(home, current, declaration, changes, resets)
+
+
+def prepare_operations(
+    home: Home, current: Definition | None, declaration: PipelineDeclaration, anew: AbstractSet[str] = frozenset()
+) -> tuple[PipelineDeclaration, tuple[Change, ...]]:
+    """Return the declaration with its operations as they will run in the home, and the changes by command that stay in
+    force."""
+    if not declaration.operations and (current is None or not current.changes):
+        return declaration, ()
+    from hayase.engine.definition import operation_changes  # imported only by pipelines with operations
+
+    return operation_changes.prepare_operations(home, current, declaration, anew)
+
+
+def amend(
+    home: Home,
+    edit: Callable[[Definition], tuple[PipelineDeclaration, tuple[Change, ...]]],
+    resets: Mapping[str, Start] | None = None,
+) -> Definition:
+    """Write the result of `edit`, applied to the newest definition, as the next version, under the writers' lock."""
+    with only_writer(home):
+        current = latest(home)
+        if current is None:
+            raise DeclarationError(
+                f"no pipeline was declared in the home {home.path} yet", "declare one with `hayase apply FILE`"
+            )
+        declaration, changes = edit(current)
+        return _write_next(home, current, declaration, changes, resets)
+
+
+@contextlib.contextmanager
+def only_writer(home: Home) -> Iterator[None]:
+    """Hold the lock for writing definitions. If the body raises, code that it shipped is removed again."""
+    with writing(f"the home {home.path}"):
+        begin_home(home.path)
+        make_directory(home.definitions)
+        lock = opened(home.definitions / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = shipped_code(home)
+        try:
+            yield
+        except BaseException:
+            for name in shipped_code(home) - before:
+                shutil.rmtree(home.code(name), ignore_errors=True)
+            raise
+    finally:
+        os.close(lock)
+
+
+def shipped_code(home: Home) -> set[str]:
+    """Return the names of the shipped code directories in a home."""
+    try:
+        return set(os.listdir(home.code("")))
+    except FileNotFoundError:
+        return set()
+
+
+def _write_next(
+    home: Home,
+    current: Definition | None,
+    declaration: PipelineDeclaration,
+    changes: tuple[Change, ...],
+    resets: Mapping[str, Start] | None,
+) -> Definition:
+    """Write and return the definition that follows the current one; return the current one if nothing differs."""
+    buckets = _bucket_count(current, declaration)
+    stages = planned(declaration, home)
+    anew = with_readers(dict(resets or {}), stages)
+    version = newest_version(home) + 1
+    records = records_after(current, stages, anew, version)
+    for stream in declaration.streams:
+        StreamLog.ensure(home.path, stream)
+    before = {old.name: old.output for old in current.records} if current else {}
+    for record in records:
+        if isinstance(record.output, TableDeclaration):
+            continue
+        if record.generation == version:  # its lane creates the stream when it starts the stage
+            _check_free(home, record.output.name)
+        elif before[record.name] != record.output:
+            StreamLog.ensure(home.path, record.output)
+    if current and (current.declaration, current.records, current.changes) == (declaration, records, changes):
+        return current
+    definition = Definition(version, declaration, records, buckets, home, changes=changes)
+    save(definition)
+    return definition
+
+
+def _bucket_count(current: Definition | None, declaration: PipelineDeclaration) -> int:
+    """Return the number of buckets. It cannot change, because state is partitioned by bucket."""
+    if current is None:
+        return declaration.buckets or default_buckets()
+    if declaration.buckets not in (None, current.buckets):
+        raise StageChanged(
+            f"buckets is {declaration.buckets}, and the home has its state in {current.buckets}; put {current.buckets} back, "
+            "or use another home"
+        )
+    return current.buckets
+
+
+def default_buckets() -> int:
+    """Return the number of CPU cores, but at least 2 and at most 16."""
+    return max(2, min(os.cpu_count() or 2, 16))
+
+
+def _check_free(home: Home, name: str) -> None:
+    """Raise DeclarationError if the output of a new stage, which is emptied when the stage starts, is a stream with
+    appended records."""
+    try:
+        kept = stored_declaration(home.path / "streams" / name)
+    except DamagedState:  # the output of a stage that is reset in order to repair it
+        return
+    if kept is not None and kept.mark is None and StreamLog(home.path, kept.declaration).index().next:
+        raise DeclarationError(
+            f'a query cannot be called "{name}": the home {home.path} has a stream of that name with records in it',
+            "give the query another name, or use another home",
+        )
