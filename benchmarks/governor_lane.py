@@ -20,7 +20,7 @@ from benchmarks.measure import median, until_idle
 from benchmarks.operation_functions import SERVICE, serve
 from hayase import Pipeline
 from hayase.core.stages import OPERATIONS
-from hayase.engine.batch.lane_governor import Seen, seen
+from hayase.engine.batch.lane_governor import GovernorStatus, governor_status
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.runner import running
@@ -60,10 +60,10 @@ class Pool:
         self.appended += count
         self.logs[queue].append(pa.table({"time": np.full(count, now), "number": numbers}), now=now)
 
-    def look(self) -> Seen:
+    def look(self) -> GovernorStatus:
         """What the governor wrote last."""
         until = time.monotonic() + 30
-        while (found := seen(self.pipeline.home, OPERATIONS)) is None:
+        while (found := governor_status(self.pipeline.home, OPERATIONS)) is None:
             if time.monotonic() > until:
                 raise TimeoutError("the governor has seen nothing")
             time.sleep(0.05)

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.governor_scenarios import Factors, Outcome, Scenario
 from hayase.governor.loads import LoadMeter
-from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, Round, Sight, waiting_since
+from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, QueueState, Round, waiting_since
 
 __all__ = ["simulate"]
 
@@ -70,7 +70,7 @@ class _Pool:
         self._ends = np.zeros(count, np.int64)
         self.served, self.worked = [0] * count, [0.0] * count
         self._meter.observe(0.0, self._ends, np.array(self.worked), np.array(self.served))
-        self.sight = Sight(self._meter.loads, self.workers, np.zeros(count, np.int64), np.zeros(count))
+        self.state = QueueState(self._meter.loads, self.workers, np.zeros(count, np.int64), np.zeros(count))
         self.failed = False
         self._stop = 0.0
         self._taken: list[tuple[float, int]] = []  # records of a worker whose service begins after this second
@@ -114,7 +114,7 @@ class _Pool:
         while self._changes and self._changes[0][0] <= now:
             self.workers = self._changes.popleft()[1]
         self.notices += self._meter.observe(now, self._ends, np.array(self.worked), served)
-        self.sight = Sight(self._meter.loads, self.workers, self.sight.waiting, self.sight.since)
+        self.state = QueueState(self._meter.loads, self.workers, self.state.waiting, self.state.since)
         if now - TICK < self.scenario.warmup <= now:
             self._counts_from_now()
 
@@ -148,12 +148,12 @@ class _Walker:
         self.queues: list[int] = []
         self.records: list[int] = []
 
-    def ask(self, policy: Policy, sight: Sight) -> None:
-        answer = policy.round(sight, Asker(self.number, self.turn))
+    def ask(self, policy: Policy, state: QueueState) -> None:
+        answer = policy.round(state, Asker(self.number, self.turn))
         self.turn += 1
         self.place, self.pause = 0, answer.pause
         self.queues, self.records = answer.queues.tolist(), answer.records.tolist()
-        self.version = sight.loads.version if answer.heeds_notices else -1
+        self.version = state.loads.version if answer.heeds_notices else -1
 
 
 class _Walkers:
@@ -168,9 +168,9 @@ class _Walkers:
     def until(self, start: float, stop: float) -> None:
         self._hire(start)
         pool, heap, walkers = self._pool, self._heap, self._walkers
-        policy, sight, workers = pool.policy, pool.sight, pool.workers
+        policy, state, workers = pool.policy, pool.state, pool.workers
         queues, serve, empty_poll = pool.queues, pool.serve, pool.scenario.empty_poll
-        version = sight.loads.version
+        version = state.loads.version
         polls = empty = 0
         rested = 0.0
         while heap and heap[0][0] < stop:
@@ -180,7 +180,7 @@ class _Walkers:
                 continue
             walker = walkers[number]
             if walker.place == len(walker.queues) or -1 < walker.version != version:
-                walker.ask(policy, sight)
+                walker.ask(policy, state)
             place = walker.place
             walker.place = place + 1
             queue = walker.queues[place]
@@ -255,28 +255,28 @@ class _Gate:
         pool = self._pool
         self._arrived(now)
         self._since = waiting_since(self._since, self._seen, self._waiting, now)
-        sight = Sight(pool.sight.loads, pool.workers, self._waiting, self._since)
-        answer = pool.policy.round(sight, Asker(0, self._turn, free))
+        state = QueueState(pool.state.loads, pool.workers, self._waiting, self._since)
+        answer = pool.policy.round(state, Asker(0, self._turn, free))
         self._turn += 1
         if len(answer.queues):
             self._hand_out(answer, free, now + pool.scenario.empty_poll)
             self._waiting[answer.queues] -= answer.records
             self._since[answer.queues] = now
-            self._look_at = now + answer.look_again
+            self._look_at = now + answer.poll_after
         else:  # polls before the next arrival are only counted
             times = pool.times
             coming = float(times[self._upto]) if self._upto < len(times) else stop
-            looks = max(1, math.ceil((min(coming, stop) - now) / answer.look_again))
+            looks = max(1, math.ceil((min(coming, stop) - now) / answer.poll_after))
             pool.polls += looks
             pool.empty += looks
-            self._look_at = now + looks * answer.look_again
+            self._look_at = now + looks * answer.poll_after
         self._seen = self._waiting.copy()
 
     def _hand_out(self, answer: Round, free: int, now: float) -> None:
         """Divide the records into portions of about equal work, one for each free worker."""
         pool = self._pool
         queues = np.repeat(answer.queues, answer.records)
-        service = np.maximum(pool.sight.loads.service[queues], SHORTEST_SERVICE)
+        service = np.maximum(pool.state.loads.service[queues], SHORTEST_SERVICE)
         before = np.cumsum(service) - service
         pieces = min(free, len(queues))
         piece = np.minimum((before * (pieces / service.sum()) * (1 + 1e-9)).astype(np.int64), pieces - 1)

@@ -130,7 +130,7 @@ class Runner:
                 chunk = log.slice(first, min(self.chunk, stop - first))
                 mapped = source.map_side(chunk)
                 assert mapped.rows.schema.equals(source.schema)
-                assert not set(mapped.refused.rows.tolist()) & set(mapped.origin.tolist())
+                assert not set(mapped.refused.rows.tolist()) & set(mapped.input_rows.tolist())
                 records = chunk.to_pylist()
                 self.dead += [
                     (stage.name, records[at], why) for at, why in zip(mapped.refused.rows, mapped.refused.reasons)
@@ -138,9 +138,9 @@ class Runner:
                 if stage.kernel is None:
                     self._write(stage, mapped.rows)
                     continue
-                times = event_times(chunk, self.declared[source.stream])[mapped.origin]
+                times = event_times(chunk, self.declared[source.stream])[mapped.input_rows]
                 whole = pa.RecordBatch.from_arrays(
-                    [*mapped.rows.columns, pa.array(times), pa.array(mapped.origin + first)],
+                    [*mapped.rows.columns, pa.array(times), pa.array(mapped.input_rows + first)],
                     schema=pa.schema([*source.schema, *MAPPED]),
                 )
                 sent = (

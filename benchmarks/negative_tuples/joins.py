@@ -131,7 +131,7 @@ class SignedJoin:
         plus, time = (np.concatenate([getattr(child, name) for child in inputs]) for name in ("plus", "time"))
         if self._residual is not None:
             columns = [*left.take(lefts).columns, *right.take(rights).columns]
-            met = self._residual(pa.RecordBatch.from_arrays(columns, schema=self._both)).origin
+            met = self._residual(pa.RecordBatch.from_arrays(columns, schema=self._both)).input_rows
             causes, lefts, rights = causes[met], lefts[met], rights[met]
         if self._node.kind == "inner":
             signs, tags = plus[causes], _mixed(left.tags[lefts], _LEFT_TAG) ^ right.tags[rights]

@@ -151,7 +151,7 @@ def alike(one: Mapped, other: Mapped) -> bool:
     return (
         one.rows.schema == other.rows.schema
         and [repr(each) for each in one.rows.to_pylist()] == [repr(each) for each in other.rows.to_pylist()]
-        and np.array_equal(one.origin, other.origin)
+        and np.array_equal(one.input_rows, other.input_rows)
         and np.array_equal(one.refused.rows, other.refused.rows)
         and list(one.refused.reasons) == list(other.refused.reasons)
     )
@@ -169,7 +169,7 @@ def test_every_row_gives_what_plain_python_gives(number: Formula, where: Formula
         except Raises:
             refused.append(at)
     mapped = projection_of(number, where)(batch_of(rows))
-    assert list(zip(mapped.origin.tolist(), mapped.rows.column("v").to_pylist())) == expected
+    assert list(zip(mapped.input_rows.tolist(), mapped.rows.column("v").to_pylist())) == expected
     assert mapped.refused.rows.tolist() == refused
     assert len(mapped.refused.reasons) == len(refused)
 
@@ -190,6 +190,6 @@ def test_how_rows_are_cut_into_batches_makes_no_difference(
     cut = data.draw(st.integers(0, len(rows)))
     whole, first, second = projection(batch), projection(batch.slice(0, cut)), projection(batch.slice(cut))
     assert repr(whole.rows.to_pylist()) == repr(first.rows.to_pylist() + second.rows.to_pylist())
-    assert whole.origin.tolist() == first.origin.tolist() + (second.origin + cut).tolist()
+    assert whole.input_rows.tolist() == first.input_rows.tolist() + (second.input_rows + cut).tolist()
     assert whole.refused.rows.tolist() == first.refused.rows.tolist() + (second.refused.rows + cut).tolist()
     assert list(whole.refused.reasons) == [*first.refused.reasons, *second.refused.reasons]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import examples
-from hayase.governor import POLICIES, Asker, Informed, LoadMeter, Loads, Sight, policy_named
+from hayase.governor import POLICIES, Asker, Informed, LoadMeter, Loads, QueueState, policy_named
 from hayase.governor.adaptive import drawn
 from hayase.governor.governor import Governor
 from hayase.governor.informed import fair_records
@@ -54,7 +54,7 @@ def test_every_queue_with_records_is_visited_within_the_bound(
         loads = Loads(
             random.choice([0.0, 1e-9, 1.0, 1e6], count), random.choice([0.0, 1e-3, 0.1, 50.0], count), turn // 2
         )
-        answer = policy.round(Sight(loads, 7, waiting, since), Asker(number, start + turn, slots))
+        answer = policy.round(QueueState(loads, 7, waiting, since), Asker(number, start + turn, slots))
         queues, records = answer.queues, answer.records
         if answer.heeds_notices:  # a notice comes right after the first visit
             queues, records = queues[:1], records[:1]
@@ -78,18 +78,18 @@ def test_a_round_is_sound(data: st.DataObject, policy: object, count: int, slots
     )
     waiting = array(data.draw(st.lists(st.integers(0, 2**40), min_size=count, max_size=count)), np.int64)
     since = array(data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=count, max_size=count)))
-    sight, asker = Sight(loads, slots, waiting, since), Asker(data.draw(st.integers(0, 99)), 3, slots)
-    answer, again = policy.round(sight, asker), policy.round(sight, asker)
+    state, asker = QueueState(loads, slots, waiting, since), Asker(data.draw(st.integers(0, 99)), 3, slots)
+    answer, again = policy.round(state, asker), policy.round(state, asker)
     assert (answer.queues.tolist(), answer.records.tolist()) == (again.queues.tolist(), again.records.tolist())
     assert ((answer.queues >= 0) & (answer.queues < count)).all()
     assert (answer.records >= 1).all()
     assert 0 <= answer.pause < math.inf
-    assert 0 <= answer.look_again < math.inf
+    assert 0 <= answer.poll_after < math.inf
     if policy.sees_ends:
         assert len(set(answer.queues.tolist())) == len(answer.queues)
         assert (answer.records <= waiting[answer.queues]).all()
         assert len(answer.queues) >= min(slots, np.count_nonzero(waiting))
-        assert answer.look_again > 0
+        assert answer.poll_after > 0
     else:
         assert len(answer.queues) > 0
 
@@ -100,9 +100,9 @@ def test_the_informed_waste_nothing_and_stay_within_their_seconds(
 ) -> None:
     service = array(data.draw(st.lists(st.sampled_from([1e-3, 0.1, 0.25, 1.0]), min_size=count, max_size=count)))
     waiting = array(data.draw(st.lists(st.integers(0, 300), min_size=count, max_size=count)), np.int64)
-    sight = Sight(Loads(np.ones(count), service), slots, waiting, np.arange(count) * 1.0)
-    answer = Informed(seconds=seconds).round(sight, Asker(slots=slots))
-    given_, budget = answer.seconds(sight.loads), seconds * slots
+    state = QueueState(Loads(np.ones(count), service), slots, waiting, np.arange(count) * 1.0)
+    answer = Informed(seconds=seconds).round(state, Asker(slots=slots))
+    given_, budget = answer.seconds(state.loads), seconds * slots
     assert given_ <= budget * (1 + 1e-9) or (answer.records == 1).all()
     left = waiting.copy()
     left[answer.queues] -= answer.records

@@ -16,7 +16,7 @@ from effort import examples
 from hayase.core.function_sources import FunctionSource
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
-from hayase.operations.attempts import Attempts, Pace, Tried, most_calls, try_windows
+from hayase.operations.attempts import Attempts, Pace, WindowResults, most_calls, try_windows
 from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes
 from hayase.operations.record_windows import QUEUE, Complete, Windows, WindowSpec, windows_of
@@ -81,7 +81,7 @@ class Hours:
 
 def tried(
     model: Model, windows: tuple[np.ndarray, np.ndarray], attempts: int, divide: bool, data: st.DataObject
-) -> Tried:
+) -> WindowResults:
     """What comes of windows that are called in portions of any size."""
     hours, pace = Hours(data.draw(st.booleans())), Pace(data.draw(st.sampled_from([64, 1, 2, 3])))
     done = try_windows(model, *windows, Attempts(attempts), divide, hours.sleep, model.renew, pace=pace, clock=hours)

@@ -15,7 +15,7 @@ from hayase.console.pipeline_view import Frame, live_view, plain_lines, summary
 from hayase.console.records import Columns, dead_letters, record_table
 from hayase.core.errors import DeclarationError, HayaseError, Mistake
 from hayase.core.times import END
-from hayase.engine.batch.lane_governor import QueueStatus, Seen
+from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.batch.report import Figures
 from hayase.engine.commit.manifests import Manifest
@@ -142,10 +142,10 @@ def queue(number: int, **more: float) -> QueueStatus:
 
 
 class TestGovernors:
-    MAIN = Seen("main", "informed", 4, 0, 130, 1, (
+    MAIN = GovernorStatus("main", "informed", 4, 0, 130, 1, (
         QueueStatus("", "orders", 1_000.0, 4e-6, 0.004, 1.0, 0, 0.0, 129, 0),
     ))  # fmt: skip
-    OPERATIONS = Seen("operations", "als", 4, 0, 123_456, 61_728, (
+    OPERATIONS = GovernorStatus("operations", "als", 4, 0, 123_456, 61_728, (
         queue(1), queue(2, load=12.5, waiting=1_234_567, waited=95.0, share=0.5), queue(3, load=0.0, waiting=0, share=0.0),
     ))  # fmt: skip
 
@@ -167,7 +167,9 @@ class TestGovernors:
         ]
 
     def test_of_many_queues_the_busiest_are_shown(self) -> None:
-        many = Seen("operations", "als", 4, 0, 0, 0, tuple(queue(each, load=each / 100) for each in range(2_010)))
+        many = GovernorStatus(
+            "operations", "als", 4, 0, 0, 0, tuple(queue(each, load=each / 100) for each in range(2_010))
+        )
         governed = frame(manifest(3, 200), manifest(5, 1_000), governors=(many,))
         text = shown(live_view(governed))
         assert text.count("scores ← ") == 10

@@ -98,7 +98,7 @@ def batch(rows: Sequence[Row], stream: StreamDeclaration = S) -> pa.RecordBatch:
 def mapped(stage: Stage, rows: pa.RecordBatch) -> Mapped:
     found = stage.inputs[0].map_side(rows)
     assert found.rows.schema == stage.inputs[0].schema
-    assert len(found.origin) == found.rows.num_rows
+    assert len(found.input_rows) == found.rows.num_rows
     return found
 
 
@@ -220,7 +220,7 @@ def test_every_record_meets_the_row_of_its_key(
     found = mapped(stage, batch(records))
     whole = batch(records).to_pylist()
     wanted = [(at, row) for at, each in enumerate(whole) if (row := expected(each, p, a)) is not None]
-    assert found.origin.tolist() == [at for at, _ in wanted]
+    assert found.input_rows.tolist() == [at for at, _ in wanted]
     assert found.rows.to_pylist() == [{name: row[name] for name in [*S_ALL, *shown]} for _, row in wanted]
     assert len(found.refused) == 0
 
@@ -251,8 +251,8 @@ def outcome(stages: Sequence[Stage], streams: Mapping[str, pa.RecordBatch]) -> l
             rows = known[each.stream]
             found = each.map_side(rows)
             time = rows.column("changed_at" if "changed_at" in rows.schema.names else "time").cast(pa.int64())
-            given = found.rows.append_column(TIME, time.take(pa.array(found.origin)))
-            given = given.append_column(OFFSET, pa.array(found.origin, pa.int64()))
+            given = found.rows.append_column(TIME, time.take(pa.array(found.input_rows)))
+            given = given.append_column(OFFSET, pa.array(found.input_rows, pa.int64()))
             inputs.append(given.sort_by([(TIME, "ascending"), (OFFSET, "ascending")]))
         assert stage.kernel is not None
         known[stage.name] = stage.kernel(0, 1).process(inputs, BEGINNING, 100, 1).rows
@@ -312,7 +312,7 @@ def test_keys_of_every_kind(kind: str, values: list[Any], join: str) -> None:
             wanted.append((None, at, None))
     given = mapped(found.stages[0], rows)
     assert [(row["k"], row["n"], row["total"]) for row in given.rows.to_pylist()] == wanted
-    assert given.origin.tolist() == [n for _, n, _ in wanted]
+    assert given.input_rows.tolist() == [n for _, n, _ in wanted]
 
 
 def test_a_key_is_looked_up_once_in_a_batch() -> None:
@@ -333,7 +333,7 @@ def test_a_filter_of_the_stream_goes_before_the_table() -> None:
         "where p.user_id = s.user_id and s.amount > 0 and p.user_id <> 'b')"
     )
     rows = [record("a", amount=-1.0), record("b"), record("a"), record("c")]
-    assert mapped(last(text, lookups=lookups), batch(rows)).origin.tolist() == [2]
+    assert mapped(last(text, lookups=lookups), batch(rows)).input_rows.tolist() == [2]
     assert lookups["purchases"].asked == [2]
 
 
@@ -345,7 +345,7 @@ def test_a_record_that_raises_is_refused_alone() -> None:
         batch([record("1"), record("x"), record("2"), record("3"), record("1")]),
     )  # fmt: skip
     assert [row["n"] for row in found.rows.to_pylist()] == [7, 7]
-    assert (found.origin.tolist(), found.refused.rows.tolist()) == ([0, 4], [1, 2])
+    assert (found.input_rows.tolist(), found.refused.rows.tolist()) == ([0, 4], [1, 2])
     assert found.refused.reasons[0].startswith('cannot compute "S.user_id::int": Conversion Error')
     assert found.refused.reasons[1].startswith('cannot compute "p.area::int": Conversion Error')
     text = "Rstream(select total from S [Now] left join purchases p on p.user_id = S.year and p.area::int > 0 where S.area::int > 0)"
@@ -356,7 +356,7 @@ def test_a_record_that_raises_is_refused_alone() -> None:
         ),
     )
     assert [row["total"] for row in found.rows.to_pylist()] == [1.0, None]
-    assert (found.origin.tolist(), found.refused.rows.tolist()) == ([0, 2], [1, 3])
+    assert (found.input_rows.tolist(), found.refused.rows.tolist()) == ([0, 2], [1, 3])
     assert found.refused.reasons[0].startswith('cannot compute "p.area::int > 0": Conversion Error')
     assert found.refused.reasons[1].startswith('cannot compute "where S.area::int > 0": Conversion Error')
 
@@ -412,8 +412,11 @@ def test_a_view_that_meets_a_table_is_looked_through() -> None:
     for text in ("select count(*) as n from q0 [Range 1 hour]", "select total from q0 [Rows 2]"):
         stage = last(view, text, lookups=lookups)
         assert [each.stream for each in stage.inputs] == ["S", "S"]
-        assert stage.inputs[0].map_side(records).origin.tolist() == [1, 3]
-    assert stage.inputs[1].map_side(records).origin.tolist() == [1, 3]  # places in the window are counted in the view
+        assert stage.inputs[0].map_side(records).input_rows.tolist() == [1, 3]
+    assert stage.inputs[1].map_side(records).input_rows.tolist() == [
+        1,
+        3,
+    ]  # places in the window are counted in the view
     assert planned(view, "select 1 as x from q0").queries[0].drafts[0].stage.stream.slack == S.slack
     twice = last(
         view,

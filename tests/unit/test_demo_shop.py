@@ -26,7 +26,7 @@ from hayase.demo.runner import _open_shop
 from hayase.demo.screen import Screen, plain_lines
 from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
-from hayase.engine.batch.lane_governor import QueueStatus, Seen
+from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.pipeline import Pipeline
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -181,7 +181,7 @@ def scene(shop: tuple[Pipeline, Sent]) -> Screen:
     assert shop_now.clock is not None
     gone = SpreeChange("-", shop_now.clock, {"user_id": "nobody", "orders": 9, "spent": 120_000})
     queue = QueueStatus("", "orders", 100.0, 0.001, 0.1, 0.75, 3, 0.1, 5, 0)
-    seen = Seen("main", "informed", 2, 0, 5, 0, (queue, replace(queue, stage="scores", load=1.25, share=1.0)))
+    seen = GovernorStatus("main", "informed", 2, 0, 5, 0, (queue, replace(queue, stage="scores", load=1.25, share=1.0)))
     return Screen(
         "running",
         stage_views(manifest, manifest, {}, 3.0),

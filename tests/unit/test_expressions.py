@@ -56,14 +56,14 @@ def refused(sql: str, relation: str = "input") -> str:
 def test_rows_keep_their_order_and_say_where_they_came_from() -> None:
     mapped = projected(("who", "user_id"), ("twice", "cast(small as int) * 2"), where="small > 1")
     assert mapped.rows.to_pylist() == [{"who": "1", "twice": 200}, {"who": None, "twice": 4}]
-    assert mapped.origin.tolist() == [0, 2]
+    assert mapped.input_rows.tolist() == [0, 2]
     assert len(mapped.refused) == 0
 
 
 def test_a_row_that_raises_is_refused_and_its_neighbours_live() -> None:
     mapped = projected(("v", "cast(user_id as int)"), ("n", "n"))
     assert mapped.rows.column("v").to_pylist() == [1, None, 4]
-    assert mapped.origin.tolist() == [0, 2, 3]
+    assert mapped.input_rows.tolist() == [0, 2, 3]
     assert mapped.refused.rows.tolist() == [1]
     (reason,) = mapped.refused.reasons
     assert "cast(user_id as int)" in reason
@@ -79,14 +79,14 @@ def test_integer_overflow_is_refused() -> None:
 
 def test_a_condition_that_raises_refuses_the_row() -> None:
     mapped = projected(("n", "n"), where="cast(user_id as int) > 1")
-    assert mapped.origin.tolist() == [3]
+    assert mapped.input_rows.tolist() == [3]
     assert mapped.refused.rows.tolist() == [1]
     assert mapped.refused.reasons[0].startswith('cannot compute "where cast(user_id as int) > 1": ')
 
 
 def test_selected_expressions_are_evaluated_only_where_the_condition_holds() -> None:
     mapped = projected(("v", "cast(user_id as int)"), where="user_id is null or user_id <> 'two'")
-    assert (mapped.origin.tolist(), len(mapped.refused)) == ([0, 2, 3], 0)
+    assert (mapped.input_rows.tolist(), len(mapped.refused)) == ([0, 2, 3], 0)
 
 
 def test_the_first_expression_that_raises_is_the_reason() -> None:
@@ -102,7 +102,7 @@ def test_the_fate_of_a_row_does_not_depend_on_its_neighbours(where: str) -> None
     together = projection(BATCH)
     alone = [projection(BATCH.slice(row, 1)) for row in range(len(BATCH))]
     assert together.refused.rows.tolist() == [row for row, each in enumerate(alone) if len(each.refused)]
-    assert together.origin.tolist() == [row for row, each in enumerate(alone) if len(each.origin)]
+    assert together.input_rows.tolist() == [row for row, each in enumerate(alone) if len(each.input_rows)]
 
 
 def test_a_part_that_occurs_twice_is_still_tried() -> None:
@@ -120,7 +120,7 @@ def test_only_so_many_rows_are_explained() -> None:
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
     mapped = projected(("v", "n + 1"), batch=BATCH.slice(0, 0))
-    assert (mapped.rows.num_rows, mapped.rows.schema, len(mapped.origin)) == (0, pa.schema({"v": pa.int64()}), 0)
+    assert (mapped.rows.num_rows, mapped.rows.schema, len(mapped.input_rows)) == (0, pa.schema({"v": pa.int64()}), 0)
 
 
 def test_a_slice_is_its_rows() -> None:
@@ -361,7 +361,7 @@ def test_a_value_that_would_be_too_large_refuses_its_row_alone(sql: str) -> None
     batch = pa.record_batch({"n": pa.array([2, 2_000_000_000]), "s": ["x", "x"]})
     columns = (("v", sql),)
     mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
-    assert (mapped.origin.tolist(), mapped.refused.rows.tolist()) == ([0], [1])
+    assert (mapped.input_rows.tolist(), mapped.refused.rows.tolist()) == ([0], [1])
     assert "larger than 16 MiB" in mapped.refused.reasons[0]
 
 
@@ -392,6 +392,6 @@ def test_a_batch_that_takes_too_much_memory_is_halved_until_one_row_is_to_blame(
     columns = (("v", "n + 1"),)
     mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
     assert mapped.rows["v"].to_pylist() == [1, 2, 3, 4, 5, 6, 7, 9, 10]
-    assert mapped.origin.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+    assert mapped.input_rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert mapped.refused.rows.tolist() == [7]
     assert "more memory" in mapped.refused.reasons[0]

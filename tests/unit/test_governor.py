@@ -16,8 +16,8 @@ from hayase.governor import (
     LoadMeter,
     Loads,
     Policy,
+    QueueState,
     RoundRobin,
-    Sight,
     policy_named,
 )
 from hayase.governor.adaptive import WALKS, drawn, rest, restraint
@@ -26,17 +26,17 @@ from hayase.governor.informed import expected_records, fair_records
 from hayase.governor.loads import LEAST, PANES
 
 
-def sight(
+def state(
     rates: list[float],
     services: list[float],
     workers: int = 1,
     waiting: list[int] | None = None,
     since: list[float] | None = None,
     version: int = 0,
-) -> Sight:
+) -> QueueState:
     loads = Loads(np.array(rates), np.array(services), version)
     count = len(rates)
-    return Sight(loads, workers, np.array(waiting or [0] * count), np.array(since or [0.0] * count))
+    return QueueState(loads, workers, np.array(waiting or [0] * count), np.array(since or [0.0] * count))
 
 
 class TestLoads:
@@ -106,7 +106,7 @@ class TestLoads:
         meter = LoadMeter(["a", "b"], window=1.0)
         meter.observe(0.0, np.array([0, 0]), np.array([0.0, 0.0]), np.array([0, 0]))
         meter.observe(1.0, np.array([5, 7]), np.array([2.0, 3.0]), np.array([1, 1]))
-        other = meter.among(["b", "c"])
+        other = meter.for_queues(["b", "c"])
         assert other.loads.rate.tolist() == [7.0, 0.0]
         assert other.loads.service.tolist() == [3.0, 0.1]
         assert other.loads.version > meter.loads.version
@@ -174,14 +174,14 @@ class TestFormulas:
 
 class TestPolicies:
     def test_round_robin_goes_through_all_queues_in_turn(self) -> None:
-        seen = sight([0.0] * 120, [0.1] * 120)
+        seen = state([0.0] * 120, [0.1] * 120)
         visited = np.concatenate([RoundRobin().round(seen, Asker(3, turn)).queues for turn in range(12)])
         assert (np.diff(visited) % 120 == 1).all()
         assert set(visited) == set(range(120))
 
     def test_a_list_has_50_queues_and_stays_until_the_next_notice(self) -> None:
         policy = Adaptive()
-        before, after = (sight([5.0, 1.0, 2.0], [0.1, 0.1, 0.2], version=version) for version in (1, 2))
+        before, after = (state([5.0, 1.0, 2.0], [0.1, 0.1, 0.2], version=version) for version in (1, 2))
         lists = [policy.round(before, Asker(7, turn)).queues for turn in range(WALKS)]
         assert all(len(each) == 51 for each in lists)
         assert all((each[1:] == lists[0][1:]).all() for each in lists)
@@ -191,9 +191,9 @@ class TestPolicies:
         assert (policy.round(before, Asker(7, WALKS)).queues[1:] != lists[0][1:]).any()
 
     def test_a_visit_takes_about_the_same_time_everywhere(self) -> None:
-        alike = Adaptive().round(sight([5.0, 1.0], [0.1, 0.1]), Asker())
+        alike = Adaptive().round(state([5.0, 1.0], [0.1, 0.1]), Asker())
         assert set(alike.records.tolist()) == {1}
-        mixed = sight([10.0, 1.0], [0.02, 0.2])
+        mixed = state([10.0, 1.0], [0.02, 0.2])
         answer = Adaptive(u=0.5).round(mixed, Asker())
         queues, records = answer.queues[1:], answer.records[1:]
         mean = mixed.loads.service[queues].mean()
@@ -202,18 +202,18 @@ class TestPolicies:
         assert answer.pause == pytest.approx(0.5 * (1 - 0.4) / 0.4 * (records * mixed.loads.service[queues]).mean())
 
     def test_lists_follow_the_loads(self) -> None:
-        seen = sight([5.0, 1.0, 2.0], [0.1, 0.1, 0.2])
+        seen = state([5.0, 1.0, 2.0], [0.1, 0.1, 0.2])
         listed = np.concatenate([Adaptive().round(seen, Asker(number)).queues[1:] for number in range(400)])
         share = np.bincount(listed) / len(listed)
         assert share == pytest.approx([0.5, 0.1, 0.4], abs=0.02)
 
     def test_workers_rest_as_u_says(self) -> None:
-        seen = sight([1.0] * 30, [0.1] * 30, workers=28)
+        seen = state([1.0] * 30, [0.1] * 30, workers=28)
         assert Adaptive().round(seen, Asker()).pause == 0.0
         assert Adaptive(u=0.6).round(seen, Asker()).pause == pytest.approx(0.5)
 
     def test_the_informed_take_what_fits_and_first_from_those_that_wait_longest(self) -> None:
-        seen = sight([1.0] * 4, [1.0] * 4, waiting=[5, 5, 0, 5], since=[3.0, 1.0, 0.0, 2.0])
+        seen = state([1.0] * 4, [1.0] * 4, waiting=[5, 5, 0, 5], since=[3.0, 1.0, 0.0, 2.0])
         two = Informed(seconds=2.0).round(seen, Asker())
         assert dict(zip(two.queues.tolist(), two.records.tolist(), strict=True)) == {1: 1, 3: 1}
         eight = Informed(seconds=2.0).round(seen, Asker(slots=4))
@@ -221,15 +221,15 @@ class TestPolicies:
         assert eight.seconds(seen.loads) == 8.0
 
     def test_a_record_that_takes_longer_than_a_round_is_taken_all_the_same(self) -> None:
-        seen = sight([1.0, 1.0], [60.0, 60.0], waiting=[5, 5])
+        seen = state([1.0, 1.0], [60.0, 60.0], waiting=[5, 5])
         assert Informed(seconds=1.0).round(seen, Asker(slots=2)).records.tolist() == [1, 1]
 
     def test_the_informed_look_again_when_something_should_have_come(self) -> None:
         policy = Informed(u=0.95, shortest=0.004, longest=0.25)
         for rate, wanted in ((30.0, 2.17 / 30), (1e6, 0.004), (0.0, 0.25), (0.01, 0.25)):
-            idle = policy.round(sight([rate], [0.1]), Asker())
+            idle = policy.round(state([rate], [0.1]), Asker())
             assert len(idle.queues) == 0
-            assert idle.look_again == pytest.approx(wanted, rel=0.01)
+            assert idle.poll_after == pytest.approx(wanted, rel=0.01)
 
     @pytest.mark.parametrize("name", ["als", "asc", "informed"])
     @pytest.mark.parametrize("u", [-0.1, 1.0, math.nan])
@@ -264,7 +264,7 @@ class TestGovernor:
             sum(decision.records.values()) == 8 * 51 * 3
         )  # a list is 5.1 s of work for each; three times fit into 20 s
         assert decision.records[0] / (8 * 51 * 3) == pytest.approx(0.75, abs=0.05)
-        assert decision.look_again == 0.0
+        assert decision.poll_after == 0.0
 
     def test_a_list_that_is_too_long_for_one_decision_goes_on_in_the_next(self) -> None:
         governor = self.measured(RoundRobin(), [1.0] * 50, 0.1, seconds=1.0)
@@ -278,7 +278,7 @@ class TestGovernor:
         visits = int(RESTS / pause)
         decision = governor.decide(1.0, 8, np.array([0, 0]))
         assert sum(decision.records.values()) == 8 * visits
-        assert decision.look_again == pytest.approx(pause * visits)
+        assert decision.poll_after == pytest.approx(pause * visits)
 
     def test_a_notice_ends_a_list_but_not_before_its_first_visit(self) -> None:
         governor = self.measured(Adaptive(), [0.0, 1.0], 1.0, seconds=1.0)  # a visit in each decision
@@ -300,10 +300,10 @@ class TestGovernor:
     def test_queues_come_and_go(self) -> None:
         governor = Governor(Informed(seconds=0.1), ["a", "b"])
         assert governor.decide(1.0, 1, np.array([9, 9])).records == {"a": 1}
-        governor.among(["new", "b", "a"])
+        governor.replace_queues(["new", "b", "a"])
         order = [*(next(iter(governor.decide(2.0 + turn, 1, np.array([9, 9, 9])).records)) for turn in range(3))]
         assert order == ["b", "a", "new"]
-        governor.among([])
+        governor.replace_queues([])
         assert governor.decide(9.0, 1, np.array([], np.int64)).records == {}
 
     def test_who_was_served_comes_after_those_that_wait_also_at_the_same_moment(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.governor_scenarios import Factors, Outcome, Poisson, Scenario, Trace, constant, exponential
 from benchmarks.governor_simulator import simulate
 
-from hayase.governor import Adaptive, Asker, Informed, Policy, Round, RoundRobin, Sight
+from hayase.governor import Adaptive, Asker, Informed, Policy, QueueState, Round, RoundRobin
 
 AT_ONCE = Informed(u=0.0, seconds=1e-9, shortest=1e-7, longest=1e-7)
 """Whoever is free takes the next record the moment it is there: the servers of a textbook."""
@@ -156,8 +156,8 @@ def test_a_notice_ends_a_round_that_heeds_it(heeds: bool) -> None:
     class Walks:
         sees_ends: ClassVar[bool] = False
 
-        def round(self, sight: Sight, asker: Asker) -> Round:
-            asked.append(sight.loads.version)
+        def round(self, state: QueueState, asker: Asker) -> Round:
+            asked.append(state.loads.version)
             return Round(np.zeros(100_000, np.int64), np.ones(100_000, np.int64), heeds_notices=heeds)
 
         def bound(self, queues: int, slots: int) -> int:

@@ -643,4 +643,4 @@ def test_nothing_costs_nothing() -> None:
     assert mapped.rows.num_rows == 0
     assert mapped.rows.schema.equals(stage.inputs[0].schema)
     assert len(mapped.refused) == 0
-    assert np.array_equal(mapped.origin, [])
+    assert np.array_equal(mapped.input_rows, [])

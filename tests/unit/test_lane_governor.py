@@ -20,10 +20,10 @@ from hayase.engine.batch.lane_governor import (
     LEAST_ROWS,
     LaneGovernor,
     Queue,
+    governor_status,
     governor_statuses,
     policy_of,
     queues_of,
-    seen,
 )
 from hayase.engine.batch.offsets import Firing, Offset, Position
 from hayase.engine.definition.definitions import Definition, StageRecord
@@ -94,14 +94,14 @@ class Lane:
         self.offset = Offset(self.definition.version, positions)
         self.feedback = Feedback(self.slots)
         self.now = 0.0
-        self.grants, self.look_again = Grants(), 0.0
+        self.grants, self.poll_after = Grants(), 0.0
 
     def look(self, seconds: float = 0.0) -> dict[str, int]:
         """Let time pass and look at the logs: what a batch takes then, by stage and stream."""
         self.now += seconds
         now = round(self.now * SECOND)
         look = self.governor.decide(self.definition, self.offset, self.logs, self.order, self.feedback, now, self.now)  # type: ignore[arg-type]
-        self.grants, self.look_again = look
+        self.grants, self.poll_after = look
         taken = {}
         for stage, inputs in self.offset.positions.items():
             for name, position in inputs.items():
@@ -258,15 +258,15 @@ class TestTheMainLane:
         lane.logs["s"].end = 5
         lane.look(0.98)
         assert lane.queue("s").waiting == 0
-        assert lane.look_again == pytest.approx(0.02)
+        assert lane.poll_after == pytest.approx(0.02)
         lane.look(0.01)
-        assert lane.look_again == pytest.approx(0.01)
+        assert lane.poll_after == pytest.approx(0.01)
         assert lane.look(0.02) == {"job<s": 5}
 
     def test_the_looks_at_an_idle_lane_are_spaced(self) -> None:
         lane = Lane(defined({"a": ["s"]}, MAIN))
         lane.look()
-        assert lane.look_again == 0.05
+        assert lane.poll_after == 0.05
         seen = lane.seen()
         assert (seen.polls, seen.empty) == (1, 1)
 
@@ -295,13 +295,13 @@ class TestBlindPolicies:
     def test_nobody_looks_before_the_rest_is_over(self) -> None:
         lane = self.lane("asc", u=0.5)
         assert lane.look() == {}
-        rest = lane.look_again
+        rest = lane.poll_after
         assert rest == 1.0, "without any load a rest is as long as it may be"
         before = lane.seen().polls
         for each in lane.logs.values():
             each.end = 10
         assert lane.look(rest / 2) == {}
-        assert lane.look_again == pytest.approx(rest / 2)
+        assert lane.poll_after == pytest.approx(rest / 2)
         assert lane.seen().polls == before
         assert lane.look(rest / 2)
 
@@ -310,7 +310,7 @@ class TestBlindPolicies:
         lane.logs["q0"].end = 1_000
         assert lane.step()
         assert lane.look(30.0) == {}
-        assert lane.look_again > 0
+        assert lane.poll_after > 0
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -338,7 +338,7 @@ def test_no_queue_starves(data: st.DataObject, name: str, count: int, slots: int
     for _ in range(bound):
         taken = lane.step(random.choice([0.0, 2.0, 40.0]))
         while not lane.grants.queues:  # it rests, which is no decision
-            taken = lane.step(lane.look_again)
+            taken = lane.step(lane.poll_after)
         if f"on_{victim}<{victim}" in taken:
             break
         for log in lane.logs.values():
@@ -370,7 +370,7 @@ class TestWhatIsShown:
         for _ in range(9):
             lane.look(0.125)
             lane.governor.show(home, lane.offset, lane.logs, round(lane.now * SECOND), lane.now)  # type: ignore[arg-type]
-            found = seen(home, OPERATIONS)
+            found = governor_status(home, OPERATIONS)
             assert found is not None
             ats.append(found.at)
         assert sorted(set(ats)) == [125_000, 625_000, 1_125_000]
@@ -381,4 +381,4 @@ class TestWhatIsShown:
     def test_measurements_that_cannot_be_read_are_none(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "gates").mkdir()
         (tmp_path / "gates" / "main.seen.json").write_text(text)
-        assert seen(Home(tmp_path), MAIN) is None
+        assert governor_status(Home(tmp_path), MAIN) is None

@@ -14,7 +14,7 @@ import shop
 from hayase.core.stages import MAIN
 from hayase.core.times import END
 from hayase.engine.batch.gate import FileGate, Grants
-from hayase.engine.batch.lane_governor import LaneGovernor, Look, seen
+from hayase.engine.batch.lane_governor import LaneDecision, LaneGovernor, governor_status
 from hayase.engine.batch.offsets import Offset, Position
 from hayase.engine.spark import lane_source
 from hayase.engine.spark.lane_source import CALM, FLOOD, GLANCE, LOOK, PATIENCE, POLL, LaneReader, after_flood
@@ -106,7 +106,7 @@ def test_an_idle_lane_is_looked_at_seldom_and_reported_in_time(tmp_path: Path, m
         lane.plan()
     assert lane.offset == before
     assert lane.time.now - begun == pytest.approx(10 * POLL)
-    found = seen(lane.home, MAIN)
+    found = governor_status(lane.home, MAIN)
     assert found is not None
     assert 9 <= found.empty <= 20, "a look every 50 ms"
 
@@ -122,7 +122,7 @@ def test_new_records_are_found_at_the_next_look(tmp_path: Path, monkeypatch: pyt
 
 def test_a_stage_that_waits_for_its_time_does_not_make_it_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Planned(tmp_path, monkeypatch)
-    monkeypatch.setattr(LaneGovernor, "decide", lambda *_: Look(Grants(queues={}), -1.0))
+    monkeypatch.setattr(LaneGovernor, "decide", lambda *_: LaneDecision(Grants(queues={}), -1.0))
     lane.append()
     lane.time.slept.clear()
     before = lane.offset

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from hayase.engine.batch.lane_governor import QueueStatus, Seen
+from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.serving.metrics import exposition
 from hayase.serving.server_figures import HttpFigures
 from hayase.serving.service import Moment
 
 GOVERNORS = (
-    Seen("main", "informed", 4, 0, 130, 1, (QueueStatus("", "orders", 9.0, 1e-6, 9e-6, 1.0, 0, 0.0, 129, 0),)),
-    Seen("operations", "als", 4, 0, 80, 40, (QueueStatus("scores", "orders", 2.0, 0.1, 0.2, 1.0, 3, 0.5, 80, 40),)),
+    GovernorStatus(
+        "main", "informed", 4, 0, 130, 1, (QueueStatus("", "orders", 9.0, 1e-6, 9e-6, 1.0, 0, 0.0, 129, 0),)
+    ),
+    GovernorStatus(
+        "operations", "als", 4, 0, 80, 40, (QueueStatus("scores", "orders", 2.0, 0.1, 0.2, 1.0, 3, 0.5, 80, 40),)
+    ),
 )
 
 

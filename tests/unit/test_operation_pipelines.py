@@ -132,7 +132,7 @@ def test_the_map_side_passes_records_on() -> None:
     batch = pa.RecordBatch.from_pylist([{"user": "taro", "time": 1}], schema=pa.schema(reversed(list(schema))))
     made = AllColumns(("time", "user"))(batch)
     assert made.rows.to_pylist() == [{"time": 1, "user": "taro"}]
-    assert (made.rows.schema.names, made.origin.tolist(), len(made.refused)) == (["time", "user"], [0], 0)
+    assert (made.rows.schema.names, made.input_rows.tolist(), len(made.refused)) == (["time", "user"], [0], 0)
 
 
 def test_a_pattern_stands_for_all_that_is_there_but_for_itself_and_internal_streams() -> None:

@@ -236,7 +236,7 @@ def test_changes_say_plus_or_minus() -> None:
     time = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [{"time": time, "op": op, "item": "a", "n": number} for number, op in enumerate(("+", "-", "*", None))]
     mapped = mapped_by(read, STOCK, rows)
-    assert (mapped.rows.column(ADDED).to_pylist(), mapped.origin.tolist()) == ([True, False], [0, 1])
+    assert (mapped.rows.column(ADDED).to_pylist(), mapped.input_rows.tolist()) == ([True, False], [0, 1])
     assert mapped.refused.rows.tolist() == [2, 3]
     assert mapped.refused.reasons == [
         'a change is + or -, and column "op" is "*"',
@@ -299,8 +299,8 @@ def test_an_aggregate_over_everything_begins_with_the_first_record_of_any_stream
     assert config(last).earliest == (2, 3)
     rows: list[dict[str, object]] = [{"time": datetime(2026, 1, day, tzinfo=UTC), "n": 0} for day in (3, 2, 4)]
     mapped = mapped_by(last.inputs[2], EVENTS, rows)
-    assert mapped.origin.tolist() == [1]
-    assert mapped_by(last.inputs[2], EVENTS, rows[:0]).origin.tolist() == []
+    assert mapped.input_rows.tolist() == [1]
+    assert mapped_by(last.inputs[2], EVENTS, rows[:0]).input_rows.tolist() == []
 
 
 def test_views_are_looked_through_wherever_they_are_read() -> None:
@@ -316,7 +316,7 @@ def test_views_are_looked_through_wherever_they_are_read() -> None:
         ("events", ("b.u",)),
     ]
     rows = [{"time": datetime(2026, 1, 1, tzinfo=UTC), "user_id": "a", "n": n} for n in (5, 15, 25)]
-    assert [mapped_by(each, EVENTS, rows).origin.tolist() for each in pairs.inputs] == [[2], [2], [1, 2]]
+    assert [mapped_by(each, EVENTS, rows).input_rows.tolist() for each in pairs.inputs] == [[2], [2], [1, 2]]
     alone = planned(("big", "select user_id as u, n from events where n > 11"), ("pairs", "select u from big [Rows 2]"))
     other = planned(("big", "select user_id as u, n from events where n > 10"), ("pairs", "select u from big [Rows 2]"))
     assert alone.stages[1].fingerprint != other.stages[1].fingerprint  # a view is part of who looks through it

@@ -15,7 +15,7 @@ from hayase.console.log_output import log_through
 from hayase.console.pipeline_view import Frame, live_view, phase_view, plain_lines
 
 if TYPE_CHECKING:
-    from hayase.engine.batch.lane_governor import Seen
+    from hayase.engine.batch.lane_governor import GovernorStatus
     from hayase.engine.commit.manifests import Manifest
 
 __all__ = ["Display", "open_display", "open_live"]
@@ -30,7 +30,9 @@ class Display(Protocol):
     def phase(self, text: str) -> None:
         """Show what the pipeline does now; "running" is the normal phase."""
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+    def show(
+        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+    ) -> None:
         """Show the newest state; called a few times a second. `ends` are the ends of the streams, `governors` their state."""
 
 
@@ -64,7 +66,9 @@ class _Shown:
         self._phase = "starting"
         self._history = History()
 
-    def _frame(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen]) -> Frame:
+    def _frame(
+        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus]
+    ) -> Frame:
         self._history = self._history.seen(moment, manifest)
         elapsed, previous = self._history.base()
         trend = self._history.trend()
@@ -85,7 +89,9 @@ class _OnTerminal(_Shown):
         else:
             self._live.update(live_view(replace(self._last, phase=text)), refresh=True)
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+    def show(
+        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+    ) -> None:
         self._last = self._frame(moment, manifest, ends, governors)
         self._live.update(live_view(self._last))
 
@@ -103,7 +109,9 @@ class _Plain(_Shown):
         self._phase = text
         self._write(f"{self._pipeline}: {text}")
 
-    def show(self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[Seen] = ()) -> None:
+    def show(
+        self, moment: float, manifest: Manifest, ends: Mapping[str, int], governors: Sequence[GovernorStatus] = ()
+    ) -> None:
         frame = self._frame(moment, manifest, ends, governors)
         if self._written_at is not None and moment < self._written_at + EVERY:
             return

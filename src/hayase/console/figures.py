@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hayase.core.times import BEGINNING, END, instant_text
 
 if TYPE_CHECKING:
-    from hayase.engine.batch.lane_governor import QueueStatus, Seen
+    from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
     from hayase.engine.commit.manifests import Manifest
 
 __all__ = [
@@ -95,7 +95,7 @@ def stage_views(
     return tuple(views)
 
 
-def busiest(lanes: Sequence[Seen], most: int) -> tuple[list[QueueStatus], int]:
+def busiest(lanes: Sequence[GovernorStatus], most: int) -> tuple[list[QueueStatus], int]:
     """Return the `most` queues with the greatest loads, ties by length, and the number of the others."""
     queues = sorted((queue for lane in lanes for queue in lane.queues), key=lambda queue: (-queue.load, -queue.waiting))
     return queues[:most], max(0, len(queues) - most)

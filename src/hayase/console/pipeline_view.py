@@ -24,7 +24,7 @@ from hayase.console.figures import (
 )
 
 if TYPE_CHECKING:
-    from hayase.engine.batch.lane_governor import Seen
+    from hayase.engine.batch.lane_governor import GovernorStatus
     from hayase.engine.commit.manifests import Manifest
 
 __all__ = ["RUNNING", "STOPPING", "Frame", "live_view", "phase_view", "plain_lines", "summary"]
@@ -48,7 +48,7 @@ class Frame:
     elapsed: float
     uptime: float = 0.0
     trend: Sequence[float] = field(default=())
-    governors: Sequence[Seen] = field(default=())
+    governors: Sequence[GovernorStatus] = field(default=())
 
     def stages(self) -> tuple[StageView, ...]:
         return stage_views(self.previous, self.manifest, self.ends, self.elapsed)
@@ -88,7 +88,7 @@ def live_view(frame: Frame) -> RenderableType:
     return Group(*blocks, _foot(frame))
 
 
-def _queues(governors: Sequence[Seen]) -> RenderableType:
+def _queues(governors: Sequence[GovernorStatus]) -> RenderableType:
     """Draw the busiest queues: load, share of the work, length, waiting time, and polls."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("queue", style="bold", no_wrap=True, overflow="ellipsis", max_width=30, min_width=10)
@@ -119,7 +119,7 @@ def _load_text(load: float) -> str:
     return f"{load:.1f}" if load >= 9.995 else f"{load:.2f}" if load >= 0.01 else f"{load:.3f}"
 
 
-def _governor_line(governor: Seen) -> str:
+def _governor_line(governor: GovernorStatus) -> str:
     empty = governor.empty / governor.polls if governor.polls else 0.0
     return (
         f"{governor.lane}: {governor.policy}, load {_load_text(governor.load)} on {governor.slots} slots, "

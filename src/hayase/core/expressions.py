@@ -7,7 +7,7 @@ Guarantees:
 - A row whose expression raises (bad cast, overflow) is refused alone, with the reason; other rows are not affected. `where`
   is evaluated first and always completely (use CASE to guard one condition by another); the selected expressions are
   evaluated only where it holds. The outcome of a row does not depend on other rows.
-- Rows keep their order, and `origin` holds the input row of every output row.
+- Rows keep their order, and `input_rows` holds the input row of every output row.
 - Division by zero gives NULL. Integer overflow and failing casts raise; NaN and NULL are ordinary values.
 - Types are those that a stream can have. Other types of DuckDB are cast (unsigned and 128-bit integers, enums, UUIDs,
   other timestamps) or refused (intervals, times of day, bits, unions).
@@ -469,7 +469,7 @@ class Projection:
     >>> rows = pa.record_batch({"price": ["1", "two", "3"]}, schema=schema)
     >>> cents = (("cents", "price::int * 100"),)
     >>> mapped = Projection(cents, None, check(cents, None, schema))(rows)
-    >>> mapped.rows.to_pylist(), mapped.origin.tolist(), mapped.refused.rows.tolist()
+    >>> mapped.rows.to_pylist(), mapped.input_rows.tolist(), mapped.refused.rows.tolist()
     ([{'cents': 100}, {'cents': 300}], [0, 2], [1])
     """
 
@@ -488,7 +488,7 @@ class Projection:
             rows = _run(plain, numbered)
         except duckdb.Error:
             return self.row_by_row(batch, texts)
-        return self._bounded(Mapped(self._typed(rows.columns[1:]), _origin(rows)))
+        return self._bounded(Mapped(self._typed(rows.columns[1:]), _input_rows(rows)))
 
     def _bounded(self, mapped: Mapped) -> Mapped:
         """Refuse the rows that have a value larger than `LARGEST`."""
@@ -499,11 +499,11 @@ class Projection:
             too_large |= _sizes(column) > LARGEST
         if not too_large.any():
             return mapped
-        rows = np.concatenate([mapped.refused.rows, mapped.origin[too_large]])
+        rows = np.concatenate([mapped.refused.rows, mapped.input_rows[too_large]])
         reasons = [*mapped.refused.reasons, *[TOO_LARGE] * int(too_large.sum())]
         order = np.argsort(rows, kind="stable")
         refused = Refusals(rows[order], [reasons[index] for index in order])
-        return Mapped(mapped.rows.filter(pa.array(~too_large)), mapped.origin[~too_large], refused)
+        return Mapped(mapped.rows.filter(pa.array(~too_large)), mapped.input_rows[~too_large], refused)
 
     def _halves(self, batch: pa.RecordBatch, error: duckdb.Error, texts: Sequence[str | None]) -> Mapped:
         """Evaluate each half of a batch that takes too much memory. A single row that does is refused."""
@@ -521,7 +521,7 @@ class Projection:
         )
         rows = pa.Table.from_batches([first.rows, second.rows]).combine_chunks().to_batches()
         whole = rows[0] if rows else first.rows
-        return Mapped(whole, np.concatenate([first.origin, second.origin + middle]), refused)
+        return Mapped(whole, np.concatenate([first.input_rows, second.input_rows + middle]), refused)
 
     def row_by_row(self, batch: pa.RecordBatch, texts: Sequence[str | None] = ()) -> Mapped:
         """Evaluate row by row, and refuse the rows that raise. This is slower, so `__call__` first tries without."""
@@ -533,7 +533,7 @@ class Projection:
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
             raise HayaseError(f"DuckDB could not run {guarded!r}: {_message(error)}") from error
-        origin = _origin(rows)
+        input_rows = _input_rows(rows)
         # The first expression that failed: -1 none, 0 `where`, 1.. the selected ones.
         blame = np.where(rows[_KEEP].to_numpy() > 1, 0, -1)
         for number in range(len(self.columns), 0, -1):
@@ -542,8 +542,8 @@ class Projection:
         good = blame < 0
         kept = rows.filter(pa.array(good))
         values = [pc.struct_field(column, [0]) for column in kept.columns[2:]]
-        refused = self._refusals(batch, origin[~good], blame[~good], texts or self._texts)
-        return self._bounded(Mapped(self._typed(values), origin[good], refused))
+        refused = self._refusals(batch, input_rows[~good], blame[~good], texts or self._texts)
+        return self._bounded(Mapped(self._typed(values), input_rows[good], refused))
 
     def _typed(self, columns: Sequence[pa.ChunkedArray]) -> pa.RecordBatch:
         arrays = [_as_type(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
@@ -612,10 +612,10 @@ def _statements(projection: Projection) -> tuple[str, str]:
     return f"SELECT {_ROW}{values} FROM {kept}", f"SELECT {_ROW}, {_KEEP}{guarded} FROM {flagged}"
 
 
-def _origin(rows: pa.Table) -> np.ndarray:
-    origin: np.ndarray = rows[_ROW].to_numpy()
-    assert np.all(origin[1:] > origin[:-1]), "DuckDB changed the order of rows"
-    return origin
+def _input_rows(rows: pa.Table) -> np.ndarray:
+    input_rows: np.ndarray = rows[_ROW].to_numpy()
+    assert np.all(input_rows[1:] > input_rows[:-1]), "DuckDB changed the order of rows"
+    return input_rows
 
 
 def _as_type(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:

@@ -63,10 +63,10 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """The output of a map side for a batch. `origin[i]` is the input row of output row i; refused rows have no output."""
+    """The output of a map side for a batch. `input_rows[i]` is the input row of output row i; refused rows have no output."""
 
     rows: pa.RecordBatch
-    origin: np.ndarray
+    input_rows: np.ndarray
     refused: Refusals = field(default_factory=Refusals)
 
 

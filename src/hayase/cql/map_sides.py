@@ -16,11 +16,20 @@ import pyarrow.compute as pc
 from hayase.core.expressions import Projection
 from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
-__all__ = ["ChangeRows", "Chosen", "Composed", "Computed", "CountedRows", "EarliestRecord", "LifetimeRows", "TableRows"]
+__all__ = [
+    "ChangeRows",
+    "Composed",
+    "Computed",
+    "CountedRows",
+    "EarliestRecord",
+    "LifetimeRows",
+    "SelectedColumns",
+    "TableRows",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedColumns:
     """Selects columns of the batch and renames them to those of `schema`."""
 
     columns: tuple[str, ...]
@@ -69,10 +78,10 @@ class CountedRows:
             [taken[field.name] if field.name in taken else pa.nulls(len(lost), field.type) for field in schema],
             schema=schema,
         )
-        origin = np.concatenate([mapped.origin, lost])
-        order = np.argsort(origin, kind="stable")
+        input_rows = np.concatenate([mapped.input_rows, lost])
+        order = np.argsort(input_rows, kind="stable")
         rows = pa.concat_batches([mapped.rows, empty]).take(pa.array(order))
-        return Mapped(rows, origin[order], mapped.refused)
+        return Mapped(rows, input_rows[order], mapped.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +179,10 @@ class TableRows:
         unfit = np.isin(number, misfits.rows)
         own = [batch.column(name) for name in (*self.own, *self.keys)]
         kept = met if self.kind == "inner" else ~unfit
-        origin = np.flatnonzero(kept)
+        input_rows = np.flatnonzero(kept)
         if not kept.all():
             place, met = place[kept], met[kept]
-            own = [column.take(pa.array(origin)) for column in own]
+            own = [column.take(pa.array(input_rows)) for column in own]
         if not met.all():
             nulls = (pa.scalar(None, column.type) for column in own[len(self.own) :])
             own[len(self.own) :] = [pc.if_else(met, column, null) for column, null in zip(own[len(self.own) :], nulls)]
@@ -181,7 +190,7 @@ class TableRows:
         looked_up = [rows.column(name).take(taken) for name in self.columns]
         reasons = dict(zip(misfits.rows.tolist(), misfits.reasons))
         refused = Refusals(np.flatnonzero(unfit), [reasons[key] for key in number[unfit].tolist()])
-        return Mapped(pa.RecordBatch.from_arrays([*own, *looked_up], schema=self.schema), origin, refused)
+        return Mapped(pa.RecordBatch.from_arrays([*own, *looked_up], schema=self.schema), input_rows, refused)
 
 
 def _distinct_rows(keys: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -214,12 +223,12 @@ class Composed:
         inner = self.first(batch)
         outer = self.second(inner.rows)
         if not len(inner.refused) and not len(outer.refused):
-            return Mapped(outer.rows, inner.origin[outer.origin])
-        rows = np.concatenate([inner.refused.rows, inner.origin[outer.refused.rows]])
+            return Mapped(outer.rows, inner.input_rows[outer.input_rows])
+        rows = np.concatenate([inner.refused.rows, inner.input_rows[outer.refused.rows]])
         order = np.argsort(rows, kind="stable")
         reasons = [*inner.refused.reasons, *outer.refused.reasons]
         refused = Refusals(rows[order], [reasons[at] for at in order])
-        return Mapped(outer.rows, inner.origin[outer.origin], refused)
+        return Mapped(outer.rows, inner.input_rows[outer.input_rows], refused)
 
 
 def _select_columns(batch: pa.RecordBatch, columns: tuple[str, ...], schema: pa.Schema) -> pa.RecordBatch:

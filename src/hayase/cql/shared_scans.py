@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hayase.core.stages import Input, SharedKernels, SharedScan, Stage
-from hayase.cql.map_sides import Chosen
+from hayase.cql.map_sides import SelectedColumns
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
 
@@ -39,7 +39,7 @@ def shared_scan(inputs: Sequence[Input], plan: plans.Node) -> SharedScan | None:
     first, windows = inputs[0], leaves[0]
     if windows.input != 0 or windows.guard is not None or any(source.stream != first.stream for source in inputs):
         return None
-    computed = "" if isinstance(first.map_side, Chosen) else repr(first.map_side)
+    computed = "" if isinstance(first.map_side, SelectedColumns) else repr(first.map_side)
     text = "\0".join((first.stream, *first.key, "", *windows.keys, "", windows.where or "", computed, repr(inputs[1:])))
     group = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return SharedScan(group, merge_inputs, share_kernels)
@@ -60,7 +60,9 @@ def merge_inputs(inputs: Sequence[Input]) -> Input:
         return first
     fields = {field.name: field for source in inputs for field in source.schema}
     schema = pa.schema(list(fields.values()))
-    return Input(first.stream, Chosen(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent)
+    return Input(
+        first.stream, SelectedColumns(tuple(fields), schema), schema, first.key, first.broadcast, silent=first.silent
+    )
 
 
 def share_kernels(stages: Sequence[Stage], bucket: int, buckets: int) -> SharedKernels:

@@ -31,7 +31,7 @@ from hayase.cql.logical import (
     Source,
     ToStream,
 )
-from hayase.cql.map_sides import ChangeRows, Chosen, EarliestRecord, LifetimeRows
+from hayase.cql.map_sides import ChangeRows, EarliestRecord, LifetimeRows, SelectedColumns
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.shared_scans import KernelFactory, shared_scan
 from hayase.cql.shared_windows import guarded_sums, is_shared, relation_aggregate
@@ -138,7 +138,7 @@ class _StageBuilder:
             if stage_input.stream == stream and self.draft_inputs[number].role == "ticks":
                 return number
         nothing = pa.schema([])
-        return self.add(Input(stream, Chosen((), nothing), nothing, (), broadcast=True), DraftInput("ticks"))
+        return self.add(Input(stream, SelectedColumns((), nothing), nothing, (), broadcast=True), DraftInput("ticks"))
 
     def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
         """Add the input for the event time of a stream's first record, and for its clock."""
@@ -149,7 +149,7 @@ class _StageBuilder:
         """Return the instants of a window. Its stream is read once more, whole, in the one bucket where Rstream runs."""
         names = trigger.window.keys if isinstance(trigger.window, plans.Partition) else ()
         schema = nullable(pa.schema([trigger.stream.arrow_schema.field(name) for name in names]))
-        stage_input = Input(trigger.stream.name, Chosen(names, schema), schema, silent=True)
+        stage_input = Input(trigger.stream.name, SelectedColumns(names, schema), schema, silent=True)
         known = stage_input in self.inputs
         number = (
             self.inputs.index(stage_input) if known else self.add(stage_input, DraftInput("instants", columns=names))

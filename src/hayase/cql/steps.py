@@ -14,7 +14,7 @@ from hayase.core.expressions import Projection
 from hayase.core.stages import MapSide
 from hayase.cql.columns import column, column_name, conjunction, identity_columns, passed_columns, rename_columns
 from hayase.cql.logical import Column, Expression, Filter, Node, Project, Source, TableJoin
-from hayase.cql.map_sides import Chosen, Composed, Computed, CountedRows, TableRows
+from hayase.cql.map_sides import Composed, Computed, CountedRows, SelectedColumns, TableRows
 from hayase.cql.outputs import nullable
 from hayase.cql.stage_drafts import LookupStep, Step
 
@@ -120,7 +120,7 @@ def _table_rows(step: LookupStep) -> TableRows:
 
 def _projection(step: Step) -> MapSide:
     if step.only_selects:
-        return Chosen(tuple(column_name(output.value) or "" for output in step.columns), step.schema)
+        return SelectedColumns(tuple(column_name(output.value) or "" for output in step.columns), step.schema)
     columns = tuple((output.name, output.value.sql) for output in step.columns)
     projection = Projection(columns, step.where.sql if step.where else None, step.schema)
     texts = tuple(output.value.text for output in step.columns)
@@ -178,10 +178,10 @@ def leaf_nodes(leaf: Node) -> list[Node]:
     return nodes[::-1]
 
 
-def selection(source: Source, read: Mapping[str, str]) -> Chosen:
+def selection(source: Source, read: Mapping[str, str]) -> SelectedColumns:
     """Return the map side that selects columns of the stream; `read` maps names in the plan to them."""
     schema = pa.schema([pa.field(name, source.declaration.arrow_schema.field(own).type) for name, own in read.items()])
-    return Chosen(tuple(read.values()), schema)
+    return SelectedColumns(tuple(read.values()), schema)
 
 
 def shown_steps(read: Mapping[str, str], steps: Sequence[Step | LookupStep], source: Source) -> list[Step | LookupStep]:

@@ -19,7 +19,7 @@ from hayase.console.pipeline_view import RUNNING
 from hayase.demo.observer import Observation, SpreeChange
 
 if TYPE_CHECKING:
-    from hayase.engine.batch.lane_governor import Seen
+    from hayase.engine.batch.lane_governor import GovernorStatus
 
 __all__ = ["Screen", "plain_lines"]
 
@@ -35,7 +35,7 @@ class Screen:
     stages: Sequence[StageView]
     shop: Observation
     uptime: float
-    governors: Sequence[Seen] = ()
+    governors: Sequence[GovernorStatus] = ()
     hint: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -84,7 +84,7 @@ def _plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def _stages(stages: Sequence[StageView], governors: Sequence[Seen]) -> Table:
+def _stages(stages: Sequence[StageView], governors: Sequence[GovernorStatus]) -> Table:
     """Draw the stages. Stages of a shared scan share a load, which is shown with the first of them."""
     numbers = ("in/s", "out/s", "lag", "waiting", "dead", "batch", "load", "share")
     table = _plain_table("stage", *numbers, right=numbers)

@@ -24,7 +24,7 @@ from hayase.governor.adaptive import Adaptive
 from hayase.governor.governor import Governor
 from hayase.governor.informed import Informed
 from hayase.governor.loads import LoadMeter, Loads
-from hayase.governor.policy import Asker, Policy, Round, Sight
+from hayase.governor.policy import Asker, Policy, QueueState, Round
 from hayase.governor.round_robin import RoundRobin
 
 __all__ = [
@@ -36,9 +36,9 @@ __all__ = [
     "LoadMeter",
     "Loads",
     "Policy",
+    "QueueState",
     "Round",
     "RoundRobin",
-    "Sight",
     "policy_named",
 ]
 

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from hayase.core.errors import DeclarationError
-from hayase.governor.policy import LIST_LENGTH, SHORTEST_SERVICE, Asker, Round, Sight, first_place
+from hayase.governor.policy import LIST_LENGTH, SHORTEST_SERVICE, Asker, QueueState, Round, first_place
 
 __all__ = ["Adaptive", "drawn", "rest", "restraint"]
 
@@ -92,8 +92,8 @@ class Adaptive:
         if not 0 <= self.u < 1:
             raise DeclarationError(f"u is {self.u:g}", "it is 0 (no rest), or between 0 and 1")
 
-    def round(self, sight: Sight, asker: Asker) -> Round:
-        queues, loads = sight.queues, sight.loads
+    def round(self, state: QueueState, asker: Asker) -> Round:
+        queues, loads = state.queues, state.loads
         # the draws depend on these numbers only, so a list stays the same until one of them changes
         place = (self.seed, asker.number, loads.version, asker.turn // WALKS)
         draws = np.random.default_rng(place).random(self.length)
@@ -101,7 +101,7 @@ class Adaptive:
         beside = (first_place(asker.number, queues) + asker.turn) % queues
         service = loads.service[listed]
         records = _records_of_a_visit(service)
-        pause = rest(self.u, sight.workers, loads.total, records * service, self.longest)
+        pause = rest(self.u, state.workers, loads.total, records * service, self.longest)
         return Round(np.append(beside, listed), np.append(1, records), pause, heeds_notices=True)
 
     def bound(self, queues: int, slots: int) -> int:

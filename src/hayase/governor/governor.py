@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hayase.governor.loads import GUESS, THRESHOLD, WINDOW, LoadMeter, Loads
-from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, Round, Sight, waiting_since
+from hayase.governor.policy import SHORTEST_SERVICE, Asker, Policy, QueueState, Round, waiting_since
 
 __all__ = ["Decision", "Governor"]
 
@@ -28,7 +28,7 @@ class Decision:
 
     records: Mapping[Hashable, int]
     seconds: float
-    look_again: float
+    poll_after: float
 
 
 class _Walker:
@@ -43,19 +43,19 @@ class _Walker:
         """Drop the list, because the queues have changed."""
         self._round = None
 
-    def visits(self, policy: Policy, sight: Sight, seconds: float) -> Round:
+    def visits(self, policy: Policy, state: QueueState, seconds: float) -> Round:
         """Return the next visits, as many as fit into the seconds, at least one; the rests between them are added up at the end.
 
         If the whole list takes less time, it is walked as often as fits.
         """
-        stale = self._place > 0 and -1 < self._version != sight.loads.version
+        stale = self._place > 0 and -1 < self._version != state.loads.version
         if self._round is None or stale or self._place == len(self._round.queues):
-            self._round = policy.round(sight, Asker(self._number, self._turn))
+            self._round = policy.round(state, Asker(self._number, self._turn))
             self._turn, self._place = self._turn + 1, 0
-            self._version = sight.loads.version if self._round.heeds_notices else -1
+            self._version = state.loads.version if self._round.heeds_notices else -1
         queues, records = self._round.queues[self._place :], self._round.records[self._place :]
         pause = self._round.pause
-        work = np.cumsum(records * sight.loads.service[queues])
+        work = np.cumsum(records * state.loads.service[queues])
         fitting = int(np.searchsorted(work, seconds * (1 + 1e-9), side="right"))
         if pause > 0:
             fitting = min(fitting, int(RESTS / pause))
@@ -65,7 +65,7 @@ class _Walker:
             times = max(1, int(seconds / max(float(work[-1]), SHORTEST_SERVICE)))
             times = min(times, max(1, int(RESTS / (pause * count)))) if pause > 0 else times
         self._place += count
-        return Round(queues[:count], records[:count] * times, look_again=pause * count * times)
+        return Round(queues[:count], records[:count] * times, poll_after=pause * count * times)
 
 
 class Governor:
@@ -98,10 +98,10 @@ class Governor:
         """The loads as last published."""
         return self._meter.loads
 
-    def among(self, queues: Sequence[Hashable]) -> None:
+    def replace_queues(self, queues: Sequence[Hashable]) -> None:
         """Replace the queues; measurements of those that stay are kept."""
         old = dict(zip(self.queues, zip(self._seen.tolist(), self._since.tolist(), strict=True), strict=True))
-        self._meter = self._meter.among(queues)
+        self._meter = self._meter.for_queues(queues)
         for walker in self._walkers:
             walker.forget()
         kept = [old.get(queue, (0, 0.0)) for queue in self.queues]
@@ -118,14 +118,14 @@ class Governor:
         >>> from hayase.governor import Informed
         >>> governor = Governor(Informed(), ["slow", "idle"], guess=0.5)
         >>> governor.decide(0.0, 4, np.array([100, 0]))
-        Decision(records={'slow': 8}, seconds=4.0, look_again=0.25)
+        Decision(records={'slow': 8}, seconds=4.0, poll_after=0.25)
         """
         if not self.queues:
             return Decision({}, 0.0, 0.0)
         now = max(now, self._latest)
         self._since = waiting_since(self._since, self._seen, waiting, now)
-        sight = Sight(self.loads, max(1, workers), waiting, self._since)
-        answer = self._answer(sight)
+        state = QueueState(self.loads, max(1, workers), waiting, self._since)
+        answer = self._answer(state)
         self._turn += 1
         self._seen = np.array(waiting, np.int64)
         self._seen[answer.queues] -= np.minimum(answer.records, self._seen[answer.queues])
@@ -134,17 +134,17 @@ class Governor:
         records = {
             self.queues[queue]: count for queue, count in zip(answer.queues, answer.records.tolist(), strict=True)
         }
-        return Decision(records, answer.seconds(self.loads), answer.look_again)
+        return Decision(records, answer.seconds(self.loads), answer.poll_after)
 
-    def _answer(self, sight: Sight) -> Round:
+    def _answer(self, state: QueueState) -> Round:
         """Return one round for all workers; if each walks by itself, the sum of their visits."""
         if self._policy.sees_ends:
-            return self._policy.round(sight, Asker(0, self._turn, sight.workers))
-        while len(self._walkers) < sight.workers:
+            return self._policy.round(state, Asker(0, self._turn, state.workers))
+        while len(self._walkers) < state.workers:
             self._walkers.append(_Walker(len(self._walkers)))
-        rounds = [walker.visits(self._policy, sight, self._seconds) for walker in self._walkers[: sight.workers]]
-        records = np.zeros(sight.queues, np.int64)
+        rounds = [walker.visits(self._policy, state, self._seconds) for walker in self._walkers[: state.workers]]
+        records = np.zeros(state.queues, np.int64)
         for part in rounds:
             np.add.at(records, part.queues, part.records)
         queues = np.flatnonzero(records)
-        return Round(queues, records[queues], look_again=sum(part.look_again for part in rounds) / len(rounds))
+        return Round(queues, records[queues], poll_after=sum(part.poll_after for part in rounds) / len(rounds))

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from hayase.core.errors import DeclarationError
-from hayase.governor.policy import SHORTEST_SERVICE, Asker, Round, Sight
+from hayase.governor.policy import SHORTEST_SERVICE, Asker, QueueState, Round
 
 __all__ = ["Informed", "expected_records", "fair_records"]
 
@@ -116,23 +116,23 @@ class Informed:
         if not 0 <= self.u < 1:
             raise DeclarationError(f"u is {self.u:g}", "it is 0 (look all the time), or between 0 and 1")
 
-    def round(self, sight: Sight, asker: Asker) -> Round:
-        candidates = np.flatnonzero(sight.waiting)
+    def round(self, state: QueueState, asker: Asker) -> Round:
+        candidates = np.flatnonzero(state.waiting)
         if not len(candidates):
-            return Round(candidates, candidates, look_again=self._look_again(sight))
-        candidates = candidates[np.argsort(sight.since[candidates], kind="stable")]
-        service = np.maximum(sight.loads.service[candidates], SHORTEST_SERVICE)
+            return Round(candidates, candidates, poll_after=self._poll_after(state))
+        candidates = candidates[np.argsort(state.since[candidates], kind="stable")]
+        service = np.maximum(state.loads.service[candidates], SHORTEST_SERVICE)
         first, left = _first_records(service, self.seconds * asker.slots, asker.slots)
         chosen = candidates[first]
         records = np.ones(len(chosen), np.int64)
         if left > 0:
-            records += fair_records(sight.waiting[chosen] - 1, service[first], left)
-        return Round(chosen, records, look_again=self._look_again(sight))
+            records += fair_records(state.waiting[chosen] - 1, service[first], left)
+        return Round(chosen, records, poll_after=self._poll_after(state))
 
     def bound(self, queues: int, slots: int) -> int:
         return -(-queues // slots)
 
-    def _look_again(self, sight: Sight) -> float:
-        rate = float(sight.loads.rate.sum())
+    def _poll_after(self, state: QueueState) -> float:
+        rate = float(state.loads.rate.sum())
         seconds = expected_records(self.u) / rate if rate > 0 else self.longest
         return min(max(seconds, self.shortest), self.longest)

@@ -111,7 +111,7 @@ class LoadMeter:
             self._samples.append(sample)
         return self._publish()
 
-    def among(self, queues: Sequence[Hashable]) -> LoadMeter:
+    def for_queues(self, queues: Sequence[Hashable]) -> LoadMeter:
         """Return a meter of other queues that keeps the measurements of common ones; its window begins anew."""
         other = LoadMeter(queues, window=self._window, threshold=self._threshold, guess=self._guess)
         places = {queue: place for place, queue in enumerate(self.queues)}

@@ -1,8 +1,8 @@
 """The interface of policies: a policy is a pure function from the visible state of the queues to the next round of visits.
 
-A free worker (`Asker`) passes a `Sight` to a policy and gets a `Round`: which queues to visit in which order, how many records to
-take from each at most, how long to rest between two visits, and when to poll again. A policy has no state: the number of the round
-is an argument, so equal arguments give equal rounds, and the lane and the simulator use the same functions.
+A free worker (`Asker`) passes a `QueueState` to a policy and gets a `Round`: which queues to visit in which order, how many records
+to take from each at most, how long to rest between two visits, and when to poll again. A policy has no state: the number of the
+round is an argument, so equal arguments give equal rounds, and the lane and the simulator use the same functions.
 
 To add one: a module beside `round_robin` with a frozen dataclass that has `sees_ends`, `round` and `bound`, a line in
 `hayase.governor.POLICIES`, and its test. The laws in `tests/laws/test_governor_laws.py` then check it too.
@@ -17,7 +17,7 @@ import numpy as np
 
 from hayase.governor.loads import Loads
 
-__all__ = ["LIST_LENGTH", "SHORTEST_SERVICE", "Asker", "Policy", "Round", "Sight", "first_place", "waiting_since"]
+__all__ = ["LIST_LENGTH", "SHORTEST_SERVICE", "Asker", "Policy", "QueueState", "Round", "first_place", "waiting_since"]
 
 LIST_LENGTH = 50
 """How many queues a worker visits per round (paper 3, 5.1)."""
@@ -27,7 +27,7 @@ GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class QueueState:
     """The input of a policy: the published loads, the number of workers (G), and the number of waiting records of each queue.
 
     `since` is the time when a queue was served last or, if later, when it was first seen with records again.
@@ -56,14 +56,14 @@ class Asker:
 class Round:
     """The next visits. A queue may occur more than once; a worker rests `pause` seconds between two visits.
 
-    If there is nothing to do, the worker asks again after `look_again` seconds. A round that `heeds_notices` is replaced when loads
+    If there is nothing to do, the worker asks again after `poll_after` seconds. A round that `heeds_notices` is replaced when loads
     are published; its first visit is made in any case.
     """
 
     queues: np.ndarray
     records: np.ndarray
     pause: float = 0.0
-    look_again: float = 0.0
+    poll_after: float = 0.0
     heeds_notices: bool = False
 
     def seconds(self, loads: Loads) -> float:
@@ -80,7 +80,7 @@ class Policy(Protocol):
 
     sees_ends: ClassVar[bool]
 
-    def round(self, sight: Sight, asker: Asker) -> Round: ...
+    def round(self, state: QueueState, asker: Asker) -> Round: ...
 
     def bound(self, queues: int, slots: int) -> int:
         """Return the number of rounds of one worker within which every queue with records is visited, whatever the loads."""
@@ -97,7 +97,7 @@ def first_place(number: int, queues: int) -> int:
 
 
 def waiting_since(since: np.ndarray, before: np.ndarray, waiting: np.ndarray, now: float) -> np.ndarray:
-    """Return `Sight.since` after another poll: queues that were empty and now have records wait from now on.
+    """Return `QueueState.since` after another poll: queues that were empty and now have records wait from now on.
 
     >>> waiting_since(np.array([1.0, 1.0]), np.array([0, 3]), np.array([2, 4]), 9.0)
     array([9., 1.])

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hayase.governor.policy import LIST_LENGTH, Asker, Round, Sight, first_place
+from hayase.governor.policy import LIST_LENGTH, Asker, QueueState, Round, first_place
 
 __all__ = ["RoundRobin"]
 
@@ -22,8 +22,8 @@ class RoundRobin:
 
     sees_ends: ClassVar[bool] = False
 
-    def round(self, sight: Sight, asker: Asker) -> Round:
-        queues = sight.queues
+    def round(self, state: QueueState, asker: Asker) -> Round:
+        queues = state.queues
         length = min(LIST_LENGTH, queues)
         start = first_place(asker.number, queues) + asker.turn * length
         return Round((start + np.arange(length)) % queues, np.ones(length, np.int64))

@@ -40,15 +40,15 @@ class Reading:
 
     def flow(self, batch: pa.RecordBatch) -> Flow:
         """Select the records or tuples of a batch."""
-        origin = np.arange(batch.num_rows)
+        input_rows = np.arange(batch.num_rows)
         if self.groups is not None:
             mine = pc.is_in(batch.column(GROUP), pa.array(self.groups, pa.string()))
-            origin = np.flatnonzero(mine.to_numpy(zero_copy_only=False))
-            batch = batch if len(origin) == batch.num_rows else batch.take(pa.array(origin))
+            input_rows = np.flatnonzero(mine.to_numpy(zero_copy_only=False))
+            batch = batch if len(input_rows) == batch.num_rows else batch.take(pa.array(input_rows))
         time = event_times(batch, self.stream)
         rounds = batch.column(ROUND).to_numpy() if self.counts and ROUND in batch.schema.names else None
         rows = self.stream.shown(batch) if self.shape is None else batch.select(self.shape.schema.names)
-        return Flow(rows, self.shape, time, origin, rounds)
+        return Flow(rows, self.shape, time, input_rows, rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Flow:
     rows: pa.RecordBatch
     shape: Shape | None
     time: np.ndarray
-    origin: np.ndarray
+    input_rows: np.ndarray
     round: np.ndarray | None = None
     target: np.ndarray | None = None
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -78,21 +78,21 @@ class Flow:
         call = emission.call
         refused = dict(self.refused)
         for at, reason in emission.failed.items():
-            refused.setdefault(int(self.origin[at]), reason)
+            refused.setdefault(int(self.input_rows[at]), reason)
         rows = pa.RecordBatch.from_arrays(emission.columns, schema=pa.schema(shape.nullable_fields))
         rounds = None if self.round is None else self.round[call]
-        return Flow(rows, shape, self.time[call], self.origin[call], rounds, emission.target, refused)
+        return Flow(rows, shape, self.time[call], self.input_rows[call], rounds, emission.target, refused)
 
     def without(self, lost: np.ndarray, reasons: list[str]) -> Flow:
         """Refuse the records of some tuples; `clean` drops their other tuples."""
-        refused = {int(self.origin[at]): reason for at, reason in zip(lost, reasons)} | dict(self.refused)
-        return Flow(self.rows, self.shape, self.time, self.origin, self.round, self.target, refused)
+        refused = {int(self.input_rows[at]): reason for at, reason in zip(lost, reasons)} | dict(self.refused)
+        return Flow(self.rows, self.shape, self.time, self.input_rows, self.round, self.target, refused)
 
     def clean(self) -> Flow:
         """Drop the tuples of refused records."""
         if not self.refused:
             return self
-        kept = np.flatnonzero(~np.isin(self.origin, list(self.refused)))
+        kept = np.flatnonzero(~np.isin(self.input_rows, list(self.refused)))
         return self if len(kept) == len(self) else self.take(kept)
 
     def take(self, kept: np.ndarray) -> Flow:
@@ -100,7 +100,7 @@ class Flow:
         rounds = None if self.round is None else self.round[kept]
         target = None if self.target is None else self.target[kept]
         rows = self.rows.take(pa.array(kept))
-        return Flow(rows, self.shape, self.time[kept], self.origin[kept], rounds, target, self.refused)
+        return Flow(rows, self.shape, self.time[kept], self.input_rows[kept], rounds, target, self.refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,9 @@ class JobMapSide:
             flow = step(flow)
         rows, flow = self.ending(flow)
         refused = sorted(flow.refused)
-        return Mapped(rows, flow.origin, Refusals(np.array(refused, np.int64), [flow.refused[at] for at in refused]))
+        return Mapped(
+            rows, flow.input_rows, Refusals(np.array(refused, np.int64), [flow.refused[at] for at in refused])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +229,4 @@ class Latest:
         """Return the latest record of a batch."""
         flow = self.reading.flow(batch)
         rows = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
-        return Mapped(rows, flow.origin[[int(np.argmax(flow.time))]] if len(flow) else np.empty(0, np.int64))
+        return Mapped(rows, flow.input_rows[[int(np.argmax(flow.time))]] if len(flow) else np.empty(0, np.int64))

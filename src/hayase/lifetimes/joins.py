@@ -215,7 +215,7 @@ class JoinOperator:
             for first in range(0, len(candidates[0]), CANDIDATES):
                 columns = [column[first : first + CANDIDATES] for column in candidates]
                 mapped = residual(self._pair_rows(columns, self._read))
-                satisfying.append([column[mapped.origin] for column in columns])
+                satisfying.append([column[mapped.input_rows] for column in columns])
                 if len(mapped.refused):
                     refused = self._pair_rows([column[mapped.refused.rows] for column in columns])
                     spoiled.append(Spoiled(refused, mapped.refused.reasons))

@@ -36,12 +36,17 @@ class ScalarOperator(Stateless):
             if [column.type for column in columns] == self.schema.types:
                 return Step(replace(child, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema)))
         mapped = self._projection(child.rows)
-        origin, refused = mapped.origin, mapped.refused
-        if len(origin) == len(child):
+        input_rows, refused = mapped.input_rows, mapped.refused
+        if len(input_rows) == len(child):
             delta = Delta(mapped.rows, child.start, child.end, child.id, child.closed, child.closed_end)
         else:
             delta = Delta(
-                mapped.rows, child.start[origin], child.end[origin], child.id[origin], child.closed, child.closed_end
+                mapped.rows,
+                child.start[input_rows],
+                child.end[input_rows],
+                child.id[input_rows],
+                child.closed,
+                child.closed_end,
             )
         if not len(refused):
             return Step(delta)

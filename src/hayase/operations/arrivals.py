@@ -13,11 +13,11 @@ from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME
 from hayase.operations.record_windows import QUEUE, WindowSpec
 
-__all__ = ["Came", "came_in_order", "column", "groups_of", "joined", "told_once"]
+__all__ = ["Arrivals", "column", "distinct_records", "groups_of", "joined", "merge_arrivals"]
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Arrivals:
     """The records of a step in order; `at[i]` is the position of record i in the batch of its queue."""
 
     rows: pa.RecordBatch
@@ -27,7 +27,7 @@ class Came:
         return int(self.rows.num_rows)
 
 
-def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arrival: bool = False) -> Came:
+def merge_arrivals(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arrival: bool = False) -> Arrivals:
     """Merge the batches of all queues into one, in (time, queue, offset) order.
 
     With `by_arrival` each queue keeps its own order: a record counts as late as the latest record before it in its
@@ -42,15 +42,15 @@ def came_in_order(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arriva
             places.append(np.arange(batch.num_rows))
             times.append(column(parts[-1], TIME))
     if len(parts) == 1:
-        return Came(parts[0], places[0])
+        return Arrivals(parts[0], places[0])
     if not parts:
-        return Came(empty_rows(schema), np.empty(0, np.int64))
+        return Arrivals(empty_rows(schema), np.empty(0, np.int64))
     rows = pa.concat_batches(parts)
     if by_arrival:
         order = np.argsort(np.concatenate([np.maximum.accumulate(queue_times) for queue_times in times]), kind="stable")
     else:
         order = np.lexsort((column(rows, OFFSET), column(rows, QUEUE), np.concatenate(times)))
-    return Came(rows.take(pa.array(order)), np.concatenate(places)[order])
+    return Arrivals(rows.take(pa.array(order)), np.concatenate(places)[order])
 
 
 def column(rows: pa.RecordBatch, name: str) -> np.ndarray:
@@ -70,7 +70,7 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
     return filled[0] if len(filled) == 1 else pa.concat_batches(filled) if filled else empty_rows(schema)
 
 
-def told_once(rows: pa.RecordBatch) -> np.ndarray:
+def distinct_records(rows: pa.RecordBatch) -> np.ndarray:
     """Return the positions of distinct records. A replayed record has another time and counts as another record."""
     queue, offset, time = (column(rows, name) for name in (QUEUE, OFFSET, TIME))
     order = np.lexsort((time, offset, queue))

@@ -30,7 +30,7 @@ import pyarrow as pa
 from hayase.core.errors import DeclarationError
 from hayase.operations.outcomes import DEADLY, Call, Failure
 
-__all__ = ["Attempts", "Pace", "Refusal", "Tried", "most_calls", "try_windows"]
+__all__ = ["Attempts", "Pace", "Refusal", "WindowResults", "most_calls", "try_windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class WindowResults:
     """The result of `try_windows`: rows in window order with the window number of each, refusals in order, and the
     number of calls.
 
@@ -211,7 +211,7 @@ class _Trial:
         else:
             self._refusals.append(Refusal(span.window, span.start, span.stop, failed, failure))
 
-    def tried(self) -> Tried:
+    def tried(self) -> WindowResults:
         """Return the result, once nothing is left to call."""
         window, start = (np.concatenate(parts) for parts in zip(*self._owners))
         rows = pa.concat_tables(self._tables)
@@ -219,7 +219,7 @@ class _Trial:
         if (order[1:] < order[:-1]).any():
             rows, window = rows.take(pa.array(order)), window[order]
         refusals = sorted(self._refusals, key=lambda refusal: (refusal.window, refusal.start))
-        return Tried(rows, window, tuple(refusals), self._calls, self._nanoseconds)
+        return WindowResults(rows, window, tuple(refusals), self._calls, self._nanoseconds)
 
 
 def _bounds(span: _Span) -> tuple[int, int, int]:
@@ -241,7 +241,7 @@ def try_windows(
     renew: Callable[[], None] = lambda: None,
     pace: Pace | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Tried:
+) -> WindowResults:
     """Call windows, at least one, until each has returned its rows or is refused. `renew` restarts the function, so
     that it loses what it keeps between calls."""
     pace, now = pace or Pace(), clock()

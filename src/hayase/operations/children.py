@@ -106,7 +106,7 @@ class _End:
 
 
 @dataclass(slots=True)
-class _Made:
+class _Progress:
     """The progress of a call: answers in window order, up to window number `done`, and windows that are known to fail.
 
     `care` counts the requests in a row whose first window failed.
@@ -186,7 +186,7 @@ class Children:
         may be corrupt.
         """
         assert self.writes is not None, "the schema of the results must be known"
-        progress = _Made([self.writes.empty_table()])
+        progress = _Progress([self.writes.empty_table()])
         with self._lock:
             while progress.done < len(starts):
                 end = _portion(rows, starts, stops, progress.done)
@@ -215,7 +215,7 @@ class Children:
         details = f"{failure.reason}{failure.place}" + (f"\n{failure.traceback}" if failure.traceback else "")
         raise DeclarationError(f"{self.function.name} failed for the sample: {details}")
 
-    def _call_portion(self, whole: Request, end: int, made: _Made) -> None:
+    def _call_portion(self, whole: Request, end: int, made: _Progress) -> None:
         """Call the windows up to `end`, in as many children as necessary."""
         alone = 0  # up to here each window is a group of its own, to find the one that ended the process
         while made.done < end:
@@ -251,7 +251,7 @@ class Children:
             made.settle()
             made.care = made.care + 1 if first in made.failures else 0
 
-    def _take(self, letter: bytes, body: bytes, first: int, stop: int, made: _Made) -> None:
+    def _take(self, letter: bytes, body: bytes, first: int, stop: int, made: _Progress) -> None:
         """Add an answer for a request of the windows [`first`, `stop`)."""
         assert self.writes is not None
         if letter != b"A":

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from hayase.core.keys import KeyIndex
 from hayase.core.stages import TIME, Tuples
-from hayase.operations.arrivals import Came, came_in_order, column, groups_of, joined
+from hayase.operations.arrivals import Arrivals, column, groups_of, joined, merge_arrivals
 from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
 from hayase.streams.row_buffer import RowBuffer
 
@@ -26,9 +26,9 @@ class Singles:
         self._spec, self._schema = spec, held_schema(schema)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        came = came_in_order(inputs, self._schema, self._spec.by_arrival)
-        at = np.arange(len(came))
-        return Complete(came.rows, at, at + 1, column(came.rows, TIME), came.at)
+        arrived = merge_arrivals(inputs, self._schema, self._spec.by_arrival)
+        at = np.arange(len(arrived))
+        return Complete(arrived.rows, at, at + 1, column(arrived.rows, TIME), arrived.at)
 
     def restore(self, rows: pa.RecordBatch) -> None:
         """Do nothing: there is no state."""
@@ -55,7 +55,7 @@ class CountWindows:
         return len(self._waiting)
 
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
-        arrivals = self._numbered(came_in_order(inputs, self._plain, self._spec.by_arrival))
+        arrivals = self._numbered(merge_arrivals(inputs, self._plain, self._spec.by_arrival))
         size, slide = self._spec.size, self._spec.slide
         group = self._grouped(arrivals.rows)
         order = np.argsort(group, kind="stable")
@@ -123,10 +123,10 @@ class CountWindows:
         gone = rows.column(GONE).to_numpy(zero_copy_only=False)
         return rows.filter(pa.array(~gone & np.isin(column(rows, _ARRIVAL), column(held, _ARRIVAL))))
 
-    def _numbered(self, came: Came) -> Came:
-        first, self._next = self._next, self._next + len(came)
+    def _numbered(self, arrived: Arrivals) -> Arrivals:
+        first, self._next = self._next, self._next + len(arrived)
         arrival = pa.array(np.arange(first, self._next))
-        return Came(pa.RecordBatch.from_arrays([*came.rows.columns, arrival], schema=self._schema), came.at)
+        return Arrivals(pa.RecordBatch.from_arrays([*arrived.rows.columns, arrival], schema=self._schema), arrived.at)
 
     def _grouped(self, rows: pa.RecordBatch) -> np.ndarray:
         group = groups_of(self._spec, rows, self._index)

@@ -20,7 +20,7 @@ from hayase.core.errors import DeclarationError, nearest
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
 from hayase.operations.arrivals import column
-from hayase.operations.attempts import Attempts, Pace, Refusal, Tried, try_windows
+from hayase.operations.attempts import Attempts, Pace, Refusal, WindowResults, try_windows
 from hayase.operations.children import Limits, shared_children
 from hayase.operations.outcomes import KINDS, Outcomes
 from hayase.operations.record_windows import QUEUE, Complete, WindowSpec, windows_of
@@ -123,7 +123,7 @@ class OperationKernel:
         """Return how many rows windows hold."""
         return len(self._windows)
 
-    def _output(self, complete: Complete, tried: Tried) -> pa.RecordBatch:
+    def _output(self, complete: Complete, tried: WindowResults) -> pa.RecordBatch:
         """Return the rows of the output, in window order."""
         schema = self._config.output
         instants = complete.instants[tried.window]
@@ -147,16 +147,16 @@ class OperationKernel:
         if not self._config.window.tumbling:
             return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
         row = np.array([refusal.start for refusal in refusals])
-        came, queue = complete.came[row], complete.rows.column(QUEUE).to_numpy()[row]
+        arrived, queue = complete.arrived[row], complete.rows.column(QUEUE).to_numpy()[row]
         refused = [Refusals()] * inputs
-        for number in np.unique(queue[came >= 0]).tolist():
-            refused_here = np.flatnonzero((queue == number) & (came >= 0))
-            refused_here = refused_here[np.argsort(came[refused_here])]
+        for number in np.unique(queue[arrived >= 0]).tolist():
+            refused_here = np.flatnonzero((queue == number) & (arrived >= 0))
+            refused_here = refused_here[np.argsort(arrived[refused_here])]
             numbers = refused_here.tolist()
             refused[number] = Refusals(
-                came[refused_here], [reasons[at] for at in numbers], [attempts[at] for at in numbers]
+                arrived[refused_here], [reasons[at] for at in numbers], [attempts[at] for at in numbers]
             )
-        older = np.flatnonzero(came < 0).tolist()
+        older = np.flatnonzero(arrived < 0).tolist()
         if not older:
             return refused, []
         rows = complete.rows.take(pa.array(row[older]))
@@ -170,7 +170,7 @@ class OperationKernel:
             )
         ]
 
-    def _told(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_sources(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return records with the stream and offset they came from."""
         streams = pa.array(self._config.queues, pa.string()).take(rows.column(QUEUE))
         names = self._config.reads.names
@@ -182,7 +182,7 @@ class OperationKernel:
         rows = pa.concat_batches(
             [complete.rows.slice(refusal.start, refusal.stop - refusal.start) for refusal in refusals]
         )
-        with_origin = self._told(rows)
+        with_origin = self._with_sources(rows)
         records = pa.StructArray.from_arrays(with_origin.columns, names=with_origin.schema.names)
         ends = np.cumsum([0, *(refusal.stop - refusal.start for refusal in refusals)])
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), records)
@@ -190,7 +190,7 @@ class OperationKernel:
         return pa.RecordBatch.from_arrays([instants.cast(pa.timestamp("us", tz="UTC")), lists], ["instant", "records"])
 
 
-def _seconds(complete: Complete, tried: Tried, inputs: int) -> list[float]:
+def _seconds(complete: Complete, tried: WindowResults, inputs: int) -> list[float]:
     """Return how long the function worked for each input; the time of a window is divided evenly among its records."""
     sizes = complete.stops - complete.starts
     queue = column(complete.rows, QUEUE)[ranges(complete.starts, complete.stops)]

@@ -292,7 +292,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
             for mistake in error.mistakes
         ) from error
     facts = [[stream.name, stream.schema, stream.time, stream.time_unit] for stream in streams]
-    fingerprint = _digest([_MEANING, _told(operation), facts, output.schema])
+    fingerprint = _digest([_MEANING, _fingerprint_facts(operation), facts, output.schema])
     single = window.unit == "count" and window.size == 1
     config = OperationConfig(
         name,
@@ -331,7 +331,7 @@ def _input(number: int, stream: StreamDeclaration, reads: pa.Schema, window: Win
     return Input(stream.name, side, reads, key, bucket=bucket)
 
 
-def _told(operation: OperationDeclaration) -> dict[str, object]:
+def _fingerprint_facts(operation: OperationDeclaration) -> dict[str, object]:
     """Return the part of a declaration that can change results. The location of shipped code cannot."""
     fields = asdict(operation)
     if operation.code is not None:

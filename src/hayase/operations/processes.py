@@ -54,7 +54,7 @@ class Template:
     def __init__(self, control: socket.socket, process: int, parent: Template | None = None) -> None:
         self.control, self.process, self.parent = control, process, parent
         self._inbox = Inbox(control)
-        self._requests = self._came = 0
+        self._requests = self._received = 0
         self._answers: dict[int, tuple[bytes, bytes]] = {}
         self.ended: dict[int, int] = {}
 
@@ -67,8 +67,8 @@ class Template:
                 continue
             if letter == b"p":
                 self.ended.pop(int(body), None)  # the status of an earlier process with the same id
-            self._answers[self._came] = letter, body
-            self._came += 1
+            self._answers[self._received] = letter, body
+            self._received += 1
 
     @property
     def is_gone(self) -> bool:

@@ -94,7 +94,7 @@ def held_schema(schema: pa.Schema) -> pa.Schema:
 class Complete:
     """Windows that a step completes: window i has `rows[starts[i]:stops[i]]`, oldest first, and its instant.
 
-    `came[r]` is the position of row r in the batch of its queue, -1 if it arrived in an earlier step. `state` is the
+    `arrived[r]` is the position of row r in the batch of its queue, -1 if it arrived in an earlier step. `state` is the
     change of the held rows.
     """
 
@@ -102,7 +102,7 @@ class Complete:
     starts: np.ndarray
     stops: np.ndarray
     instants: np.ndarray
-    came: np.ndarray
+    arrived: np.ndarray
     state: Sequence[Tuples] = ()
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DeclarationError, Mistake, nearest
 from hayase.core.schemas import ddl
-from hayase.operations.user_functions import Given
+from hayase.operations.user_functions import Returned
 from hayase.streams.record_text import shown
 from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values
 
@@ -29,7 +29,7 @@ class FittedResults:
     unfit: dict[int, str] = field(default_factory=dict)
 
 
-def fit_results(given: Sequence[Given], schema: pa.Schema, ignored: str | None = None) -> FittedResults:
+def fit_results(returned: Sequence[Returned], schema: pa.Schema, ignored: str | None = None) -> FittedResults:
     """Convert the results of windows. If one row of a window does not fit, the window has no rows. The field `ignored`
     is dropped.
 
@@ -37,28 +37,28 @@ def fit_results(given: Sequence[Given], schema: pa.Schema, ignored: str | None =
     >>> done.rows.num_rows, done.counts.tolist(), done.unfit
     (1, [1, 0, 0], {1: 'column "x" must be bigint, not "two"'})
     """
-    first = next((result for result in given if isinstance(result, pa.RecordBatch)), None)
+    first = next((result for result in returned if isinstance(result, pa.RecordBatch)), None)
     if first is not None and (
-        len(given) > 1
-        and not all(isinstance(result, pa.RecordBatch) and result.schema == first.schema for result in given)
+        len(returned) > 1
+        and not all(isinstance(result, pa.RecordBatch) and result.schema == first.schema for result in returned)
     ):
-        return _one_by_one(given, schema, ignored)
-    counts = np.fromiter(map(len, given), np.int64, len(given))
+        return _one_by_one(returned, schema, ignored)
+    counts = np.fromiter(map(len, returned), np.int64, len(returned))
     reasons: dict[int, list[str]] = {}
     if first is None:
-        columns = _columns([record for result in given for record in result], schema.names, ignored, reasons)
+        columns = _columns([record for result in returned for record in result], schema.names, ignored, reasons)
         fitted = [fit_values(values, target) for values, target in zip(columns, schema)]
     else:
-        table = pa.Table.from_batches(given)
+        table = pa.Table.from_batches(returned)
         if ignored in table.column_names:
             table = table.select([at for at, name in enumerate(table.column_names) if name != ignored])
         fitted = _fitted_arrow(table, schema, reasons)
     return _divided(fitted, schema, counts, reasons)
 
 
-def _one_by_one(given: Sequence[Given], schema: pa.Schema, ignored: str | None) -> FittedResults:
+def _one_by_one(returned: Sequence[Returned], schema: pa.Schema, ignored: str | None) -> FittedResults:
     """Convert windows whose results are of different kinds, each separately."""
-    parts = [fit_results([result], schema, ignored) for result in given]
+    parts = [fit_results([result], schema, ignored) for result in returned]
     return FittedResults(
         pa.concat_batches([part.rows for part in parts]),
         np.concatenate([part.counts for part in parts]),
@@ -128,7 +128,7 @@ def _divided(
 # ---------------------------------------------------------------------------------------------------- inference
 
 
-def schema_of_results(given: Sequence[Given], ignored: str | None = None) -> str:
+def schema_of_results(returned: Sequence[Returned], ignored: str | None = None) -> str:
     """Return the schema, as DDL, of the results of windows without the field `ignored`; DeclarationError names columns
     whose type cannot be inferred.
 
@@ -137,12 +137,12 @@ def schema_of_results(given: Sequence[Given], ignored: str | None = None) -> str
     """
     values: dict[str, list[pa.Array]] = {}
     mistakes: list[Mistake] = []
-    for result in given:
+    for result in returned:
         if isinstance(result, pa.RecordBatch):
             for name, column in zip(result.schema.names, result.columns):
                 if name != ignored:
                     values.setdefault(name, []).append(column)
-    records = [record for result in given if not isinstance(result, pa.RecordBatch) for record in result]
+    records = [record for result in returned if not isinstance(result, pa.RecordBatch) for record in result]
     for name in dict.fromkeys(name for record in records for name in record):
         if name == ignored:
             continue

@@ -52,7 +52,7 @@ from hayase.operations.frames import pack_answer, pack_request, readable, receiv
 from hayase.operations.outcomes import Failure, Request
 from hayase.operations.result_rows import schema_of_results
 from hayase.operations.user_functions import Function, OperationFunction, failure_of
-from hayase.operations.window_runner import IDLE, answers, given_for
+from hayase.operations.window_runner import IDLE, answers, results_for
 
 __all__ = ["CHANNEL_LOST", "FAULTY", "MEMORY_SHORT", "TRACE", "main"]
 
@@ -356,7 +356,7 @@ def _relieve() -> None:
 def _inferred(loaded: _Loaded, request: Request, note: Any) -> tuple[bytes, bytes]:
     """Return the answer to a request for the schema of a function's results."""
     try:
-        return b"=", schema_of_results(list(given_for(loaded.function, request, note)), loaded.ignored).encode()
+        return b"=", schema_of_results(list(results_for(loaded.function, request, note)), loaded.ignored).encode()
     except DeclarationError as error:
         failure = Failure("unfit", str(error))
     except BaseException as error:

@@ -11,7 +11,7 @@ from hayase.core.keys import KeyIndex
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import BEGINNING
-from hayase.operations.arrivals import came_in_order, column, groups_of, joined, told_once
+from hayase.operations.arrivals import column, distinct_records, groups_of, joined, merge_arrivals
 from hayase.operations.record_windows import GONE, HELD, QUEUE, Complete, WindowSpec, held_schema
 
 __all__ = ["TimeWindows"]
@@ -32,7 +32,7 @@ class TimeWindows:
     def advance(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int) -> Complete:
         size, slide = self._spec.size, self._spec.slide
         self._catch_up(since)
-        arrivals = came_in_order(inputs, self._schema)
+        arrivals = merge_arrivals(inputs, self._schema)
         self._upto = clock
         first, last = (
             (since - size) // slide + 1,
@@ -93,7 +93,7 @@ class TimeWindows:
             restored = joined(self._restored, self._schema)
             self._restored = []
             restored = restored.filter(pa.array(column(restored, TIME) >= self._upto))
-            restored = restored.take(pa.array(told_once(restored)))
+            restored = restored.take(pa.array(distinct_records(restored)))
             order = np.lexsort((column(restored, OFFSET), column(restored, QUEUE), column(restored, TIME)))
             self._hold(restored.take(pa.array(order)))
         first = self._needed(since)

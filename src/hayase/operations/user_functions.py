@@ -29,12 +29,12 @@ from hayase.core.function_sources import FunctionSource
 from hayase.operations.outcomes import Failure
 from hayase.streams.record_text import shown
 
-__all__ = ["TAKES", "Function", "Given", "OperationFunction", "Unfit", "Window", "failure_of"]
+__all__ = ["TAKES", "Function", "OperationFunction", "Returned", "Unfit", "Window", "failure_of"]
 
 TAKES = ("records", "batch")
 """What a function can take: a list of dicts, or an Arrow batch."""
 
-Given: TypeAlias = "list[dict[str, Any]] | pa.RecordBatch"
+Returned: TypeAlias = "list[dict[str, Any]] | pa.RecordBatch"
 """What a function returned, collected."""
 
 Window: TypeAlias = "Sequence[Mapping[str, Any]] | pa.RecordBatch"
@@ -112,7 +112,7 @@ class Function:
         self._function = function
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def on(self, window: Window) -> Given:
+    def on(self, window: Window) -> Returned:
         """Return the function's results for a window. Raises what it raises, and `Unfit` for what is not a record."""
         result = self._function(window)
         kind = type(result)
@@ -124,16 +124,16 @@ class Function:
             result = self._run(_ended(result))
         return _gathered(result)
 
-    def on_several(self, windows: Sequence[Window]) -> list[Given | BaseException]:
+    def on_several(self, windows: Sequence[Window]) -> list[Returned | BaseException]:
         """Return the results of an asynchronous function for windows that run concurrently, or what it raised."""
 
-        async def one(window: Window) -> Given | BaseException:
+        async def one(window: Window) -> Returned | BaseException:
             try:
                 return _gathered(await _ended(self._function(window)))
             except BaseException as error:
                 return error
 
-        async def every() -> list[Given | BaseException]:
+        async def every() -> list[Returned | BaseException]:
             return await asyncio.gather(*map(one, windows))
 
         return self._run(every())
@@ -151,29 +151,29 @@ class Function:
             self._loop = None
 
 
-def _is_asynchronous(given: Any) -> bool:
-    return inspect.isawaitable(given) or hasattr(given, "__aiter__")
+def _is_asynchronous(returned: Any) -> bool:
+    return inspect.isawaitable(returned) or hasattr(returned, "__aiter__")
 
 
-async def _ended(given: Any) -> Any:
-    if hasattr(given, "__aiter__"):
-        return [record async for record in given]
-    return await given if inspect.isawaitable(given) else given
+async def _ended(returned: Any) -> Any:
+    if hasattr(returned, "__aiter__"):
+        return [record async for record in returned]
+    return await returned if inspect.isawaitable(returned) else returned
 
 
-def _gathered(given: Any) -> Given:
-    if given is None:
+def _gathered(returned: Any) -> Returned:
+    if returned is None:
         return []
-    if isinstance(given, Mapping):
-        return [dict(given)]
-    if isinstance(given, pa.Table):
-        batches = given.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=given.schema)
-    if isinstance(given, pa.RecordBatch):
-        return given
-    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
-        raise Unfit(f"it gave {shown(given)}; give a record (a dict), a list of records, an Arrow batch, or None")
-    records = given if type(given) is list else list(given)
+    if isinstance(returned, Mapping):
+        return [dict(returned)]
+    if isinstance(returned, pa.Table):
+        batches = returned.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=returned.schema)
+    if isinstance(returned, pa.RecordBatch):
+        return returned
+    if isinstance(returned, (str, bytes, bytearray)) or not isinstance(returned, Iterable):
+        raise Unfit(f"it gave {shown(returned)}; give a record (a dict), a list of records, an Arrow batch, or None")
+    records = returned if type(returned) is list else list(returned)
     for position, record in enumerate(records):
         if type(record) is not dict:
             if not isinstance(record, Mapping):
@@ -182,8 +182,8 @@ def _gathered(given: Any) -> Given:
     return records
 
 
-_told: dict[Any, Failure] = {}
-_MOST_TOLD = 256
+_known_failures: dict[Any, Failure] = {}
+_MOST_KNOWN = 256
 _PLAIN = (BaseException.__str__, KeyError.__str__)
 
 
@@ -196,13 +196,13 @@ def failure_of(error: BaseException) -> Failure:
         return Failure("unfit", str(error))
     trace = _outside(error.__traceback__)
     key = _sameness(error, trace)
-    failure = None if key is None else _told.get(key)
+    failure = None if key is None else _known_failures.get(key)
     if failure is None:
         failure = _in_words(error, trace)
         if key is not None:
-            if len(_told) >= _MOST_TOLD:
-                _told.clear()
-            _told[key] = failure
+            if len(_known_failures) >= _MOST_KNOWN:
+                _known_failures.clear()
+            _known_failures[key] = failure
     return failure
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.result_rows import fit_results
-from hayase.operations.user_functions import Function, Given, Window, failure_of
+from hayase.operations.user_functions import Function, Returned, Window, failure_of
 from hayase.streams.typed_columns import python_values
 
-__all__ = ["GROUP", "IDLE", "answers", "given_for", "run"]
+__all__ = ["GROUP", "IDLE", "answers", "results_for", "run"]
 
 IDLE = -1
 """Noted instead of a window: no window is being processed."""
@@ -50,7 +50,7 @@ def answers(
     """
     process = os.getpid()
     windows = _Windows(function.takes, request)
-    results: list[Given] = []
+    results: list[Returned] = []
     durations: list[int] = []
     failures: dict[int, Failure] = {}
     first, at, count, clock = 0, 0, len(request.starts), time.monotonic_ns
@@ -100,18 +100,23 @@ def answers(
 
 
 def _fitted(
-    given: list[Given], schema: pa.Schema, ignored: str | None, failures: dict[int, Failure], first: int, note: Any
+    returned: list[Returned],
+    schema: pa.Schema,
+    ignored: str | None,
+    failures: dict[int, Failure],
+    first: int,
+    note: Any,
 ) -> tuple[pa.Table, np.ndarray]:
     """Convert the results of a group. If the conversion itself raises, as objects with user-defined methods can,
     convert them one by one."""
     try:
-        fitted = fit_results(given, schema, ignored)
+        fitted = fit_results(returned, schema, ignored)
     except BaseException as error:
-        if len(given) == 1:
+        if len(returned) == 1:
             failures[first] = failure_of(error)
             return schema.empty_table(), np.zeros(1, np.int64)
         parts = []
-        for number, result in enumerate(given, first):
+        for number, result in enumerate(returned, first):
             note[1] = time.monotonic_ns()
             note[0] = number
             parts.append(_fitted([result], schema, ignored, failures, number, note))
@@ -153,7 +158,7 @@ def _tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     return list(zip(*map(python_values, rows.columns)))
 
 
-def given_for(function: Function, request: Request, note: Any) -> Iterator[Given]:
+def results_for(function: Function, request: Request, note: Any) -> Iterator[Returned]:
     """Yield what the function returns for each window, unconverted; raises what it raises."""
     windows = _Windows(function.takes, request)
     for at in range(len(request.starts)):

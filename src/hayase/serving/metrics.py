@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from hayase.core.times import BEGINNING, END
-from hayase.engine.batch.lane_governor import Seen
+from hayase.engine.batch.lane_governor import GovernorStatus
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import State
 from hayase.serving.server_figures import HttpFigures
@@ -25,7 +25,7 @@ def exposition(
     moment: float,
     lags: Mapping[str, Mapping[str, int]],
     http: HttpFigures,
-    governors: Sequence[Seen] = (),
+    governors: Sequence[GovernorStatus] = (),
 ) -> str:
     """Return all metrics as text. `wall` is the wall-clock time in microseconds, `moment` a monotonic time in seconds,
     `governors` the state of the lanes' governors."""
@@ -90,7 +90,7 @@ _QUEUES = (
 )
 
 
-def _of_governors(governors: Sequence[Seen]) -> Iterable[str]:
+def _of_governors(governors: Sequence[GovernorStatus]) -> Iterable[str]:
     lanes = [({"lane": governor.lane}, governor) for governor in governors]
     yield _family("hayase_governor_slots", "gauge", "Tasks of a lane that can run at once.",
                   [(labels, governor.slots) for labels, governor in lanes])  # fmt: skip

@@ -49,7 +49,7 @@ class EmittedMapSide:
         times, ids = event_times(own, self.stream), own.column(OFFSET)
         builder = EntryBuilder(self.table, targets, times, ids, self.number)
         mapped = builder.mapped(self._updates(own, builder))
-        return Mapped(mapped.rows, mapped.origin, Refusals(mine[mapped.refused.rows], mapped.refused.reasons))
+        return Mapped(mapped.rows, mapped.input_rows, Refusals(mine[mapped.refused.rows], mapped.refused.reasons))
 
     def _updates(self, own: pa.RecordBatch, builder: EntryBuilder) -> list[EvaluatedUpdate]:
         keys, values = (_documents(own.column(name)) for name in ("key", "value"))

@@ -32,7 +32,16 @@ from hayase.governor.loads import THRESHOLD, WINDOW
 from hayase.streams import StreamLog
 from hayase.streams.durable import make_directory, write_volatile
 
-__all__ = ["LaneGovernor", "Look", "Queue", "QueueStatus", "Seen", "governor_statuses", "policy_of", "seen"]
+__all__ = [
+    "GovernorStatus",
+    "LaneDecision",
+    "LaneGovernor",
+    "Queue",
+    "QueueStatus",
+    "governor_status",
+    "governor_statuses",
+    "policy_of",
+]
 
 LEAST_ROWS = 20_000
 """The least grant of a stream in the main lane: a batch costs as much by itself as processing so many records."""
@@ -65,12 +74,12 @@ class Queue(NamedTuple):
     stream: str
 
 
-class Look(NamedTuple):
+class LaneDecision(NamedTuple):
     """The result of a look at the logs: what may be taken now, and after how many seconds to look again if that is nothing or
     is all that there was."""
 
     grants: Grants
-    look_again: float
+    poll_after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class QueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GovernorStatus:
     """Measurements of a lane's governor at time `at`. A look at which all queues were empty counts as an empty poll of none of
     them."""
 
@@ -114,22 +123,22 @@ class Seen:
         return sum(queue.load for queue in self.queues)
 
 
-def seen(home: Home, lane: str) -> Seen | None:
+def governor_status(home: Home, lane: str) -> GovernorStatus | None:
     """The last measurements that the governor of a lane wrote; None if there are none that can be read."""
     try:
-        data = orjson.loads(_seen_path(home, lane).read_bytes())
-        return Seen(**{**data, "queues": tuple(QueueStatus(**fields) for fields in data["queues"])})
+        data = orjson.loads(_status_path(home, lane).read_bytes())
+        return GovernorStatus(**{**data, "queues": tuple(QueueStatus(**fields) for fields in data["queues"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def governor_statuses(home: Home) -> tuple[Seen, ...]:
+def governor_statuses(home: Home) -> tuple[GovernorStatus, ...]:
     """The last measurements of the governors of all lanes."""
-    by_lane = (seen(home, lane) for lane in (MAIN, OPERATIONS))
+    by_lane = (governor_status(home, lane) for lane in (MAIN, OPERATIONS))
     return tuple(measured for measured in by_lane if measured is not None)
 
 
-def _seen_path(home: Home, lane: str) -> Path:
+def _status_path(home: Home, lane: str) -> Path:
     return home.gate(lane).with_suffix(".seen.json")
 
 
@@ -212,10 +221,10 @@ class LaneGovernor:
         feedback: Feedback,
         now: int,
         moment: float,
-    ) -> Look:
+    ) -> LaneDecision:
         """Decide what a batch from `start` on may take; at most what `order`, the grants of the gate, allows."""
         if not order.open or definition.version != start.definition:
-            return Look(order, 0.0)
+            return LaneDecision(order, 0.0)
         governor = self._governor_for(definition, logs, moment)
         self._buckets = definition.buckets
         self._add_work(feedback)
@@ -226,15 +235,15 @@ class LaneGovernor:
         self._waiting = self._count_waiting(start, ends, halted)
         if moment < self._rests_until:
             self.left_behind = False
-            return Look(replace(order, queues={}), self._rests_until - moment)
+            return LaneDecision(replace(order, queues={}), self._rests_until - moment)
         waiting = np.array([self._waiting[key] for key in self._queues], np.int64)
         decision = governor.decide(moment, self._workers, waiting)
         granted = {queue: count for queue, count in decision.records.items() if isinstance(queue, Queue)}
-        self._remember(start, granted, decision.look_again, moment)
+        self._remember(start, granted, decision.poll_after, moment)
         self.left_behind = any(count > granted.get(queue, 0) for queue, count in self._waiting.items())
         firings = [time for stage, time in halted.items() if time is not None and self._has_records(start, stage, logs)]
-        look_again = min([decision.look_again, *((time - now) / 1e6 for time in firings)])
-        return Look(replace(order, queues=self._by_stage(granted, order.limit)), look_again)
+        poll_after = min([decision.poll_after, *((time - now) / 1e6 for time in firings)])
+        return LaneDecision(replace(order, queues=self._by_stage(granted, order.limit)), poll_after)
 
     def _has_records(self, start: Offset, stage: str, logs: Mapping[str, StreamLog]) -> bool:
         return any(position.at < end_of(logs[stream]) for stream, position in start.positions[stage].items())
@@ -265,7 +274,7 @@ class LaneGovernor:
             nothing = np.zeros(len(self._queues))  # so that all work so far counts for the service time
             self._governor.observe(moment, self._ends(logs), nothing, nothing)
         else:
-            self._governor.among(list(self._queues))
+            self._governor.replace_queues(list(self._queues))
         self._version, self._declaration, self._pending = definition.version, declaration, None
         return self._governor
 
@@ -348,7 +357,7 @@ class LaneGovernor:
         for account in self._accounts.values():
             account.granted *= factor
 
-    def view(self, start: Offset, logs: Mapping[str, StreamLog], now: int) -> Seen:
+    def view(self, start: Offset, logs: Mapping[str, StreamLog], now: int) -> GovernorStatus:
         """The measurements as of the last look, which was from `start` on."""
         assert self._governor is not None
         loads, accounts = self._governor.loads, self._accounts
@@ -372,7 +381,7 @@ class LaneGovernor:
             for (queue, stages), rate, service in figures
         )
         polls, empty = sum(measured.polls for measured in queues), sum(measured.empty for measured in queues)
-        return Seen(
+        return GovernorStatus(
             self.lane, self._declaration.policy, self._workers, now, polls + self._looks, empty + self._looks, queues
         )
 
@@ -380,7 +389,7 @@ class LaneGovernor:
         """Write the measurements, unless that was done a moment ago. A failure to write is ignored."""
         if self._governor is not None and self._version == start.definition and moment >= self._shown_at + SHOWN_EVERY:
             self._shown_at = moment
-            path, text = _seen_path(home, self.lane), orjson.dumps(asdict(self.view(start, logs, now)))
+            path, text = _status_path(home, self.lane), orjson.dumps(asdict(self.view(start, logs, now)))
             with contextlib.suppress(OSError):
                 make_directory(path.parent)
                 write_volatile(path, text)

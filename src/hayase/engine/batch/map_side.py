@@ -216,11 +216,11 @@ class _Reading:
         if source.numbered:
             rows = rows.append_column(OFFSET, pa.array(chunk.offsets[accepted.kept], pa.int64()))
         mapped = source.map_side(rows)
-        origin = accepted.kept[mapped.origin]
+        input_rows = accepted.kept[mapped.input_rows]
         if self.group.stages[0].kernel is None:
             bodies = [(self.bucket, to_body(mapped.rows))] if mapped.rows.num_rows else []
         else:
-            columns = [*mapped.rows.columns, pa.array(chunk.times[origin]), pa.array(chunk.offsets[origin])]
+            columns = [*mapped.rows.columns, pa.array(chunk.times[input_rows]), pa.array(chunk.offsets[input_rows])]
             whole = pa.RecordBatch.from_arrays(columns, schema=mapped_schema(source.schema))
             bodies = list(_bodies(whole, source, self.buckets))
         lost = np.concatenate([old.rows, accepted.kept[mapped.refused.rows]])

@@ -163,7 +163,7 @@ def operations_of(home: Home) -> dict[str, list[OperationVersion]]:
 def _histories(home: Home) -> dict[str, list[OperationVersion]]:
     histories: dict[str, list[OperationVersion]] = {}
     for version in range(1, latest_version(home) + 1):
-        operations = _told(home, version)
+        operations = _operations_in(home, version)
         for name in dict.fromkeys([*histories, *operations.operations]):
             before, now = histories[name][-1] if name in histories else None, operations.operations.get(name)
             declared = None if before is None else before.declaration
@@ -176,7 +176,7 @@ def _histories(home: Home) -> dict[str, list[OperationVersion]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _OperationsOf:
     """The operations in one version of the definition."""
 
     time: datetime.datetime
@@ -186,11 +186,11 @@ class _Told:
 
 
 @lru_cache(maxsize=4096)
-def _told(home: Home, version: int) -> _Told:
+def _operations_in(home: Home, version: int) -> _OperationsOf:
     """Read the operations of a version; cached, because the file of a version never changes."""
     definition = load(home, version)
     operations = {operation.name: operation for operation in definition.declaration.operations}
-    return _Told(
+    return _OperationsOf(
         datetime.datetime.fromtimestamp(path_of(home, version).stat().st_mtime, datetime.UTC),
         operations,
         {record.name: record.fingerprint for record in definition.records if record.name in operations},
@@ -293,7 +293,7 @@ def prepare_operations(
 
 
 def _changes_in_force(
-    current: Definition | None, declaration: PipelineDeclaration, given: Mapping[str, OperationDeclaration]
+    current: Definition | None, declaration: PipelineDeclaration, returned: Mapping[str, OperationDeclaration]
 ) -> tuple[Change, ...]:
     """Return the changes by command that stay in force: those where the declaration says the same as before, or was
     itself read from the home."""
@@ -305,15 +305,15 @@ def _changes_in_force(
     return tuple(
         change
         for change in current.changes
-        if declares_same(given.get(change.name), change.now if change.name in shipped_before else change.declared)
+        if declares_same(returned.get(change.name), change.now if change.name in shipped_before else change.declared)
     )
 
 
-def declares_same(given: OperationDeclaration | None, known: OperationDeclaration | None) -> bool:
+def declares_same(returned: OperationDeclaration | None, known: OperationDeclaration | None) -> bool:
     """Return whether two declarations of an operation are equal, ignoring a schema that only the known one has."""
-    if given is None or known is None:
-        return given is known
-    return replace(given, schema=given.schema or known.schema) == known
+    if returned is None or known is None:
+        return returned is known
+    return replace(returned, schema=returned.schema or known.schema) == known
 
 
 def _check_names(declaration: PipelineDeclaration, changes: Sequence[Change]) -> None:

@@ -98,7 +98,7 @@ class LaneReader(DataSourceStreamReader):
         tick = self._next_tick(since, moment)
         end = advance(since, definition, logs, look.grants, now, tick, settled_end(self._home))
         at_once = end != since and governor.left_behind
-        self._look_at = moment if at_once else moment + max(LOOK, look.look_again)
+        self._look_at = moment if at_once else moment + max(LOOK, look.poll_after)
         governor.show(self._home, since, logs, now, moment)
         return end
 
