@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from command_line import answer
-from hayase.console import log_output as module
-from hayase.console.log_output import LogFormat, log_output, log_through
+from hayase.console.log_output import log_output, log_through
 from hayase.core.errors import HayaseError
+from hayase.core.log_files import LogFormat
 
 LOG = logging.getLogger("hayase.some.module")
 
@@ -71,8 +71,8 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FILE_BYTES", 1_000)
-    monkeypatch.setattr(module, "FILE_COUNT", 2)
+    monkeypatch.setattr("hayase.core.log_files.FILE_BYTES", 1_000)
+    monkeypatch.setattr("hayase.core.log_files.FILE_COUNT", 2)
     file = tmp_path / "hayase.log"
     with log_output(file=file):
         for number in range(200):

@@ -349,6 +349,20 @@ def test_no_traceback_leaves_the_process(tmp_path: Path, monkeypatch: pytest.Mon
     assert capfd.readouterr() == ("", "")
 
 
+def test_the_log_of_the_server_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Service) -> list[str]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Service, "table_names", fail)
+    monkeypatch.setattr("hayase.core.log_files.FILE_BYTES", 1_000)
+    with shop(tmp_path) as made:
+        incidents = [made.get("/tables").json()["incident"] for _ in range(3)]
+    newest, older = ((tmp_path / "logs" / name).read_text() for name in ("serving.log", "serving.log.1"))
+    assert incidents[-1] in newest
+    assert incidents[-2] in older
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR hayase\.serving: incident", newest)
+
+
 def test_a_damaged_table_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hayase.tables.payloads import DamagedPayload
     from hayase.tables.table import Table

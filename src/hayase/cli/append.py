@@ -29,10 +29,11 @@ from hayase.cli.terminal import (
     errors,
     is_verbose,
 )
-from hayase.console.log_output import LogFormat, log_output
+from hayase.console.log_output import log_output
 from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError
+from hayase.core.log_files import LogFormat
 
 if TYPE_CHECKING:
     from rich.progress import Progress

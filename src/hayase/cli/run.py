@@ -25,9 +25,10 @@ from hayase.cli.terminal import (
     is_verbose,
     output,
 )
-from hayase.console.log_output import LogFormat, log_output
+from hayase.console.log_output import log_output
 from hayase.console.stop_signals import Stopping
 from hayase.core.errors import HayaseError
+from hayase.core.log_files import LogFormat
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayase.console.log_output import LogFormat
+from hayase.core.log_files import LogFormat
 
 if TYPE_CHECKING:
     from rich.console import Console

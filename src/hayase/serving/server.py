@@ -21,6 +21,7 @@ import uvicorn
 
 from hayase.core.clock import now_us
 from hayase.core.errors import EnvironmentUnfit, HayaseError
+from hayase.core.log_files import rotated_file
 from hayase.engine.home import Home
 from hayase.serving.app import create_app
 from hayase.serving.connections import IDLE_SECONDS, MOST_HEAD, connection_kind, most_connections
@@ -206,15 +207,13 @@ def _check_token(token: str | None) -> None:
 
 @contextlib.contextmanager
 def _logging(home: Home) -> Iterator[None]:
-    """Write warnings and errors of the server and of uvicorn to `logs/serving.log` in the home.
+    """Write warnings and errors of the server and of uvicorn to `logs/serving.log` in the home, a file that is rotated.
 
     Those of the server also reach the handlers of the logger "hayase"; those of uvicorn go to the file only.
     """
     directory = home.path / "logs"
     make_directory(directory)
-    handler = logging.FileHandler(directory / "serving.log", encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.setLevel(logging.WARNING)
+    handler = rotated_file(directory / "serving.log", logging.WARNING)
     uvicorn_logger = logging.getLogger("uvicorn")
     propagate = uvicorn_logger.propagate
     uvicorn_logger.propagate = False
