@@ -177,6 +177,7 @@ class Bound:
     columns: frozenset[str]
 
 
+@lru_cache(maxsize=4096)  # a pipeline is planned again for each declaration that is added, and when it is applied
 def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     """Bind an expression to rows of `schema`. Raise DeclarationError with all mistakes in it.
 
@@ -260,9 +261,14 @@ def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind
         return None
 
 
+@lru_cache(maxsize=1)
+def _select_one() -> str:
+    return str(_connection().execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
+
+
 def _select_statement(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
     """Return the statement that selects one node of a syntax tree."""
-    statement = json.loads(connection.execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
+    statement = json.loads(_select_one())
     statement["statements"][0]["node"]["select_list"] = [node]
     return str(connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(statement)]).fetchall()[0][0])
 

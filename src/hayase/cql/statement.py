@@ -7,6 +7,7 @@ refused by name, with line and column, and never read as something else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from sqlglot import ParseError, Token, TokenError, exp, tokenize
@@ -35,6 +36,7 @@ class Statement:
     canon: str
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Statement:
     """Parse a query. Raise DeclarationError with all mistakes in its syntax.
 
