@@ -45,7 +45,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     session.stop()
     waits = np.repeat([seconds for seconds, _ in seen], [count for _, count in seen]) / 1e6
     p50, p99 = (float(np.percentile(waits, each)) for each in (50, 99))
-    _draw(waits, out / "latency.png")
+    draw(waits, out / "latency.png")
     return {
         "events": int(sum(count for _, count in seen)),
         "events_per_second": RATE,
@@ -91,7 +91,8 @@ def _follow(home: str, since: float, seconds: float, results: Any) -> None:
     results.put(seen)
 
 
-def _draw(waits: np.ndarray, path: Path) -> None:
+def draw(waits: np.ndarray, path: Path) -> None:
+    """Draw which share of the events was visible after how many seconds."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -104,3 +105,4 @@ def _draw(waits: np.ndarray, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+    plt.close(figure)

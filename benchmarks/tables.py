@@ -99,7 +99,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     payloads = _read_cost(sizes.payloads)
     for reason in left_out.values():
         print(f"left out: {reason}", file=sys.stderr)
-    _draw(out / "tables.png", payloads, batches)
+    draw(out / "tables.png", payloads, batches)
     least, most = min(sizes.keys), max(sizes.keys)
     ratios = {
         f"events per second, {way}, to Redis {kind} (at least 5)": rates[way] / rate
@@ -458,7 +458,8 @@ def _write(home: str, users: int, seconds: float) -> None:
 # ------------------------------------------------------------------------------------------------ drawing
 
 
-def _draw(path: Path, payloads: dict[int, float], batches: dict[int, float]) -> None:
+def draw(path: Path, payloads: dict[int, float], batches: dict[int, float]) -> None:
+    """Draw the seconds of a read by payloads since the snapshot, and those of a batch by keys in the table."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -62,7 +62,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
             "100 windows": _shared([Window(each * 1000, 1000) for each in range(1, 101)], field),
         },
     )
-    picture = _draw(out / "windows.png", flat)
+    picture = draw(out / "windows.png", flat)
     return {
         "records": records,
         "figure_3_ns_per_tuple": flat,
@@ -145,7 +145,8 @@ def _figure(field: np.ndarray, rounds: int) -> dict[str, dict[str, float]]:
     return {name: {str(factor): least[f"{name} x {factor}"] for factor in FACTORS} for name in ("shared", *BASELINES)}
 
 
-def _draw(path: Path, flat: Mapping[str, Mapping[str, float]]) -> Path:
+def draw(path: Path, flat: Mapping[str, Mapping[str, float]]) -> Path:
+    """Draw the time per tuple of every method against the size of the windows."""
     import matplotlib
 
     matplotlib.use("Agg")
