@@ -19,7 +19,7 @@ __all__ = ["Body", "Incoming", "too_long"]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-_FRESH = 1.0
+FRESH_SECONDS = 1.0
 """Seconds after its start in which a body is not considered slow."""
 
 
@@ -62,7 +62,7 @@ class Incoming:
 
     def _slowest(self) -> Body | None:
         clients = Counter(body.client for body in self._open)
-        slow = [body for body in self._open if body.age() > _FRESH]
+        slow = [body for body in self._open if body.age() > FRESH_SECONDS]
         return min(slow, key=lambda body: (-clients[body.client], body.size / body.age()), default=None)
 
 

@@ -22,14 +22,14 @@ MOST_HEAD = 64 << 10
 HEAD_SECONDS = 10.0
 IDLE_SECONDS = 5
 """Seconds for the next request on a connection whose last request is answered."""
-_MOST = 1000
+MOST_CONNECTIONS = 1000
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def most_connections() -> int:
     """Return the limit of connections: 1,000, or half of the files that this process may open if that is less."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if files == resource.RLIM_INFINITY else max(16, min(_MOST, files // 2))
+    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(16, min(MOST_CONNECTIONS, files // 2))
 
 
 def _longest_waiting(connections: Iterable[Any]) -> Any | None:

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from hayase.serving.body_admission import Body, Incoming, too_long
 from hayase.serving.problems import LOGGER, PROBLEM_JSON, Problem, busy, problem_of
 from hayase.serving.server_figures import HttpFigures
@@ -105,6 +107,8 @@ class Guard:
             await self._app(scope, body, answer)
         except ConnectionAbortedError:
             raise
+        except ClientDisconnect:  # while it sent its body: nobody waits for an answer
+            LOGGER.debug("a client disconnected before its request was complete")
         except Exception as error:
             problem = problem_of(error)
             if status:  # the answer has begun: HTTP signals an error by closing the connection
