@@ -71,7 +71,8 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     knobs = (0.0, 0.5, 0.9) if quick else (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
     needed = {
         queues: {
-            name: {hot: _needed(policy, queues, hot, seconds) for hot in hot_rates} for name, policy in POLICIES.items()
+            name: {hot: needed_slots(policy, queues, hot, seconds) for hot in hot_rates}
+            for name, policy in POLICIES.items()
         }
         for queues in SIZES
     }
@@ -79,7 +80,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     against_u = {u: _figures(_figure_8(Adaptive(u=u), length)) for u in knobs}
     informed = _figures(_figure_8(Informed(), length))
     size = {name: _polls_per_second(policy, 5.0 if quick else 60.0) for name, policy in POLICIES.items()}
-    picture = _draw(out / "governor.png", hot_rates, needed, against_u, informed)
+    picture = draw(out / "governor.png", hot_rates, needed, against_u, informed)
     spark = _on_spark(quick, out)
     return {
         "service_seconds": SERVICE,
@@ -92,7 +93,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "picture": str(picture),
         "spark": {name: each for name, each in spark.items() if name != "ratios"},
         "ratios": {
-            **_against_load(needed),
+            **against_load(needed),
             "200 queues, hot queue of 10 records a second: workers, round-robin to ALS": _count(
                 needed[200]["round-robin"][10]
             )
@@ -116,7 +117,7 @@ def _rates(queues: int, hot: float) -> np.ndarray:
     return rates
 
 
-def _needed(policy: Policy, queues: int, hot: float, seconds: float, pool: Pool = PAPER) -> int | None:
+def needed_slots(policy: Policy, queues: int, hot: float, seconds: float, pool: Pool = PAPER) -> int | None:
     """The least number of workers that is enough; None if more than there are.
 
     Tried from the load S on: with fewer, queues grow for ever, though 200 of them do so too slowly for any run to tell.
@@ -168,7 +169,7 @@ def _polls_per_second(policy: Policy, seconds: float) -> float:
     return outcome.polls / (time.process_time() - began)
 
 
-def _against_load(needed: Needed) -> dict[str, float]:
+def against_load(needed: Needed) -> dict[str, float]:
     """The worst over all rates of the hot queue."""
     return {
         f"{queues} queues: workers, {name} to 1.1 S + 1, at worst{' (at most 1)' if name == 'ALS' else ''}": max(
@@ -184,7 +185,7 @@ def _count(workers: int | None) -> float:
     return math.inf if workers is None else workers
 
 
-def _draw(
+def draw(
     path: Path,
     hot_rates: Sequence[int],
     needed: Needed,
@@ -246,7 +247,7 @@ def _on_spark(quick: bool, out: Path) -> dict[str, Any]:
         pools = {queues: Pool(costs.record, costs.visit(queues), ON_SPARK) for queues in sizes}
         simulated: Needed = {
             queues: {
-                name: {hot: _needed(POLICIES[name], queues, hot, 600.0, pools[queues]) for hot in hot_rates}
+                name: {hot: needed_slots(POLICIES[name], queues, hot, 600.0, pools[queues]) for hot in hot_rates}
                 for name in names
             }
             for queues, hot_rates in sizes.items()
@@ -275,7 +276,7 @@ def _on_spark(quick: bool, out: Path) -> dict[str, Any]:
         }
     finally:
         session.stop()
-    picture = _draw_spark(out / "governor-spark.png", pools, simulated, found, against_u, informed, idle)
+    picture = draw_spark(out / "governor-spark.png", pools, simulated, found, against_u, informed, idle)
     return {
         "function_sleeps_seconds": SLEEP,
         "service_seconds": costs.record,
@@ -288,7 +289,7 @@ def _on_spark(quick: bool, out: Path) -> dict[str, Any]:
         "idle_cpu_seconds_per_second": idle,
         "seconds": time.monotonic() - began,
         "picture": str(picture),
-        "ratios": _ratios_there(pools, simulated, found, against_u, informed, idle),
+        "ratios": ratios_there(pools, simulated, found, against_u, informed, idle),
     }
 
 
@@ -305,7 +306,7 @@ def _needed_there(
     return lane.least(enough, max(guess or pool.most, least), pool.most)
 
 
-def _ratios_there(
+def ratios_there(
     pools: Mapping[int, Pool],
     simulated: Needed,
     found: Needed,
@@ -351,7 +352,7 @@ def _ratios_there(
     }
 
 
-def _draw_spark(
+def draw_spark(
     path: Path,
     pools: Mapping[int, Pool],
     simulated: Needed,

@@ -316,20 +316,20 @@ def run(*, quick: bool, out: Path, spark: bool = False) -> dict[str, Any]:
     long = {name: _long(name, batch, 20 if quick else 200) for name in ("join", "except", "average")}
     for name, figures in largest.items():
         rates[name]["DT, rows"][LARGEST] = figures["tuples_per_second"]
-    _print(rates)
+    print_rates(rates)
     out.mkdir(parents=True, exist_ok=True)
     return {
         "batch": batch,
         "tuples_per_second": rates,
         "largest": largest,
         "long": long,
-        "pictures": [str(_draw(rates, out / "lifetimes.png"))],
-        "ratios": _ratios(rates, largest)
+        "pictures": [str(draw(rates, out / "lifetimes.png"))],
+        "ratios": ratios_of(rates, largest)
         | {f"{figure}_{name}": each[figure] for name, each in long.items() for figure in each if figure != "tuples"},
     }
 
 
-def _ratios(rates: dict[str, dict[str, dict[int, float]]], largest: dict[str, dict[str, float]]) -> dict[str, float]:
+def ratios_of(rates: dict[str, dict[str, dict[int, float]]], largest: dict[str, dict[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, by_method in rates.items():
         for kind in KINDS:
@@ -373,7 +373,7 @@ def _largest(name: str) -> dict[str, float]:
     return {"tuples_per_second": rate, "memory_bytes": float(memory)}
 
 
-def _print(rates: dict[str, dict[str, dict[int, float]]]) -> None:
+def print_rates(rates: dict[str, dict[str, dict[int, float]]]) -> None:
     """Figure 4 as a table: for every window size the throughput, to that of NT at 10 rows, and thousands of tuples/s."""
     sizes = sorted({size for by_method in rates.values() for each in by_method.values() for size in each})
     print(f"{'':30}" + "".join(f"{size:>18,}" for size in sizes))
@@ -386,7 +386,7 @@ def _print(rates: dict[str, dict[str, dict[int, float]]]) -> None:
             print(f"{name:11}{method:19}" + "".join(f"{cell:>18}" for cell in cells))
 
 
-def _draw(rates: dict[str, dict[str, dict[int, float]]], path: Path) -> Path:
+def draw(rates: dict[str, dict[str, dict[int, float]]], path: Path) -> Path:
     """Figure 4: a graph per query, throughput to that of NT at 10 rows against the size of the window."""
     import matplotlib
 

@@ -57,7 +57,7 @@ GOOD, HANG = "good", "hang"
 def run(*, quick: bool, out: Path) -> dict[str, Any]:
     """Measure everything in one run; `quick` makes it small."""
     out.mkdir(parents=True, exist_ok=True)
-    isolation = {size: _isolation(size, 20_000 if quick else 100_000, 3 if quick else 7) for size in (1, 10)}
+    isolation = {size: measure_isolation(size, 20_000 if quick else 100_000, 3 if quick else 7) for size in (1, 10)}
     session = open_session(local_master(WORKERS))
     try:
         on_spark = _flood(session, 50_000 if quick else 400_000)
@@ -65,7 +65,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         change = _hot_change(session, 300, 6.0 if quick else 20.0)
     finally:
         session.stop()
-    picture = _draw(out / "operations.png", isolation, on_spark, change)
+    picture = draw(out / "operations.png", isolation, on_spark, change)
     return {
         "windows_per_second": isolation,
         "spark_windows_per_second": on_spark,
@@ -131,7 +131,7 @@ class InProcess:
         """It has nothing that it could forget."""
 
 
-def _isolation(size: int, windows: int, repetitions: int) -> dict[str, dict[str, float]]:
+def measure_isolation(size: int, windows: int, repetitions: int) -> dict[str, dict[str, float]]:
     """Windows a second of a kernel: by the wall clock, and by the CPU time of all processes.
 
     Who calls a child does other things beside it, if there is a core for that: the wall clock alone would hide the price.
@@ -236,7 +236,7 @@ def _poison(session: Any, count: int) -> dict[str, Any]:
     The ratio alone could be met by a run without poison that is slow for other reasons: so both are told beside what the
     workers could do if there was nothing but the function.
     """
-    kinds = _kinds(count)
+    kinds = mixed_kinds(count)
     ideal = count * functions.SHORT / WORKERS
     plain, clean = _settled(session, [GOOD] * count, ATTEMPTS[0])
     with_poison = {attempts: _settled(session, kinds, attempts) for attempts in ATTEMPTS}
@@ -256,7 +256,7 @@ def _poison(session: Any, count: int) -> dict[str, Any]:
     }
 
 
-def _kinds(count: int) -> list[str]:
+def mixed_kinds(count: int) -> list[str]:
     """What each record is: good, or poison of some kind."""
     few = max(1, count // 1000)
     bad = ["raise"] * (count // 10) + ["exit"] * few + ["fault"] * few + [HANG] * few
@@ -322,8 +322,8 @@ def _hot_change(session: Any, rate: int, seconds: float) -> dict[str, Any]:
     if not len(newer):
         raise TimeoutError("the change did not take effect")
     effect = next(moment for moment, end in it.commits["changed"] if end > newer[0])
-    other = _per_second(it.commits["other"], began + 3.0, ended)
-    before, since = _around(other, began + 3.0, called)
+    other = per_second(it.commits["other"], began + 3.0, ended)
+    before, since = around(other, began + 3.0, called)
     return {
         "records_per_second": rate,
         "records": feeder.sent,
@@ -372,13 +372,13 @@ def _sent(results: pa.Table) -> np.ndarray:
     return numbers[numbers >= 0]  # without those that warmed it up
 
 
-def _per_second(commits: Sequence[tuple[float, int]], start: float, stop: float) -> list[float]:
+def per_second(commits: Sequence[tuple[float, int]], start: float, stop: float) -> list[float]:
     """What was committed in every second; a batch that spans two is shared out between them."""
     moments, ends = zip(*commits, strict=True)
     return [float(each) for each in np.diff(np.interp(np.arange(start, stop, 1.0), moments, ends))]
 
 
-def _around(rates: Sequence[float], start: float, moment: float) -> tuple[list[float], list[float]]:
+def around(rates: Sequence[float], start: float, moment: float) -> tuple[list[float], list[float]]:
     """The whole seconds before a moment, and those from it on."""
     at = int(moment - start)
     return list(rates[:at]), list(rates[at:])
@@ -387,7 +387,7 @@ def _around(rates: Sequence[float], start: float, moment: float) -> tuple[list[f
 # ---------------------------------------------------------------------------------------------------- drawing
 
 
-def _draw(
+def draw(
     path: Path, isolation: dict[int, dict[str, dict[str, float]]], on_spark: float, change: dict[str, Any]
 ) -> Path:
     import matplotlib

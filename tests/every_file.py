@@ -80,8 +80,7 @@ def lay_out(directory: Path) -> None:
 
 def opened(directory: Path, clock: Callable[[], int] = lambda: START) -> hy.Pipeline:
     """The pipeline in a directory that was laid out."""
-    pipeline = hy.Pipeline.from_file(directory / "pipeline.yaml")
-    pipeline._clock = clock
+    pipeline = hy.Pipeline.from_file(directory / "pipeline.yaml", clock=clock)
     pipeline.view("scores", scored)
     return pipeline
 
@@ -94,7 +93,7 @@ def _time(seconds: float) -> str:
     return f"2026-01-01T00:00:{seconds:06.3f}Z"
 
 
-def _append(pipeline: hy.Pipeline, first: int, count: int, sequence: int) -> None:
+def append(pipeline: hy.Pipeline, first: int, count: int, sequence: int) -> None:
     """Several small appends, among them a record that does not fit, and one that is too late."""
     for number in range(count):
         at = first + 4 * number
@@ -117,14 +116,14 @@ def history(directory: Path) -> hy.Pipeline:
     """Lay a home out, with several batches, a merged segment and single ones, trimmed and settled records."""
     lay_out(directory)
     pipeline = opened(directory)
-    _append(pipeline, 0, 4, 1)
+    append(pipeline, 0, 4, 1)
     run(pipeline)
-    _append(pipeline, 16, 3, 5)
+    append(pipeline, 16, 3, 5)
     run(pipeline)
     with pipeline.home.lock(), closing(InProcess(pipeline.home, lambda: START)) as runner:
         run_housekeeping(pipeline.home, START, runner.commits)
     StreamLog.open(pipeline.home.path, "orders").compact(at_least=2)
-    _append(pipeline, 28, 2, 8)
+    append(pipeline, 28, 2, 8)
     pipeline.replay(stage="append", edit=_mended, limit=1)
     pipeline.drop_letters(reason="seven")
     run(pipeline)
@@ -137,7 +136,7 @@ def _mended(record: Any) -> Any:
 
 def later(pipeline: hy.Pipeline) -> None:
     """Go on: more records, which depend on all that the home remembers. It can be repeated after an error."""
-    _append(pipeline, 36, 2, 10)
+    append(pipeline, 36, 2, 10)
     pipeline.append("orders", _orders(range(32, 36)), producer="till", sequence=9)  # repeated: nothing happens
     pipeline.finish("orders")
     run(pipeline)

@@ -90,7 +90,7 @@ def csv(data: bytes) -> None:
     if done is not None:
         _sound(done, EXACT)
     quick = csv_blocks.split(data, [pa.string()] * 3, last=True, limit=0)
-    careful = csv_blocks._careful_split(data, 3, last=True, limit=0)
+    careful = csv_blocks.careful_split(data, 3, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
     assert quick.unreadable == careful.unreadable
 
@@ -215,10 +215,10 @@ def _jq() -> Jq:
 @functools.cache
 def _served() -> tuple[asyncio.AbstractEventLoop, Any]:
     """The application over a small home; what is appended goes nowhere else."""
-    from serving_shop import _built
+    from serving_shop import built
 
     home = _scratch() / "shop"
-    shutil.copytree(_built(), home)
+    shutil.copytree(built(), home)
     loop = asyncio.new_event_loop()
 
     async def made() -> Any:

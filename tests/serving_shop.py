@@ -75,7 +75,7 @@ class Shop:
 
 
 @functools.cache
-def _built() -> Path:
+def built() -> Path:
     """A home with the orders taken in, to be copied."""
     path = Path(tempfile.mkdtemp(prefix="hayase-shop-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
@@ -95,7 +95,7 @@ def shop(
     with trial("shop", home=path) as pipeline:
         declare(pipeline)
         if not (path / "commits").exists():
-            shutil.copytree(_built(), path, dirs_exist_ok=True)
+            shutil.copytree(built(), path, dirs_exist_ok=True)
         with contextlib.closing(InProcess(pipeline.home, pipeline.clock)) as runner:
             status = Status(state, None if state == "starting" else runner.manifest)  # it is told when it has recovered
             with serving(

@@ -132,13 +132,15 @@ class Pipeline:
         self._views: tuple[View, ...] = ()
 
     @classmethod
-    def from_file(cls, path: str | Path, home: str | Path | None = None) -> Pipeline:
+    def from_file(
+        cls, path: str | Path, home: str | Path | None = None, *, clock: Callable[[], int] | None = None
+    ) -> Pipeline:
         """Read a pipeline file and check all of it; a DeclarationError lists every mistake.
 
-        Functions of operations are called only when the pipeline is applied.
+        Functions of operations are called only when the pipeline is applied. `clock` is that of `Pipeline`.
         """
         file = read_pipeline(Path(path), partly=True)
-        pipeline = cls(file.declaration.name, home if home is not None else file.home)
+        pipeline = cls(file.declaration.name, home if home is not None else file.home, clock=clock)
         pipeline.declaration = check.read_file(file, pipeline.home)
         return pipeline
 

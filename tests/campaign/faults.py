@@ -26,7 +26,7 @@ def _strike(number: signal.Signals, part: str, round: LiveRound) -> None:
     chosen = found if part in ("tree", "driver") else [round.dice.choice(found)] if found else []
     processes.send(chosen, number)
     if part == "tree" and number == signal.SIGKILL:  # those that were being started
-        processes.send([each for each in round._left() if each not in chosen], number)
+        processes.send([each for each in round.processes_left() if each not in chosen], number)
 
 
 def _pause(part: str, round: LiveRound) -> None:

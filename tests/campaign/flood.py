@@ -27,7 +27,7 @@ import psutil
 import hayase as hy
 from campaign import bodies, judge, processes
 from campaign.appenders import ByHttp, Pace
-from campaign.live import CLOCK, PATIENCE, PROJECT, TESTS, _free_port
+from campaign.live import CLOCK, PATIENCE, PROJECT, TESTS, free_port
 from campaign.traffic import STREAMS, WATCHED
 
 __all__ = ["FloodRound"]
@@ -49,7 +49,7 @@ class FloodRound:
         names = list(FLOODS)
         self.floods = self.dice.sample(names, min(floods, len(names)))
         self.project = folder / "project"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.mark = uuid.uuid4().hex
         self.wrong: list[str] = []

@@ -80,7 +80,7 @@ class LiveRound:
     def __post_init__(self) -> None:
         self.dice = random.Random(f"live {self.seed}")
         self.project, self.home = self.folder / "project", self.folder / "project" / "home"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.pace = Pace()
         self.appenders: list[Appender] = []
@@ -227,14 +227,14 @@ class LiveRound:
         if "Traceback (most recent call last)" in text:
             self.wrong.append(f"the run ended with a traceback: {self.said()}")
         deadline = time.monotonic() + GONE
-        while (left := self._left()) and time.monotonic() < deadline:
+        while (left := self.processes_left()) and time.monotonic() < deadline:
             time.sleep(0.1)
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.wrong.append(f"a process is left of a run that ended: {' '.join(each.cmdline())[:200]}")
                 each.kill()
 
-    def _left(self) -> list[psutil.Process]:
+    def processes_left(self) -> list[psutil.Process]:
         """Processes of the round but for its appenders."""
         own = {each.process.pid for each in self.appenders if each.process is not None}
         return [each for each in processes.belonging(self.mark) if each.pid not in own and not _is_appender(each)]
@@ -344,7 +344,7 @@ class LiveRound:
         return wrong
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]

@@ -53,8 +53,8 @@ CASES += [Call("count", argument, distinct=True) for argument in DISTINCT]
 def _tidy_at_once() -> Iterator[None]:
     """Memory of what is alive no more is given back as soon as it is the greater part, not only when it is much."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregate_groups, "_SPARE", 0)
-        patch.setattr(aggregates, "_SPARE", 0)
+        patch.setattr(aggregate_groups, "SPARE_TUPLES", 0)
+        patch.setattr(aggregates, "SPARE_TUPLES", 0)
         yield
 
 

@@ -114,8 +114,8 @@ def test_restored_and_continued_is_unbroken(
 def test_values_that_nobody_has_are_forgotten(relation: list[Told], clocks: list[int], seed: int | None) -> None:
     """Numbers of values change under the operator, and nobody notices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multisets, "_SPARE", 0)
-        patch.setattr(multisets, "_MANY", 1)
+        patch.setattr(multisets, "SPARE_VALUES", 0)
+        patch.setattr(multisets, "MANY", 1)
         found = result("coalesce", [relation], clocks, seed)
     for at in instants(relation, found):
         if at < clocks[-1]:

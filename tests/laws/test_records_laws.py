@@ -183,7 +183,7 @@ def test_text_is_judged_as_its_values_are(name: str, texts: list[str | None], pa
 def test_csv_is_split_the_same_quickly_and_carefully(text: str, width: int) -> None:
     block = text.encode()
     quick = csv_blocks.split(block, [pa.string()] * width, last=True, limit=0)
-    careful = csv_blocks._careful_split(block, width, last=True, limit=0)
+    careful = csv_blocks.careful_split(block, width, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
     everything = list(range(quick.count))
     assert quick.texts(everything) == careful.texts(everything)
@@ -229,7 +229,7 @@ def test_where_a_file_is_cut_into_blocks_makes_no_difference(text: str, size: in
         ]
 
     whole = records()
-    with mock.patch.object(file_formats, "_BLOCK", size):
+    with mock.patch.object(file_formats, "BLOCK_BYTES", size):
         assert records() == whole
 
 

@@ -328,7 +328,7 @@ class Scenario:
 
 def dump(table: Table) -> dict[bytes, bytes]:
     def stored(kind: bytes) -> dict[bytes, bytes]:
-        return dict(table._store.read(lambda view: list(view.scan(kind, bytes((kind[0] + 1,))))))
+        return dict(table.store.read(lambda view: list(view.scan(kind, bytes((kind[0] + 1,))))))
 
     assert stored(stores.PAYLOAD) == stored(stores.MARK) == {}
     return stored(stores.ROW)
@@ -389,9 +389,9 @@ def judged_end(scenario: Scenario) -> None:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "_STEP_FOLDED", 2)
-    monkeypatch.setattr(fold, "_STEP_READ", 4)
-    monkeypatch.setattr(fold, "_WRITTEN_FOLDED", 3)
+    monkeypatch.setattr(fold, "STEP_FOLDED", 2)
+    monkeypatch.setattr(fold, "STEP_READ", 4)
+    monkeypatch.setattr(fold, "WRITTEN_FOLDED", 3)
 
 
 @contextmanager

@@ -425,7 +425,7 @@ def test_many_deltas_are_what_each_would_be(parameters: list[Any]) -> None:
     def alone(kind: ColumnType[Any], parameter: Any) -> bytes | str:
         try:
             named = kind.methods[0]
-            return kind._head(1) + kind.delta(named, parameter)
+            return kind.payload_head(1) + kind.delta(named, parameter)
         except bytes_of.UnfitParameter as error:
             return f"{kind.name}.{named}: {error}"
 

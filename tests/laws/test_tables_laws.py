@@ -254,13 +254,13 @@ def test_folding_between_the_manifest_and_the_table_counts_nothing_twice(
             pipeline.append(source, rows)
         gate = Granting()
         runner = InProcess(pipeline.home, lambda: 0, gate=gate)
-        plain = Commits._take_in
+        plain = Commits.take_in
 
         def after_upkeep(self: Commits, manifest: Manifest, replaced: frozenset[str]) -> None:
             run_housekeeping(pipeline.home, 0, runner.commits)
             plain(self, manifest, replaced)
 
-        with mock.patch.object(Commits, "_take_in", after_upkeep):
+        with mock.patch.object(Commits, "take_in", after_upkeep):
             for limit in limits:
                 gate.now = Grants(limit=limit)
                 runner.step()

@@ -208,11 +208,11 @@ def test_a_new_checkpoint_is_another_query(session: SparkSession, tmp_path: Path
 def test_an_interrupted_commit_is_finished_by_its_repetition(tmp_path: Path) -> None:
     target = filled(tmp_path, "copy")
     writer = StreamWriter(tmp_path, "copy", ["at", "n"])
-    folder = writer._target.folder("query")
+    folder = writer.target.folder("query")
     folder.mkdir()
 
     def staged(*parts: range) -> list[Any]:
-        return [writer._target.stage(folder, [pa.record_batch({"at": part, "n": part})], 10**9) for part in parts]
+        return [writer.target.stage(folder, [pa.record_batch({"at": part, "n": part})], 10**9) for part in parts]
 
     first = staged(range(3), range(3, 5))
     (folder / first[1].rows[0]).rename(folder / "away")  # the second file is lost after the decision, for a moment

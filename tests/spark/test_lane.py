@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 import hayase as hy
 import shop
-from hayase.core.stages import MAIN
 from hayase.engine.definition import definitions
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.runner import run_until_idle, running
@@ -76,7 +75,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     append(pipeline, given[:100])
     pipeline.apply()
     with running(pipeline.home, session=spark) as lane:
-        query = lane._lanes[MAIN]._query.runId
+        before = lane.run_ids()
         until(lane.is_idle, lane)
         for name in ("ranks", "big", "copy"):
             pipeline.query(name, shop.QUERIES[name])
@@ -97,7 +96,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
         for each in _workers():
             each.kill()  # a task that was theirs is tried again, in a worker that holds no kernels
         until(lane.is_idle, lane)
-        assert lane._lanes[MAIN]._query.runId == query
+        assert lane.run_ids() == before
         pipeline.finish("events")
         until(lane.is_idle, lane)
     want = expected(given, 6, finished=True)
@@ -184,7 +183,7 @@ def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: S
     append(pipeline, [Event(1, "a", 1), Event(2, "x" * (64 * 2**20), 1), Event(3, "a", 1)])
     pipeline.apply()
     with running(pipeline.home, session=spark) as lane:
-        until(lane._lanes[MAIN]._in_flight, lane)  # and leave while the batch runs
+        until(lane.in_flight, lane)  # and leave while the batch runs
     assert lane.manifest.totals["spend"].read == 3
     found = [(len(row["user"]), row["n"]) for row, _, _ in pipeline.results("spend").intervals()]
     assert found == [(1, 1), (2**26, 1)], "the third may still have company"

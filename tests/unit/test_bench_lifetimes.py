@@ -100,9 +100,9 @@ def test_the_table_and_the_picture(
         name: {f"{method}, {kind}": {10: 1000.0, 100: 2000.0} for method in ("NT", "DT") for kind in KINDS}
         for name in QUERIES
     }
-    lifetimes._print(rates)
+    lifetimes.print_rates(rates)
     assert "2.00" in capsys.readouterr().out
-    assert is_png(lifetimes._draw(rates, tmp_path / "figure.png"))
+    assert is_png(lifetimes.draw(rates, tmp_path / "figure.png"))
     drawn = {graph.title: graph for graph in graphs if graph.title}
     assert drawn.keys() == QUERIES.keys()
     for graph in drawn.values():
@@ -110,4 +110,4 @@ def test_the_table_and_the_picture(
         assert all(points == [(10, 1.0), (100, 2.0)] for points in graph.lines.values())  # relative to NT at 10 rows
     assert [graph.x for graph in graphs] == [""] * 3 + ["tuples in the windows"] * 3
     assert [graph.y for graph in graphs] == ["throughput (NT, 10 rows = 1)", "", ""] * 2
-    assert lifetimes._ratios(rates, {})["dt_over_nt_join_rows_100"] == 1.0
+    assert lifetimes.ratios_of(rates, {})["dt_over_nt_join_rows_100"] == 1.0

@@ -228,9 +228,9 @@ class TestAppend:
     def test_a_producer_goes_on_where_it_was_killed(
         self, hayase_: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hayase.streams.file_formats._RECORDS", 2)
+        monkeypatch.setattr("hayase.streams.file_formats.CHUNK_RECORDS", 2)
         (shop / "a.ndjson").write_text(lines(*range(1, 8)))
-        appended = hayase.cli.append._chunks
+        appended = hayase.cli.append.read_chunks
 
         def killed(*args: object) -> object:
             for count, each in enumerate(appended(*args)):  # type: ignore[arg-type]
@@ -239,7 +239,7 @@ class TestAppend:
                 yield each
 
         with monkeypatch.context() as patch:
-            patch.setattr(hayase.cli.append, "_chunks", killed)
+            patch.setattr(hayase.cli.append, "read_chunks", killed)
             assert hayase_("append", "events", "a.ndjson", "--producer", "import").code == 130
         answer = hayase_("append", "events", "a.ndjson", "--producer", "import")
         assert answer.out == "appended 1 record to events (6 were there already)\n"
@@ -509,7 +509,7 @@ class TestBench:
             "    return {'quick': quick, 'out': str(out), 'ratios': {'reader/none': 0.95}}\n"
         )
         (tmp_path / "benchmarks" / "data.py").write_text('"""No benchmark."""\n')
-        monkeypatch.setattr("hayase.cli.machine._benchmarks", lambda: tmp_path / "benchmarks")
+        monkeypatch.setattr("hayase.cli.machine.benchmarks_directory", lambda: tmp_path / "benchmarks")
         monkeypatch.syspath_prepend(tmp_path)
         for loaded in [each for each in sys.modules if each.partition(".")[0] == "benchmarks"]:
             monkeypatch.delitem(sys.modules, loaded)

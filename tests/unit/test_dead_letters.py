@@ -119,7 +119,7 @@ def test_groups_are_of_reasons_that_differ_in_values_only(shop: Trial) -> None:
 
 
 def test_past_many_groups_the_rest_is_one(shop: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "_GROUPS", 2)
+    monkeypatch.setattr(letters, "MOST_GROUPS", 2)
     for word in "abcd":
         write(shop.home.path, "large", "orders", [0], word)
     assert [(each.reason, each.count) for each in of(shop).groups()] == [("other reasons", 2), ("a", 1), ("b", 1)]
@@ -274,7 +274,7 @@ def test_a_stage_that_has_not_changed_is_told(shop: Trial) -> None:
 
 
 def test_letters_are_replayed_in_lots_up_to_a_limit(shop: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settlement, "_LOT", 3)
+    monkeypatch.setattr(settlement, "LOT", 3)
     write(shop.home.path, "large", "orders", [number % 6 for number in range(10)])
     report = of(shop).replay(limit=7)
     assert (report.settled, report.next) == (7, 7)

@@ -22,7 +22,7 @@ from hayase.demo.expected_results import expected_results, fits_stream
 from hayase.demo.hints import hints
 from hayase.demo.observer import Observer, SpreeChange
 from hayase.demo.result_check import CheckReport, OutputCheck, check_results
-from hayase.demo.runner import _open_shop
+from hayase.demo.runner import open_shop
 from hayase.demo.screen import Screen, plain_lines
 from hayase.demo.sender import Sent
 from hayase.demo.shop_pipeline import fill_blocklist, shop_pipeline
@@ -161,7 +161,7 @@ class TestTheCheck:
 
     def test_a_shop_that_has_closed_is_not_opened_again(self, shop: tuple[Pipeline, Sent]) -> None:
         with pytest.raises(HayaseError, match="has closed for good; name another home"):
-            _open_shop(shop[0].home.path)
+            open_shop(shop[0].home.path)
 
 
 # ------------------------------------------------------------------------------------------------ what is shown
@@ -223,7 +223,7 @@ class TestTheScreen:
 def test_what_it_says_to_try_works_and_what_was_changed_is_not_judged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline, sent = _open_shop(tmp_path), Sent()
+    pipeline, sent = open_shop(tmp_path), Sent()
     assert pipeline.table("blocklist").get(next(iter(BLOCKED))) is not None
     send(pipeline, SEED, range(20), sent)
     pipeline.run_until_idle(spark=False)

@@ -44,7 +44,7 @@ def test_a_thread_of_views_that_ends_is_logged(
     def fail(*_: object) -> None:
         raise DamagedState("the log is damaged")
 
-    monkeypatch.setattr(subscriptions._Reader, "catch_up", fail)
+    monkeypatch.setattr(subscriptions.Reader, "catch_up", fail)
     view = View("alerts", print)
     with (
         caplog.at_level(logging.ERROR, "hayase"),

@@ -257,7 +257,7 @@ def test_nothing_outside_can_be_reached(tmp_path: object) -> None:
     columns = (("v", "n"),)
     Projection(columns, None, check(columns, None, SCHEMA))(BATCH)
     settings = dict(
-        expressions._connection()
+        expressions.thread_connection()
         .execute(
             "select name, value from duckdb_settings() where name in ('enable_external_access', 'lock_configuration')"
         )
@@ -270,7 +270,7 @@ def test_threads_have_connections_of_their_own() -> None:
     found: list[int] = []
 
     def work() -> None:
-        found.append(id(expressions._connection()))
+        found.append(id(expressions.thread_connection()))
         found.extend([projected(("v", "small")).rows.num_rows] * 1)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -279,7 +279,7 @@ def test_threads_have_connections_of_their_own() -> None:
     for each in threads:
         each.join()
     assert found.count(4) == 3
-    assert id(expressions._connection()) not in found
+    assert id(expressions.thread_connection()) not in found
 
 
 FORK = """
@@ -290,10 +290,10 @@ batch = pa.record_batch({"n": [1, 2]})
 columns = (("v", "n + 1"),)
 side = Projection(columns, None, check(columns, None, batch.schema))
 assert side(batch).rows.num_rows == 2
-mine = id(expressions._connection())
+mine = id(expressions.thread_connection())
 child = os.fork()
 if child == 0:
-    ok = side(batch).rows.column("v").to_pylist() == [2, 3] and id(expressions._connection()) != mine
+    ok = side(batch).rows.column("v").to_pylist() == [2, 3] and id(expressions.thread_connection()) != mine
     os._exit(0 if ok else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -380,14 +380,14 @@ def test_what_grows_without_a_bound_that_can_be_checked_is_refused(sql: str) -> 
 def test_a_batch_that_takes_too_much_memory_is_halved_until_one_row_is_to_blame(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = expressions._run
+    run = expressions.run_statement
 
     def limited(sql: str, batch: pa.RecordBatch) -> pa.Table:
         if 7 in batch["n"].to_pylist():
             raise expressions.duckdb.OutOfMemoryException("no memory")
         return run(sql, batch)
 
-    monkeypatch.setattr(expressions, "_run", limited)
+    monkeypatch.setattr(expressions, "run_statement", limited)
     batch = pa.record_batch({"n": pa.array([*range(10)])})
     columns = (("v", "n + 1"),)
     mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)

@@ -132,7 +132,7 @@ class TestCsv:
     def test_the_quick_way_and_the_careful_way_agree(self) -> None:
         block = b'1,"a ""q"" \r\nb",\n\n2,,"x"\r\n3,c,d'
         quick = csv_blocks.split(block, [pa.string()] * 3, last=True, limit=99)
-        careful = csv_blocks._careful_split(block, 3, last=True, limit=99)
+        careful = csv_blocks.careful_split(block, 3, last=True, limit=99)
         assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
         assert (quick.used, quick.lines, quick.count) == (careful.used, careful.lines, careful.count)
         assert quick.texts([0, 1, 2]) == careful.texts([0, 1, 2])
@@ -149,8 +149,8 @@ class TestCsv:
             assert [each.to_pylist() for each in csv_blocks.split(block, kinds, True, 99).columns] == told
 
     def test_an_open_quote_does_not_take_the_rest_of_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file_formats, "_BLOCK", 64)
-        monkeypatch.setattr(file_formats, "_LONGEST", 512)
+        monkeypatch.setattr(file_formats, "BLOCK_BYTES", 64)
+        monkeypatch.setattr(file_formats, "LONGEST_RECORD", 512)
         lines = [b"t,x", b'1,"open', *(b"%d,a" % at for at in range(2, 500))]
         done = csv(b"\n".join(lines))
         assert done.rows["t"].to_pylist() == list(range(2, 500))
@@ -165,12 +165,12 @@ class TestReadingAhead:
 
         found: list[int] = []
         with pytest.raises(HayaseError, match="the end"):
-            found.extend(file_formats._ahead(items()))
+            found.extend(file_formats.read_ahead(items()))
         assert found == list(range(100))
 
     def test_who_stops_early_leaves_no_thread_behind(self) -> None:
         before = threading.active_count()
-        ahead = file_formats._ahead(iter(range(1000)))
+        ahead = file_formats.read_ahead(iter(range(1000)))
         assert next(ahead) == 0
         ahead.close()  # type: ignore[attr-defined]
         assert threading.active_count() == before
@@ -203,8 +203,8 @@ class TestNdjson:
         assert len(done.refused) == 2
 
     def test_a_line_without_end_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file_formats, "_BLOCK", 64)
-        monkeypatch.setattr(file_formats, "_LONGEST", 512)
+        monkeypatch.setattr(file_formats, "BLOCK_BYTES", 64)
+        monkeypatch.setattr(file_formats, "LONGEST_RECORD", 512)
         with pytest.raises(HayaseError, match="line 2 is longer"):
             ndjson(b'{"t": 1}\n' + b"0" * 10_000)
 
@@ -218,7 +218,7 @@ class TestParquet:
         assert chunks[-1].done == (tmp_path / "a.parquet").stat().st_size
 
     def test_big_values_make_small_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file_formats, "_BLOCK", 10_000)
+        monkeypatch.setattr(file_formats, "BLOCK_BYTES", 10_000)
         pq.write_table(pa.table({"t": range(100), "x": [str(at) * 1000 for at in range(100)]}), tmp_path / "a.pq")
         assert len(read(tmp_path / "a.pq")) > 10
 
@@ -248,8 +248,8 @@ def test_chunks_are_bounded_and_where_they_are_cut_makes_no_difference(
     text = b"t,x,y\r\n" + b"".join(b'%d,"na\n""me"" %d",%r\r\n' % (at, at, at / 3) for at in range(200))
     expected = csv(text)
     assert expected.rows.num_rows == 200
-    monkeypatch.setattr(file_formats, "_BLOCK", size)
-    monkeypatch.setattr(file_formats, "_RECORDS", 10)
+    monkeypatch.setattr(file_formats, "BLOCK_BYTES", size)
+    monkeypatch.setattr(file_formats, "CHUNK_RECORDS", 10)
     (tmp_path / "a.csv").write_bytes(text)
     chunks = read(tmp_path / "a.csv")
     assert whole(chunks) == expected

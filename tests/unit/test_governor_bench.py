@@ -19,14 +19,14 @@ def test_the_least_workers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return type("Result", (), {"failed": scenario.workers < 17})
 
     monkeypatch.setattr(governor, "simulate", simulate)
-    assert governor._needed(RoundRobin(), 50, 11, 10.0) == 17
+    assert governor.needed_slots(RoundRobin(), 50, 11, 10.0) == 17
     assert min(tried) == 6  # the load
-    assert governor._needed(RoundRobin(), 50, 11, 10.0, governor.Pool(most=16)) is None
+    assert governor.needed_slots(RoundRobin(), 50, 11, 10.0, governor.Pool(most=16)) is None
 
 
 def test_round_robin_needs_more_than_load_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(governor, "LIMIT", 60)
-    needed = [governor._needed(policy, 50, 20, 60.0) for policy in (RoundRobin(), Adaptive())]
+    needed = [governor.needed_slots(policy, 50, 20, 60.0) for policy in (RoundRobin(), Adaptive())]
     assert needed[0] > 1.5 * needed[1]
 
 
@@ -34,7 +34,7 @@ def test_the_picture_and_the_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     graphs = saved_graphs(monkeypatch)
     needed = {queues: {name: {1: 20, 10: None} for name in governor.POLICIES} for queues in governor.SIZES}
     figures = {"empty_share": 0.5, "queue_length": 1.0, "completion_seconds": 0.2, "polls": 10}
-    picture = governor._draw(tmp_path / "figure.png", (1, 10), needed, {0.0: figures, 0.5: figures}, figures)
+    picture = governor.draw(tmp_path / "figure.png", (1, 10), needed, {0.0: figures, 0.5: figures}, figures)
     assert is_png(picture)
     workers, empty, length = graphs
     assert (workers.x, workers.y) == ("records per second of the hot queue", f"workers, of {governor.MOST}")
@@ -46,7 +46,7 @@ def test_the_picture_and_the_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert empty.legend == ["ASC", "1 - u", "informed"]
     assert [y for _, y in empty.lines["informed"]] == [0.5, 0.5]
     assert (length.x, length.y, length.lines["ASC"]) == ("u", "records", [(0.0, 1.0), (0.5, 1.0)])
-    assert set(governor._against_load(needed).values()) == {float("inf")}
+    assert set(governor.against_load(needed).values()) == {float("inf")}
 
 
 def test_the_least_workers_on_spark_are_looked_for_from_a_guess() -> None:
@@ -77,7 +77,7 @@ def test_the_picture_and_the_ratios_of_spark(tmp_path: Path, monkeypatch: pytest
     found[20]["ALS"] = {1: 1, 60: 3}
     figures = {"empty_share": 0.5, "queue_length": 1.0, "completion_seconds": 0.2}
     against_u, idle = {0.0: figures, 0.5: figures}, {"round-robin": 0.5, "ASC, u = 0.5": 0.2, "informed": 0.1}
-    picture = governor._draw_spark(tmp_path / "figure.png", pools, found, found, against_u, figures, idle)
+    picture = governor.draw_spark(tmp_path / "figure.png", pools, found, found, against_u, figures, idle)
     assert is_png(picture)
     workers, empty, length, cpu = graphs
     assert (workers.x, workers.y) == ("records per second of the hot queue", f"workers, of {governor.ON_SPARK}")
@@ -87,6 +87,6 @@ def test_the_picture_and_the_ratios_of_spark(tmp_path: Path, monkeypatch: pytest
     assert empty.lines["1 - u"] == [(0, 1), (1, 0)]
     assert length.lines["ASC"] == [(0.0, 1.0), (0.5, 1.0)]
     assert cpu.bars == idle
-    ratios = governor._ratios_there(pools, found, found, against_u, figures, idle)
+    ratios = governor.ratios_there(pools, found, found, against_u, figures, idle)
     assert [each for name, each in ratios.items() if name.endswith("round-robin to ALS (above 1)")] == [3.0]
     assert ratios["Spark: workers, farthest from the simulator's"] == 1.0

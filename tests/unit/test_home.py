@@ -380,7 +380,7 @@ def backup(shop: hy.Pipeline, tmp_path: Path) -> Path:
     """An older copy of the home, and three batches since; the last one brings nothing for the table."""
     copy = tmp_path / "backup"
     shutil.copytree(shop.home.path, copy)
-    every_file._append(shop, 36, 1, 10)
+    every_file.append(shop, 36, 1, 10)
     every_file.run(shop)
     shop.append("pings", [{"time": "2026-01-01T00:00:55Z", "host": "x"}], producer="probe", sequence=11)
     every_file.run(shop)
@@ -512,7 +512,7 @@ def test_heads_tell_what_is_the_newest(shop: hy.Pipeline) -> None:
 
 def test_an_output_that_was_never_published_is_noticed(shop: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies when the manifest is there and nothing else; then a file of `staged` goes."""
-    every_file._append(shop, 36, 1, 10)
+    every_file.append(shop, 36, 1, 10)
 
     class Dead(BaseException):
         pass

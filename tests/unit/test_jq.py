@@ -275,17 +275,17 @@ def test_odd_results_are_refused_alone(jq: Jq) -> None:
 
 def test_a_process_that_is_killed_is_replaced(jq: Jq) -> None:
     assert jq.evaluate(".[]", Events([[1]])) == [1]
-    os.kill(jq._process._running[0].process.pid, signal.SIGKILL)
+    os.kill(jq.process_id, signal.SIGKILL)
     assert jq.evaluate(".[]", Events([[1]])) == [1]
     jq.close()
     assert jq.evaluate(".[]", Events([[2]])) == [2]
 
 
 def test_a_process_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jq_process, "_STANDING_STILL", 2.0)
+    monkeypatch.setattr(jq_process, "STANDING_STILL", 2.0)
     with Jq() as opened:
         assert opened.evaluate(".[]", Events([[1]])) == [1]
-        os.kill(opened._process._running[0].process.pid, signal.SIGSTOP)
+        os.kill(opened.process_id, signal.SIGSTOP)
         assert opened.evaluate(".[]", Events([[1], [2]])) == [1, 2]
         assert opened.starts > 1
 
@@ -309,7 +309,7 @@ def test_the_process_sees_nothing_of_ours(jq: Jq, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SECRET_OF_OURS", "1")
     with Jq() as fresh:
         fresh.evaluate(".[]", Events([[1]]))
-        process = psutil.Process(fresh._process._running[0].process.pid)
+        process = psutil.Process(fresh.process_id)
         assert "SECRET_OF_OURS" not in process.environ()
         assert len(process.open_files()) <= 1
 
@@ -319,7 +319,7 @@ import sys
 from hayase.tables.jq import Events, Jq, Limits
 jq = Jq(Limits(seconds=0.2))
 jq.evaluate(".[]", Events([[1]]))
-print(jq._process._running[0].process.pid, flush=True)
+print(jq.process_id, flush=True)
 if sys.argv[1] == "busy":
     jq.evaluate("last(repeat(1))", Events([0] * 1000))
 sys.stdin.read()

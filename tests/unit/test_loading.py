@@ -32,7 +32,7 @@ from hayase.engine.local import InProcess
 from hayase.streams import durable
 from hayase.tables import TYPES, UnfitParameter, bulk_load, entries, rocksdb, versions
 from hayase.tables.load_rows import first_snapshots
-from hayase.tables.load_sources import _ROWS
+from hayase.tables.load_sources import CHUNK_ROWS
 from hayase.tables.load_values import deltas_of, keys_of, plain_bytes
 from hayase.tables.payloads import value_bytes
 from hayase.tables.rows import Columns, RowSnapshot
@@ -123,9 +123,9 @@ def test_loads_are_what_a_dict_makes_of_them(
 ) -> None:
     wanted: dict[Any, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as room, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_load, "_IN_MEMORY", memory)
-        patch.setattr(bulk_load, "_SAMPLED", sampled)
-        patch.setattr("hayase.tables.load_sources._ROWS", 3)
+        patch.setattr(bulk_load, "IN_MEMORY", memory)
+        patch.setattr(bulk_load, "SAMPLED", sampled)
+        patch.setattr("hayase.tables.load_sources.CHUNK_ROWS", 3)
         pipeline = shop(Path(room))
         for rows in loads:
             given = [{"user": user, "title": title, "total": amount} for user, title, amount in rows]
@@ -395,7 +395,7 @@ def test_composite_keys_and_other_types(pipeline: hy.Pipeline) -> None:
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.ndjson", "rows.parquet"])
 def test_files_of_every_format(pipeline: hy.Pipeline, tmp_path: Path, name: str) -> None:
-    count = 3 * _ROWS // 2
+    count = 3 * CHUNK_ROWS // 2
     table = pa.table(
         {
             "user": [f"u{at % 90_000}" for at in range(count)],
@@ -516,7 +516,7 @@ def test_rows_of_csv_and_parquet_that_do_not_fit(pipeline: hy.Pipeline, tmp_path
 
 
 def test_a_last_lot_without_keys_is_refused_alone(pipeline: hy.Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hayase.tables.load_sources._ROWS", 2)
+    monkeypatch.setattr("hayase.tables.load_sources.CHUNK_ROWS", 2)
     done = pipeline.table("users").load([{"user": "a"}, {"user": "b"}, {"total": 5}])
     assert (done.rows, done.refused) == (2, 1)
     assert pipeline.dead_letters()[0]["reason"].startswith("row 3: the key is null")
@@ -559,7 +559,7 @@ def test_columns_too_many_or_missing(pipeline: hy.Pipeline, tmp_path: Path) -> N
 
 
 def test_a_late_error_leaves_the_table_as_it_was(pipeline: hy.Pipeline) -> None:
-    rows = [{"user": f"u{at}"} for at in range(_ROWS)] + [{"user": "x", "oops": 1}]
+    rows = [{"user": f"u{at}"} for at in range(CHUNK_ROWS)] + [{"user": "x", "oops": 1}]
     with pytest.raises(HayaseError, match="takes no column"):
         pipeline.table("users").load(rows)
     assert contents(pipeline, "users") == {}
@@ -608,9 +608,9 @@ def _copied(home: Path, target: Path) -> None:
 
 
 def test_a_death_at_any_step_leaves_all_or_nothing(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_load, "_IN_MEMORY", 3)
-    monkeypatch.setattr(bulk_load, "_SAMPLED", 1)
-    monkeypatch.setattr("hayase.tables.load_sources._ROWS", 2)
+    monkeypatch.setattr(bulk_load, "IN_MEMORY", 3)
+    monkeypatch.setattr(bulk_load, "SAMPLED", 1)
+    monkeypatch.setattr("hayase.tables.load_sources.CHUNK_ROWS", 2)
     home = room / "home"
     pipeline = shop(home)
     pipeline.append("events", [event(1, at, f"u{at}", "event", 1) for at in range(3)])

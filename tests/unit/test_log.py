@@ -400,7 +400,7 @@ def test_how_far_a_read_goes_is_bounded_by_records_and_bytes(tmp_path: Path) -> 
 
 
 def test_appenders_join_small_segments_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hayase.streams.log._MANY", 16)
+    monkeypatch.setattr("hayase.streams.log.MANY_SEGMENTS", 16)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     listings = []
     looked = LogDirectory.listing

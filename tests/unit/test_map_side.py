@@ -112,7 +112,7 @@ def test_chunks_are_bounded_by_rows_and_by_bytes(pipeline: hy.Pipeline, monkeypa
     for at in range(30):
         pipeline.append("events", [{"at": len(sizes) + at, "user": "y", "amount": 1}])
     log = StreamLog.open(pipeline.home.path, "events")
-    chunks = list(map_side._chunks(log.read(0, len(sizes) + 30), log))
+    chunks = list(map_side.chunks_of(log.read(0, len(sizes) + 30), log))
     assert [each.first for each in chunks[1:]] == [each.first + len(each) for each in chunks[:-1]]
     assert sum(map(len, chunks)) == len(sizes) + 30
     assert all(len(each) <= 32 for each in chunks)

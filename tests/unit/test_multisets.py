@@ -87,7 +87,7 @@ def test_state_of_another_definition_is_refused() -> None:
 
 def test_memory_follows_what_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand values pass through a window of a hundred, and a few thousand are known in the end."""
-    monkeypatch.setattr(multisets, "_SPARE", 256)
+    monkeypatch.setattr(multisets, "SPARE_VALUES", 256)
     made = operator("except")
     none = np.empty(0, np.int64)
     nobody = Delta(pa.RecordBatch.from_pylist([], schema=SCHEMA), none, none, none)

@@ -162,7 +162,7 @@ def test_with_care_no_window_pays_for_what_another_has_spoiled(directory: str) -
 
 def test_a_child_that_ended_is_followed_by_one_that_was_forked_ahead(directory: str) -> None:
     children = Children(source(directory, "work"), READS, WRITES, PATIENT)
-    held = children._processes
+    held = children.processes
     singly(children, None)
     assert held.spare is None
     singly(children, "exit", None)
@@ -200,7 +200,7 @@ def _orphans() -> list[psutil.Process]:
 def test_processes_end_when_nobody_has_the_function_any_more(directory: str) -> None:
     children = Children(source(directory, "work"), READS, WRITES, PATIENT)
     singly(children, None)
-    held = children._processes
+    held = children.processes
     assert held.child is not None
     assert held.template is not None
     processes = [psutil.Process(held.child.process), psutil.Process(held.template.process)]
@@ -218,7 +218,7 @@ sys.path[:] = {sys.path!r}
 from test_operations import PATIENT, READS, WRITES, Children, singly, source
 children = Children(source({directory!r}, "work"), READS, WRITES, PATIENT)
 singly(children, None)
-print(children._processes.child.process, children._processes.template.process, flush=True)
+print(children.processes.child.process, children.processes.template.process, flush=True)
 singly(children, "loop")
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
@@ -233,11 +233,11 @@ singly(children, "loop")
 
 def test_a_child_that_is_killed_while_it_waits_is_replaced(work: Children) -> None:
     singly(work, None)
-    assert work._processes.child is not None
-    os.kill(work._processes.child.process, signal.SIGKILL)
+    assert work.processes.child is not None
+    os.kill(work.processes.child.process, signal.SIGKILL)
     assert singly(work, None, None).counts.tolist() == [1, 1]
-    assert work._processes.template is not None
-    os.kill(work._processes.template.process, signal.SIGKILL)
+    assert work.processes.template is not None
+    os.kill(work.processes.template.process, signal.SIGKILL)
     assert singly(work, None, None).counts.tolist() == [1, 1]
 
 
@@ -245,8 +245,8 @@ def test_a_nursery_that_is_killed_is_replaced(work: Children) -> None:
     from hayase.operations.processes import NURSERY
 
     singly(work, None)
-    assert NURSERY._template is not None
-    os.kill(NURSERY._template.process, signal.SIGKILL)
+    assert NURSERY.root is not None
+    os.kill(NURSERY.root.process, signal.SIGKILL)
     assert singly(work, None, "exit", None).counts.tolist() == [1, 0, 1]
     other = Children(work.function, READS, WRITES, PATIENT)
     assert singly(other, None).counts.tolist() == [1]

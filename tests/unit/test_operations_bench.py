@@ -21,7 +21,7 @@ def test_what_is_wrong_is_counted() -> None:
 
 
 def test_poison_of_every_kind_is_there() -> None:
-    kinds = operations._kinds(5_000)
+    kinds = operations.mixed_kinds(5_000)
     assert len(kinds) == 5_000
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {
         "good": 4_485, "raise": 500, "exit": 5, "fault": 5, "hang": 5
@@ -33,22 +33,22 @@ def test_poison_of_every_kind_is_there() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_both_kernels_do_the_work(size: int) -> None:
-    rates = operations._isolation(size, 20, 1)
+    rates = operations.measure_isolation(size, 20, 1)
     assert set(rates) == {"in-process", "child"}
     assert min(rate for each in rates.values() for rate in each.values()) > 0
 
 
 def test_results_of_every_second() -> None:
     commits = [(10.0, 0), (10.5, 50), (12.0, 350), (13.0, 350), (14.0, 450)]
-    assert operations._per_second(commits, 10.0, 14.5) == pytest.approx([150, 200, 0, 100])
-    assert operations._around([1, 2, 3, 4], 10.0, 12.4) == ([1, 2], [3, 4])
+    assert operations.per_second(commits, 10.0, 14.5) == pytest.approx([150, 200, 0, 100])
+    assert operations.around([1, 2, 3, 4], 10.0, 12.4) == ([1, 2], [3, 4])
 
 
 def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = saved_graphs(monkeypatch)
     rates = {"in-process": {"wall": 2.0, "cpu": 2.0}, "child": {"wall": 1.0, "cpu": 1.0}}
     change = {"other_per_second": [300.0, 290.0], "called_after_seconds": 1.0, "effect_seconds": 0.5}
-    path = operations._draw(tmp_path / "figure.png", {1: rates, 10: rates}, 1.5, change)
+    path = operations.draw(tmp_path / "figure.png", {1: rates, 10: rates}, 1.5, change)
     assert is_png(path)
     bars, line = graphs
     assert bars.title == "Windows a second of a trivial function"

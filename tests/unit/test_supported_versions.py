@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from hayase.core.errors import EnvironmentUnfit
-from hayase.engine.spark.session import _check_spark_version
+from hayase.engine.spark.session import check_spark_version
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("version", ["4.3.0", "4.3.1.dev0", "4.3"])
 def test_a_supported_spark(version: str) -> None:
-    _check_spark_version(version)
+    check_spark_version(version)
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.2.0", "4.30.0", "5.0.0"])
@@ -23,7 +23,7 @@ def test_another_spark_is_refused(version: str) -> None:
     with pytest.raises(
         EnvironmentUnfit, match=rf"found pyspark {version}; .* Spark 4\.3: install it with `pip install"
     ):
-        _check_spark_version(version)
+        check_spark_version(version)
 
 
 def test_the_package_declares_the_same_versions() -> None:

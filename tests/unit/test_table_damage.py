@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     with closing(open_own(room / "users", TABLE)) as table:
         table.begin("one")
         if request.param == "to be merged":
-            table._store._database.set_options({"disable_auto_compactions": "true"})  # type: ignore[attr-defined]
+            table.store._database.set_options({"disable_auto_compactions": "true"})  # type: ignore[attr-defined]
         for number in range(11):
             users = [f"u{random.Random(number * 1000 + at).randrange(200)}" for at in range(100)]
             ingest(
@@ -248,7 +248,7 @@ def test_a_store_of_before_seals_goes_on_and_gets_one(tmp_path: Path) -> None:
 def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
     _run(tmp_path, range(5))
     path = _pipeline(tmp_path).home.table("accounts")
-    error = rocksdb._error(
+    error = rocksdb.error_of(
         Exception("IO error: While open a file for random read: 000008.sst: Too many open files"), path
     )
     assert isinstance(error, HayaseError)

@@ -54,7 +54,7 @@ def ingest(table: OwnTable, room: Path, marker: bytes, *runs: Sequence[Update]) 
 
 
 def stored(table: OwnTable, kind: bytes) -> list[tuple[bytes, bytes]]:
-    return table._store.read(lambda view: list(view.scan(kind, bytes((kind[0] + 1,)))))
+    return table.store.read(lambda view: list(view.scan(kind, bytes((kind[0] + 1,)))))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_marks_are_kept_for_repetitions_that_are_not_recognised_yet(table: OwnTa
 def test_marks_are_kept_while_keys_behind_a_stopped_pass_may_need_them(
     table: OwnTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "_STEP_READ", 1)
+    monkeypatch.setattr(fold, "STEP_READ", 1)
     ingest(table, tmp_path, b"01", [("a", 15, "a", 5), ("b", 15, "a", 5)])
     table.fold(20, 0)
     ingest(table, tmp_path, b"02", [("a", 30, "b", 1), ("b", 30, "b", 1)])
@@ -264,7 +264,7 @@ def test_a_column_that_was_added_is_empty_at_first(tmp_path: Path) -> None:
 
 
 def test_estimates_of_many_keys(table: OwnTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_reader, "_SAMPLE", 1_000)
+    monkeypatch.setattr(store_reader, "SAMPLE_ROWS", 1_000)
     ingest(table, tmp_path, b"01", [(f"{at:06}", 1, 1, 1) for at in range(1_500)])
     info = table.info()
     assert (info.keys, info.payloads) == (1_500, 1_500)
@@ -282,11 +282,11 @@ def test_a_damaged_snapshot_is_an_error_that_names_table_and_key(table: OwnTable
     ingest(table, tmp_path, b"01", [("taro", 1, "a", 5), ("hana", 1, "a", 5)])
     table.fold(10, 0)
     place = stores.ROW + key_bytes(("taro",))
-    before = table._store.read(lambda view: view.get(place))
+    before = table.store.read(lambda view: view.get(place))
     assert before is not None
     damaged = bytearray(before)
     damaged[at % len(before)] ^= 4
-    table._store.write([(place, bytes(damaged))])
+    table.store.write([(place, bytes(damaged))])
     for read in (lambda: table.get(("taro",)), lambda: table.scan(text_prefix="t")):
         with pytest.raises(DamagedPayload, match="table \"users\", key 'taro': the snapshot does not match"):
             read()
@@ -296,9 +296,9 @@ def test_a_damaged_snapshot_is_an_error_that_names_table_and_key(table: OwnTable
 def test_a_snapshot_of_another_key_is_damaged(table: OwnTable, tmp_path: Path) -> None:
     ingest(table, tmp_path, b"01", [("taro", 1, "a", 5), ("hana", 1, "a", 6)])
     table.fold(10, 0)
-    other = table._store.read(lambda view: view.get(stores.ROW + key_bytes(("hana",))))
+    other = table.store.read(lambda view: view.get(stores.ROW + key_bytes(("hana",))))
     assert other is not None
-    table._store.write([(stores.ROW + key_bytes(("taro",)), other)])
+    table.store.write([(stores.ROW + key_bytes(("taro",)), other)])
     with pytest.raises(DamagedPayload, match="key 'taro'"):
         table.get(("taro",))
 
@@ -319,7 +319,7 @@ def test_a_damaged_payload_is_an_error_and_other_keys_are_folded(
     table: OwnTable, tmp_path: Path, value: bytes, reason: str | None
 ) -> None:
     ingest(table, tmp_path, b"01", [("a", 1, "a", 5), ("z", 1, "a", 5)])
-    table._store.write([(stores.PAYLOAD + key_bytes(("taro",)) + versions.to_bytes(1, "x"), value)])
+    table.store.write([(stores.PAYLOAD + key_bytes(("taro",)) + versions.to_bytes(1, "x"), value)])
     if reason is None:
         assert table.get(("taro",)) == {"total": 0, "last": None}
         return

@@ -171,7 +171,7 @@ def _append_files(
                 known_as = name if name == STDIN else str(Path(name).absolute())
                 sender = None if producer is None else producer_of(producer, known_as)
                 behind = progress.tasks[bar].completed
-                for done, part in _chunks(pipeline, declaration, source, form, sender):
+                for done, part in read_chunks(pipeline, declaration, source, form, sender):
                     tally += part
                     progress.update(bar, completed=behind + done, records=tally.accepted)
         except (KeyboardInterrupt, HayaseError):
@@ -202,7 +202,7 @@ class _BlockReader(io.BytesIO):
         return False
 
 
-def _chunks(
+def read_chunks(
     pipeline: Pipeline, declaration: StreamDeclaration, source: Path | BinaryIO, form: Format, producer: str | None
 ) -> Iterator[tuple[int, Tally]]:
     """Append a source chunk by chunk; yield the bytes read so far and the counts of each chunk."""
@@ -263,7 +263,7 @@ def _append_file(
 ) -> Tally:
     """Append one file; at a stop signal only up to the end of a chunk: the rest follows after a restart."""
     tally = Tally()
-    for _, part in _chunks(pipeline, declaration, path, form, producer):
+    for _, part in read_chunks(pipeline, declaration, path, form, producer):
         tally += part
         if stopping:
             break

@@ -57,7 +57,7 @@ def bench(
 
     Example: [cyan]hayase bench lanes --quick[/]
     """
-    directory = _benchmarks()
+    directory = benchmarks_directory()
     known = {path.stem: about for path in sorted(directory.glob("*.py")) if (about := _about(path)) is not None}
     if name is None:
         for benchmark, about in known.items():
@@ -83,7 +83,7 @@ def bench(
     typer.echo(f"\nwritten to {target}")
 
 
-def _benchmarks() -> Path:
+def benchmarks_directory() -> Path:
     """Return the directory of the benchmarks; they are in the checkout, not in the package."""
     for root in (Path(__file__).resolve().parents[3], Path.cwd()):
         if (root / "benchmarks").is_dir() and any((root / "benchmarks").glob("*.py")):

@@ -74,7 +74,7 @@ _OPTIMIZERS = {"unused_columns", "column_lifetime"}
 _thread = threading.local()
 
 
-def _connection() -> duckdb.DuckDBPyConnection:
+def thread_connection() -> duckdb.DuckDBPyConnection:
     """Return the connection of this thread. One from before a fork is not used: its threads and locks belong to the parent."""
     connections: dict[int, duckdb.DuckDBPyConnection] = _thread.__dict__.setdefault("connections", {})
     connection = connections.get(os.getpid())
@@ -90,8 +90,8 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _run(sql: str, batch: pa.RecordBatch) -> pa.Table:
-    connection = _connection()
+def run_statement(sql: str, batch: pa.RecordBatch) -> pa.Table:
+    connection = thread_connection()
     connection.register(_VIEW, batch)
     try:
         return connection.sql(sql).to_arrow_table()
@@ -203,7 +203,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
     ]
     if mistakes:
         raise DeclarationError(sorted(mistakes, key=by_place))
-    connection = _connection()
+    connection = thread_connection()
     source = f" FROM {_VIEW} AS {_quoted(relation)}" if len(schema) else ""  # DuckDB has no tables without columns
     if source:
         connection.register(_VIEW, schema.empty_table())
@@ -263,7 +263,7 @@ def _kind(connection: duckdb.DuckDBPyConnection, side: Any, source: str) -> Kind
 
 @lru_cache(maxsize=1)
 def _select_one() -> str:
-    return str(_connection().execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
+    return str(thread_connection().execute("SELECT json_serialize_sql('SELECT 1')").fetchall()[0][0])
 
 
 def _select_statement(connection: duckdb.DuckDBPyConnection, node: Any) -> str:
@@ -345,13 +345,13 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """
     if one == other:
         return one
-    kinds = _connection().sql(f"SELECT NULL::{_sql_type(one)}, NULL::{_sql_type(other)}").types
+    kinds = thread_connection().sql(f"SELECT NULL::{_sql_type(one)}, NULL::{_sql_type(other)}").types
     first, second = (kind_of(sql_type) for sql_type in kinds)
     if differ(first, second):
         message = f"a {kind_text(first)} and a {kind_text(second)} are different kinds of values"
         raise DeclarationError(message, _conversion_hint(first, second, {}))
     try:
-        kind = _connection().sql(f"SELECT [NULL::{_sql_type(one)}, NULL::{_sql_type(other)}]").types[0]
+        kind = thread_connection().sql(f"SELECT [NULL::{_sql_type(one)}, NULL::{_sql_type(other)}]").types[0]
     except duckdb.Error as error:
         raise DeclarationError(f"there is no common type of {one} and {other}", "cast one of them") from error
     return _arrow_type(kind.children[0][1])
@@ -421,7 +421,7 @@ def check_syntax(statement: str) -> None:
 
 def _parse(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
     """Return the statements of a text. Places of mistakes count within `sql`: the text, or the part of it after `_OPENING`."""
-    answer = json.loads(_connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0])
+    answer = json.loads(thread_connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0])
     if not answer["error"]:
         return [statement["node"] for statement in answer["statements"]]
     message = str(answer["error_message"])
@@ -445,7 +445,7 @@ def _syntax_hint(word: str, sql: str) -> str:
 def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
     """Return the functions whose result changes from run to run, and the aggregates, both with the macros that use them."""
     listed = "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions() WHERE internal"
-    rows = _connection().execute(listed).fetchall()
+    rows = thread_connection().execute(listed).fetchall()
     scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
     aggregates = {name for name, kind, _, _ in rows if kind == "aggregate"}
     macros = {name: body for name, kind, _, body in rows if kind == "macro" and body}
@@ -491,7 +491,7 @@ class Projection:
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
         plain, _ = _statements(self)
         try:
-            rows = _run(plain, numbered)
+            rows = run_statement(plain, numbered)
         except duckdb.Error:
             return self.row_by_row(batch, texts)
         return self._bounded(Mapped(self._typed(rows.columns[1:]), _input_rows(rows)))
@@ -534,7 +534,7 @@ class Projection:
         numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows)))
         _, guarded = _statements(self)
         try:
-            rows = _run(guarded, numbered)
+            rows = run_statement(guarded, numbered)
         except duckdb.OutOfMemoryException as error:
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
@@ -572,7 +572,7 @@ class Projection:
 
     def _explained(self, batch: pa.RecordBatch, row: int, sql: str) -> str:
         try:
-            _run(f"SELECT {sql} AS v FROM {_VIEW} AS {_quoted(self.relation)}", batch.slice(row, 1))
+            run_statement(f"SELECT {sql} AS v FROM {_VIEW} AS {_quoted(self.relation)}", batch.slice(row, 1))
         except duckdb.Error as error:
             return _message(error)
         return "DuckDB raised an error"

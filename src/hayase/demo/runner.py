@@ -76,7 +76,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         from hayase.engine.spark.runner import opened, running, start_session
 
         starting = stack.enter_context(ThreadPoolExecutor(1)).submit(start_session, Home(home), options.master)
-        pipeline = _open_shop(home)  # planned while Spark starts
+        pipeline = open_shop(home)  # planned while Spark starts
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())
         ledger = stack.enter_context(opened(pipeline.home))
@@ -131,7 +131,7 @@ def _sell(
         stopping.wait(CHECK)
 
 
-def _open_shop(home: Path) -> Pipeline:
+def open_shop(home: Path) -> Pipeline:
     """Return the pipeline with the blocklist loaded; a home whose shop has closed is refused."""
     pipeline = shop_pipeline(home)
     pipeline.apply()

@@ -16,7 +16,7 @@ from hayase.lifetimes.accumulators import GROUP_WORDS, ROW
 
 __all__ = ["Groups"]
 
-_SPARE = 1024
+SPARE_TUPLES = 1024
 
 
 class Groups:
@@ -27,8 +27,8 @@ class Groups:
         self._kinds = list(kinds)
         self._index = KeyIndex()
         self._decoded: list[pa.Array] = []
-        self.words = np.zeros((_SPARE, width), np.int64)
-        self.anchors = np.empty((_SPARE, anchors), np.int32)
+        self.words = np.zeros((SPARE_TUPLES, width), np.int64)
+        self.anchors = np.empty((SPARE_TUPLES, anchors), np.int32)
         self.alive = 0
         self._known = 0
 
@@ -83,7 +83,7 @@ class Groups:
 
         Returns the new number of each old group, -1 for those dropped, or None if nothing changed.
         """
-        if len(self) <= 2 * self.alive + spare + _SPARE:
+        if len(self) <= 2 * self.alive + spare + SPARE_TUPLES:
             return None
         kept = np.flatnonzero(self.words[: len(self), ROW] >= 0)
         numbers = np.full(len(self), -1, np.int64)

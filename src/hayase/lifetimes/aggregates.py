@@ -58,7 +58,7 @@ __all__ = ["AggregateOperator"]
 
 _TUPLES, _GROUPS, _REGISTERS, _VALUES = "tuples", "groups", "registers", "distinct"
 _SIGN = np.int64(-(2**63))
-_SPARE = 65_536
+SPARE_TUPLES = 65_536
 """Fewer unused bytes of text, or pairs, than this do not cause a rewrite."""
 
 
@@ -436,7 +436,7 @@ class _Texts:
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
         self.used = 0
-        self.enough = _SPARE
+        self.enough = SPARE_TUPLES
 
     def append(self, column: pa.Array) -> np.ndarray:
         """Append texts; return the first eight bytes, the place and the length of each, int64[3, n]."""
@@ -477,7 +477,7 @@ class _Texts:
             used += int(ends[-1])
         self.arena = np.concatenate([*parts, np.empty(0, np.uint8)])
         self.used = used
-        self.enough = 2 * used + _SPARE
+        self.enough = 2 * used + SPARE_TUPLES
 
     def _copied(self, places: np.ndarray, ends: np.ndarray) -> np.ndarray:
         from hayase.lifetimes import aggregates_loops
@@ -495,7 +495,7 @@ class _Pairs:
         self._index = KeyIndex()
         self.counts = np.zeros(0, np.int64)
         self.sizes = [0] * calls
-        self.enough = _SPARE
+        self.enough = SPARE_TUPLES
 
     def __len__(self) -> int:
         return len(self._index)
@@ -531,7 +531,7 @@ class _Pairs:
         self.counts = np.zeros(0, np.int64)
         self._make_room(len(kept))
         self.counts[: len(kept)] = counts
-        self.enough = 2 * len(kept) + spare + _SPARE
+        self.enough = 2 * len(kept) + spare + SPARE_TUPLES
         return numbers
 
     def _make_room(self, pairs: int) -> None:

@@ -45,7 +45,7 @@ _RULES: dict[Rule, int] = {
     "intersect all": INTERSECT_ALL,
 }
 _COPIES, _NEXT = "copies", "next"
-_MANY, _SPARE = 8, 65_536
+MANY, SPARE_VALUES = 8, 65_536
 """Values are renumbered when there are more numbers than this, per value and in addition."""
 _NOTHING = np.empty(0, np.int64)
 
@@ -346,7 +346,7 @@ class _Values:
             self.words[gone, HEAD] = NONE
             self._doubtful = []
         count = self._index.capacity
-        if count <= _MANY * len(self) + _SPARE:
+        if count <= MANY * len(self) + SPARE_VALUES:
             return None
         alive = np.flatnonzero(self.words[:count, :HEAD].any(axis=1))
         self._index.keep(alive)

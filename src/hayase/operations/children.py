@@ -159,14 +159,14 @@ class Children:
         self.starts = 0
         """Number of children started so far."""
         self._lock = threading.Lock()
-        self._processes = _Processes()
-        self._finalizer = weakref.finalize(self, _Processes.end, self._processes)
+        self.processes = _Processes()
+        self._finalizer = weakref.finalize(self, _Processes.end, self.processes)
         self._in_vain = 0
 
     def close(self) -> None:
         """End the processes; the next call starts new ones."""
         with self._lock:
-            self._processes.end()
+            self.processes.end()
 
     def renew(self) -> None:
         """Use a new child for the next call: what the function keeps between calls may be corrupt."""
@@ -177,7 +177,7 @@ class Children:
         """Load the module and return what the function takes; DeclarationError if it cannot be loaded."""
         with self._lock:
             self._loaded()
-            return self._processes.takes
+            return self.processes.takes
 
     def call(self, rows: pa.RecordBatch, starts: np.ndarray, stops: np.ndarray, careful: bool = False) -> Outcomes:
         """Call the function on windows; window i has the rows [`starts[i]`, `stops[i]`).
@@ -225,7 +225,7 @@ class Children:
             try:
                 request = replace(_gathered(whole, first, stop), alone=alone > first, careful=careful)
                 child.send(b"C", pack_request(request), max(STANDING_STILL, self.limits.seconds))
-                while made.done < stop and child is self._processes.child:
+                while made.done < stop and child is self.processes.child:
                     for letter, body in self._awaited(child):
                         self._take(letter, body, first, stop, made)
                     if careful and not made.failures.keys().isdisjoint(range(first, made.done)):
@@ -286,7 +286,7 @@ class Children:
 
     def _ended(self, child: Child, stopped: Gone | _Overdue) -> _End:
         """End a child that cannot continue, and return why it ended."""
-        self._processes.child = None
+        self.processes.child = None
         now = time.monotonic_ns()
         if isinstance(stopped, _Overdue):
             window, trace = stopped.window, child.trace(ask=True)
@@ -299,7 +299,7 @@ class Children:
             return _End(window, Failure("time", f"it took more than {self.limits.seconds:g} s", *place(trace)), took)
         status = child.end()
         if status is None:
-            self._processes.end()
+            self.processes.end()
         kind, reason = ending(status)
         if window == IDLE and kind == "memory":
             return _End(IDLE, Failure(kind, reason))
@@ -311,8 +311,8 @@ class Children:
 
     def _drop(self) -> None:
         """End the current child, if there is one."""
-        child, self._processes.child = self._processes.child, None
-        if child is not None and self._processes.owner == os.getpid():
+        child, self.processes.child = self.processes.child, None
+        if child is not None and self.processes.owner == os.getpid():
             child.kill()
 
     def _count_in_vain(self, how: str) -> None:
@@ -328,25 +328,25 @@ class Children:
         """Return a child that waits for a request."""
         while True:
             template = self._loaded()
-            if self._processes.child is not None:
-                return self._processes.child
+            if self.processes.child is not None:
+                return self.processes.child
             try:
-                child, self._processes.spare = self._processes.spare or Child(template), None
+                child, self.processes.spare = self.processes.spare or Child(template), None
                 child.started()
-                self._processes.child = child
+                self.processes.child = child
                 self.starts += 1
                 if self.starts > 1:  # a function that ended one child may end another
-                    self._processes.spare = Child(template)
+                    self.processes.spare = Child(template)
             except Gone:
-                self._processes.end()
+                self.processes.end()
                 self._count_in_vain("it could not be forked")
 
     def _loaded(self) -> Template:
         """Return the template that has loaded the function."""
-        if self._processes.owner != os.getpid():  # after a fork: the processes belong to the parent
-            self._processes.forget()
-        if self._processes.template is not None:
-            return self._processes.template
+        if self.processes.owner != os.getpid():  # after a fork: the processes belong to the parent
+            self.processes.forget()
+        if self.processes.template is not None:
+            return self.processes.template
         template = NURSERY.template()
         request = {
             "function": self.function.as_json(),
@@ -367,7 +367,7 @@ class Children:
             NURSERY.end(template)
             failure = Failure.from_json(orjson.loads(body))
             raise DeclarationError(f"{failure.reason}{failure.place}")
-        self._processes.template, self._processes.takes = template, orjson.loads(body)
+        self.processes.template, self.processes.takes = template, orjson.loads(body)
         return template
 
 

@@ -127,7 +127,7 @@ class _Nursery:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._template: Template | None = None
+        self.root: Template | None = None
         self._finalizer: weakref.finalize[Any, _Nursery] | None = None
         self._owner = 0
 
@@ -150,20 +150,20 @@ class _Nursery:
         """End a template and return its exit status; None if it is unknown."""
         template.close()
         with self._lock:
-            if self._template is None or template.parent is not self._template or self._owner != os.getpid():
+            if self.root is None or template.parent is not self.root or self._owner != os.getpid():
                 return None
             try:
-                return self._template.end(template.process)
+                return self.root.end(template.process)
             except Gone:
                 return None
 
     def _running(self) -> Template:
-        if self._template is not None and self._owner != os.getpid():  # after a fork: the nursery belongs to the parent
-            self._template.close()
-            self._template = None
+        if self.root is not None and self._owner != os.getpid():  # after a fork: the nursery belongs to the parent
+            self.root.close()
+            self.root = None
             if self._finalizer is not None:
                 self._finalizer.detach()
-        if self._template is None:
+        if self.root is None:
             ours, theirs = socket.socketpair()
             with theirs:
                 process = subprocess.Popen(
@@ -180,15 +180,15 @@ class _Nursery:
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
                 )
-            self._template = Template(ours, process.pid)
+            self.root = Template(ours, process.pid)
             self._owner = os.getpid()
-            self._finalizer = weakref.finalize(self, _end_nursery, self._template, process, self._owner)
-        return self._template
+            self._finalizer = weakref.finalize(self, _end_nursery, self.root, process, self._owner)
+        return self.root
 
     def _close(self) -> None:
         if self._finalizer is not None:
             self._finalizer()
-        self._template = None
+        self.root = None
 
 
 def _end_nursery(template: Template, process: subprocess.Popen[bytes], owner: int) -> None:

@@ -59,7 +59,7 @@ def split(block: bytes, kinds: Sequence[pa.DataType], last: bool, limit: int) ->
     end = len(block) if last else _last_record_end(block)
     columns = _plain_columns(block[:end], kinds)
     if columns is None:
-        return _careful_split(block, len(kinds), last, limit)
+        return careful_split(block, len(kinds), last, limit)
     return _plain_split(block[:end], columns)
 
 
@@ -148,7 +148,7 @@ def _plain_split(block: bytes, columns: tuple[pa.ChunkedArray, ...]) -> Split:
     )
 
 
-def _careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
+def careful_split(block: bytes, width: int, last: bool, limit: int) -> Split:
     records: list[bytes] = []
     numbers: list[int] = []
     rows: list[list[bytes] | tuple[None, ...]] = []

@@ -35,9 +35,9 @@ FORMATS = {"csv": "csv", "ndjson": "ndjson", "jsonl": "ndjson", "json": "ndjson"
 COMPRESSIONS = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
 """Suffixes of compressed files."""
 
-_RECORDS = 65_536
-_BLOCK = 8 << 20
-_LONGEST = 256 << 20
+CHUNK_RECORDS = 65_536
+BLOCK_BYTES = 8 << 20
+LONGEST_RECORD = 256 << 20
 """A line longer than this is taken as a sign that the file has another format."""
 _LINGER = 0.2
 """Seconds to wait for more lines from a pipe: lines of a slow writer are appended soon, those of a fast one in bulk."""
@@ -92,7 +92,7 @@ def read_records(
     A file is read ahead in a thread, so that reading it and writing its records overlap.
     """
     chunks = _records_of(source, form, declaration, clock)
-    return _ahead(chunks) if isinstance(source, Path) else chunks
+    return read_ahead(chunks) if isinstance(source, Path) else chunks
 
 
 def _records_of(
@@ -111,7 +111,7 @@ def _records_of(
         raise HayaseError(f'"{name}" cannot be read as {form.name}: {error}') from error
 
 
-def _ahead(items: Iterator[_T]) -> Iterator[_T]:
+def read_ahead(items: Iterator[_T]) -> Iterator[_T]:
     """Yield the same items, and raise the same error, produced by a thread that is a few items ahead."""
     items_ahead: queue.Queue[tuple[_T] | BaseException | None] = queue.Queue(_AHEAD)
     abandoned = threading.Event()
@@ -153,7 +153,7 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
     reader = _Csv(declaration) if form.name == "csv" else _Ndjson(declaration)
     carry, used, first = b"", 0, True
     while True:
-        piece = read(_BLOCK)
+        piece = read(BLOCK_BYTES)
         last = not piece
         if first:
             piece, used, first = piece.removeprefix(_BOM), used + len(_BOM) * piece.startswith(_BOM), False
@@ -164,9 +164,9 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
         carry = block[reader.used :]
         if last:
             return
-        if len(carry) > _LONGEST:
+        if len(carry) > LONGEST_RECORD:
             raise HayaseError(
-                f"line {reader.lines + 1} is longer than {_LONGEST >> 20} MB; is this a file of lines in {form.name}?"
+                f"line {reader.lines + 1} is longer than {LONGEST_RECORD >> 20} MB; is this a file of lines in {form.name}?"
             )
 
 
@@ -228,8 +228,8 @@ class _Ndjson:
         lines = block[:end].split(b"\n")
         if not lines[-1]:
             lines.pop()
-        for start in range(0, len(lines), _RECORDS):
-            portion = lines[start : start + _RECORDS]
+        for start in range(0, len(lines), CHUNK_RECORDS):
+            portion = lines[start : start + CHUNK_RECORDS]
             conformed = self._conform(portion, clock())
             self.used = min(end, self.used + sum(map(len, portion)) + len(portion))
             self.lines += len(portion)
@@ -273,12 +273,12 @@ class _Csv:
             return
         schema = self._declaration.arrow_schema
         kinds = [schema.field(name).type for name in self._names]
-        split = csv_blocks.split(block[self.used :], kinds, last, _LONGEST // 2)
+        split = csv_blocks.split(block[self.used :], kinds, last, LONGEST_RECORD // 2)
         before = self.lines + 1
         self.used += split.used
         self.lines += split.lines
-        for start in range(0, split.count, _RECORDS):
-            yield self._conform(split, start, min(start + _RECORDS, split.count), before, clock()), self.used
+        for start in range(0, split.count, CHUNK_RECORDS):
+            yield self._conform(split, start, min(start + CHUNK_RECORDS, split.count), before, clock()), self.used
 
     def _read_header(self, block: bytes, last: bool) -> None:
         while self._names is None and (b"\n" in block[self.used :] or (last and self.used < len(block))):
@@ -308,7 +308,7 @@ def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock
         check_columns(file.schema_arrow.names, declaration)
         size = source.stat().st_size if isinstance(source, Path) else source.seek(0, io.SEEK_END)
         weight = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
-        rows = max(1, min(_RECORDS, _BLOCK * metadata.num_rows // max(weight, 1)))
+        rows = max(1, min(CHUNK_RECORDS, BLOCK_BYTES * metadata.num_rows // max(weight, 1)))
         read = 0
         for batch in file.iter_batches(batch_size=rows):
             read += batch.num_rows

@@ -41,7 +41,7 @@ __all__ = ["UNKNOWN", "Appended", "Piece", "StreamLog"]
 UNKNOWN = -1
 """The offsets of a recognised repeat that is not its producer's last append."""
 _SIZES_KEPT = 10_000
-_MANY = 256
+MANY_SEGMENTS = 256
 """Number of segments at which an append also compacts small ones."""
 _TRIES = 64
 """How often in a row a file may vanish between listing the log and opening it, before that counts as damage."""
@@ -176,7 +176,7 @@ class StreamLog:
     def _compact_when_many(self) -> None:
         """Compact small segments if there are so many that listing the log is slow: in a home without a running
         pipeline nobody else does. The append is durable by now, so a full disk is ignored here."""
-        if self._directory.segments >= _MANY:
+        if self._directory.segments >= MANY_SEGMENTS:
             with contextlib.suppress(StreamError):
                 while self.compact():
                     pass

@@ -59,9 +59,9 @@ LOADS = FACT + b"loads"
 Progress = Callable[[int, int], None]
 """Called with the number of rows read so far and the number written."""
 
-_IN_MEMORY, _BYTES_IN_MEMORY = 200_000, 64 << 20
+IN_MEMORY, _BYTES_IN_MEMORY = 200_000, 64 << 20
 """How many rows, and how many bytes of rows, are sorted in memory."""
-_SAMPLED = 4_096
+SAMPLED = 4_096
 """One key out of so many is sampled to choose the ends of ranges."""
 _ASKED = 10_000
 """How many keys are looked up at once."""
@@ -269,7 +269,7 @@ class _Runs:
     def add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
         count, size = sum(table.num_rows for table in self._waiting), sum(table.nbytes for table in self._waiting)
-        if count >= _IN_MEMORY or size >= _BYTES_IN_MEMORY:
+        if count >= IN_MEMORY or size >= _BYTES_IN_MEMORY:
             self._spill()
 
     def _spill(self) -> None:
@@ -277,7 +277,7 @@ class _Runs:
         rows = _sorted(self._waiting)
         self._waiting = []
         with pa.ipc.new_file(str(path), rows.schema) as writer:
-            writer.write_table(rows, max_chunksize=_SAMPLED)
+            writer.write_table(rows, max_chunksize=SAMPLED)
         self._files.append(path)
 
     def ranges(self) -> Iterator[pa.Table]:
@@ -290,9 +290,9 @@ class _Runs:
             self._spill()
         runs = [pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in self._files]
         size = max(1, sum(run.nbytes for run in runs) // max(1, sum(run.num_rows for run in runs)))
-        together = max(_SAMPLED, min(_IN_MEMORY, _BYTES_IN_MEMORY // size))
+        together = max(SAMPLED, min(IN_MEMORY, _BYTES_IN_MEMORY // size))
         sampled = sorted(key for run in runs for key in _samples(run))
-        ends = sampled[together // _SAMPLED :: together // _SAMPLED]
+        ends = sampled[together // SAMPLED :: together // SAMPLED]
         starts = [0] * len(runs)
         for end in [*dict.fromkeys(ends), None]:
             stops = [run.num_rows if end is None else _place(run, end) for run in runs]
@@ -309,7 +309,7 @@ def _sorted(tables: list[pa.Table]) -> pa.Table:
 
 
 def _samples(run: pa.Table) -> list[bytes]:
-    return list(run.column("key").take(pa.array(np.arange(0, run.num_rows, _SAMPLED))).to_pylist())
+    return list(run.column("key").take(pa.array(np.arange(0, run.num_rows, SAMPLED))).to_pylist())
 
 
 def _place(run: pa.Table, key: bytes) -> int:

@@ -24,9 +24,9 @@ from hayase.tables.versions import since
 
 __all__ = ["Folding"]
 
-_STEP_FOLDED = 500
-_STEP_READ = 5_000
-_WRITTEN_FOLDED = 100_000
+STEP_FOLDED = 500
+STEP_READ = 5_000
+WRITTEN_FOLDED = 100_000
 _WRITTEN_BYTES = 32 << 20
 _KEPT_MARKERS = 16
 
@@ -94,7 +94,7 @@ class Folding:
         while done.cursor is not None and not stop():
             cursor = done.cursor
             done.add(self._store.read(lambda view: self._step(view, cursor, old, lasting)))  # noqa: B023
-            if done.cursor is not None and (done.gone >= _WRITTEN_FOLDED or done.size >= _WRITTEN_BYTES):
+            if done.cursor is not None and (done.gone >= WRITTEN_FOLDED or done.size >= _WRITTEN_BYTES):
                 gone += done.gone
                 done = self._write(state, done, old)
         gone += done.gone
@@ -109,7 +109,7 @@ class Folding:
         """Fold the next keys, in memory."""
         step = _Step()
         for key, entries in payloads_by_key(view, cursor, end_of_prefix(PAYLOAD)):
-            if step.read >= _STEP_READ or step.gone >= _STEP_FOLDED:
+            if step.read >= STEP_READ or step.gone >= STEP_FOLDED:
                 step.cursor = PAYLOAD + key
                 break
             step.read += len(entries)

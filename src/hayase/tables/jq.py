@@ -187,6 +187,11 @@ class Jq:
         """The number of processes started so far."""
         return self._process.starts
 
+    @property
+    def process_id(self) -> int | None:
+        """The id of the process that evaluates programs; None while there is none."""
+        return self._process.process_id
+
     def mistakes(self, program: str) -> list[Mistake]:
         """Return the mistakes in a program, with line and column."""
         refused = refusals(program)

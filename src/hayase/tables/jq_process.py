@@ -29,7 +29,7 @@ __all__ = ["JqProcess", "Limits"]
 
 _CHILD = Path(__file__).with_name("jq_child.py")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-_STANDING_STILL = 600.0
+STANDING_STILL = 600.0
 """Seconds without an answer after which the process counts as hanging, even on a busy machine."""
 _MOST_BYTES = 8 << 20
 _MOST_STARTS = 3
@@ -96,7 +96,7 @@ class _Running:
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            if not select.select([self.source], [], [], _STANDING_STILL)[0]:
+            if not select.select([self.source], [], [], STANDING_STILL)[0]:
                 raise _Died
             part = os.read(self.source, size - len(data))
             if not part:
@@ -139,6 +139,11 @@ class JqProcess:
         """End the process; the next use starts another."""
         with self._lock:
             _end(self._running)
+
+    @property
+    def process_id(self) -> int | None:
+        """The id of the running child process; None while there is none."""
+        return self._running[0].process.pid if self._running else None
 
     def compile(self, program: str) -> str | None:
         """Compile a program; return libjq's error message, None if there is none."""

@@ -45,7 +45,7 @@ Rows: TypeAlias = (
 )
 """What can be loaded: a file, Arrow data, a data frame, or dicts."""
 
-_ROWS = 65_536
+CHUNK_ROWS = 65_536
 _BLOCK = 8 << 20
 _LONGEST = 256 << 20
 """The longest line in bytes; a longer one means that the file has another format."""
@@ -124,7 +124,7 @@ def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str 
         rows = pa.Table.from_pandas(rows, preserve_index=False)
     if isinstance(rows, pa.Table):
         wanted.check(rows.column_names)
-        rows = rows.to_batches(max_chunksize=_ROWS)
+        rows = rows.to_batches(max_chunksize=CHUNK_ROWS)
     elif isinstance(rows, pa.RecordBatch):
         rows = [rows]
     elif isinstance(rows, (Mapping, bytes)) or not isinstance(rows, Iterable):
@@ -141,7 +141,7 @@ def _lots_of_items(rows: Iterator[Any], wanted: Wanted) -> Iterator[Lot]:
             yield from _batch_lots(item, wanted, behind)
             behind += item.num_rows
         else:
-            dicts = [item, *islice(rows, _ROWS - 1)]
+            dicts = [item, *islice(rows, CHUNK_ROWS - 1)]
             yield _dict_lot(dicts, wanted, _row_number(behind), _of_dicts(dicts), first=not behind)
             behind += len(dicts)
 
@@ -157,8 +157,8 @@ def _row_number(before: int) -> Callable[[int], str]:
 def _batch_lots(batch: pa.RecordBatch, wanted: Wanted, behind: int) -> Iterator[Lot]:
     wanted.check(batch.schema.names)
     mine = batch.select([name for name in wanted.names if name in batch.schema.names])
-    for start in range(0, batch.num_rows, _ROWS):
-        part, whole = mine.slice(start, _ROWS), batch.slice(start, _ROWS)
+    for start in range(0, batch.num_rows, CHUNK_ROWS):
+        part, whole = mine.slice(start, CHUNK_ROWS), batch.slice(start, CHUNK_ROWS)
         columns = dict(zip(part.schema.names, map(_valid_column, part.columns)))
         yield Lot(columns, part.num_rows, _of_batch(whole), _row_number(behind + start))
 
@@ -211,7 +211,7 @@ def _file_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> 
                 wanted.check(file.schema_arrow.names)
                 written = (file.metadata.metadata or {}).get(JSON_COLUMNS.encode(), b"[]")
                 as_json = frozenset(orjson.loads(written))
-                for lot in _lots_of_items(file.iter_batches(batch_size=_ROWS), wanted):
+                for lot in _lots_of_items(file.iter_batches(batch_size=CHUNK_ROWS), wanted):
                     yield _decode_json_columns(lot, as_json) if as_json else lot
         elif form.name == "csv":
             yield from _csv_lots(path, form, wanted, schema)
@@ -249,8 +249,8 @@ def _json_lots(path: Path, form: Format, wanted: Wanted) -> Iterator[Lot]:
         lines, carry = block[:end].split(b"\n"), block[end:]
         if not lines[-1]:
             lines.pop()
-        for start in range(0, len(lines), _ROWS):
-            yield _json_lot(lines[start : start + _ROWS], behind + start + 1, wanted)
+        for start in range(0, len(lines), CHUNK_ROWS):
+            yield _json_lot(lines[start : start + CHUNK_ROWS], behind + start + 1, wanted)
         behind += len(lines)
 
 
@@ -321,8 +321,8 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
         fields = fields or _fields(path, names, schema)
         split = csv_blocks.split(block, [field.type for field in fields], not piece, _LONGEST // 2)
         carry = block[split.used :]
-        for start in range(0, split.count, _ROWS):
-            yield _csv_lot(split, start, min(start + _ROWS, split.count), lines + 1, fields, wanted)
+        for start in range(0, split.count, CHUNK_ROWS):
+            yield _csv_lot(split, start, min(start + CHUNK_ROWS, split.count), lines + 1, fields, wanted)
         lines += split.lines
 
 

@@ -119,7 +119,7 @@ class _View:
         try:
             value: bytes | None = self._database.get(key)
         except Exception as error:
-            raise _error(error, self._path) from error
+            raise error_of(error, self._path) from error
         if self._changes.count != self._at:
             raise _StateChanged
         return value
@@ -130,7 +130,7 @@ class _View:
         try:
             values: list[bytes | None] = self._database.get(list(keys))  # type: ignore[assignment]
         except Exception as error:
-            raise _error(error, self._path) from error
+            raise error_of(error, self._path) from error
         if self._changes.count != self._at:
             raise _StateChanged
         return values
@@ -143,7 +143,7 @@ class _View:
         try:
             iterator = self._database.iter(bounds)  # it sees the state of its creation
         except Exception as error:
-            raise _error(error, self._path) from error
+            raise error_of(error, self._path) from error
         if self._changes.count != self._at:
             raise _StateChanged
         items = _items(iterator, bounds, start, self._path)
@@ -180,7 +180,7 @@ def _items(
             iterator.next()
         iterator.status()
     except Exception as error:
-        raise _error(error, path) from error
+        raise error_of(error, path) from error
 
 
 class RocksStore:
@@ -207,7 +207,7 @@ class RocksStore:
             self._sealed(None if generation is None else generation.decode())
         except Exception as error:
             _close(self._database)
-            raise _error(error, self._path) from error
+            raise error_of(error, self._path) from error
 
     def _sealed(self, generation: str | None) -> None:
         """Seal the present state on disk. The change before is durable even if the seal cannot be written, such as on a full disk:
@@ -384,7 +384,7 @@ class RocksReader:
             except Exception as error:
                 self._place = None
                 if attempt == _OPENINGS - 1 or seals.place_of(self._path) == before:
-                    raise error if isinstance(error, HayaseError) else _error(error, self._path) from error
+                    raise error if isinstance(error, HayaseError) else error_of(error, self._path) from error
 
     def _shut(self) -> None:
         if self._database is not None:
@@ -425,7 +425,7 @@ def _translated(path: Path) -> Iterator[None]:
     except (HayaseError, OSError, MemoryError):
         raise
     except Exception as error:
-        raise _error(error, path) from error
+        raise error_of(error, path) from error
 
 
 _REFUSALS = {
@@ -438,7 +438,7 @@ _REFUSALS = {
 """Messages of the operating system that do not mean damage, with the error whose remedy is shown."""
 
 
-def _error(error: Exception, path: Path) -> Exception:
+def error_of(error: Exception, path: Path) -> Exception:
     text = str(error)
     if isinstance(error, HayaseError):
         return error

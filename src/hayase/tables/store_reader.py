@@ -32,7 +32,7 @@ __all__ = [
 
 FOLDED_BEFORE, COUNTS = FACT + b"folded_before", FACT + b"counts"
 _MIDDLE = 2**63
-_SAMPLE = 10_000
+SAMPLE_ROWS = 10_000
 
 
 class Counts(NamedTuple):
@@ -95,9 +95,9 @@ def approximate_keys(view: View) -> int:
     for key, entries in payloads_by_key(view, PAYLOAD, end_of_prefix(PAYLOAD)):
         seen, keys = seen + len(entries), keys + 1
         snapshots += view.get(ROW + key) is not None
-        if seen >= _SAMPLE:
+        if seen >= SAMPLE_ROWS:
             break
-    new, there = keys - snapshots, payloads(view) if seen >= _SAMPLE else seen
+    new, there = keys - snapshots, payloads(view) if seen >= SAMPLE_ROWS else seen
     return counts(view).rows + (new * max(there, seen) // seen if new else 0)
 
 

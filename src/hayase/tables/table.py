@@ -68,7 +68,7 @@ class Table:
 
     def __init__(self, declaration: TableDeclaration, store: ReadableStore):
         self.declaration = declaration
-        self._store = store
+        self.store = store
         self._columns = Columns(declaration)
 
     def get(self, key: Sequence[Json], *, columns: Sequence[str] | None = None, as_of: int | None = None) -> Row | None:
@@ -92,7 +92,7 @@ class Table:
             snapshots = view.get_many([ROW + key for key in keys])
             return [self._row(view, key, snapshot, end, places) for key, snapshot in zip(keys, snapshots)]
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def scan(
         self,
@@ -122,35 +122,35 @@ class Table:
             keys = store_reader.rows_in_range(view, start, stop, limit + 1)
             return list(islice(self._rows(view, keys, _end(as_of), places), limit + 1))
 
-        rows = self._store.read(read)
+        rows = self.store.read(read)
         more = len(rows) > limit
         return Page([(key_from(key), row) for key, row in rows[:limit]], rows[limit - 1][0] if more else None)
 
     def folded_before(self) -> int | None:
         """Return the event time before which payloads are folded: the table can be read as of t if t >= folded_before - 1."""
-        return self._store.read(store_reader.folded_before)
+        return self.store.read(store_reader.folded_before)
 
     def newest_marker(self) -> bytes:
         """The marker of the newest batch that the table has taken in; empty if there is none."""
-        return self._store.read(store_reader.newest_marker)
+        return self.store.read(store_reader.newest_marker)
 
     def info(self) -> TableInfo:
         """Return statistics of the table. Keys without a snapshot are estimated from the first payloads."""
-        size = self._store.size()
+        size = self.store.size()
 
         def read(view: View) -> TableInfo:
             keys, payloads = store_reader.approximate_keys(view), store_reader.payloads(view)
             return TableInfo(keys, payloads, size, store_reader.folded_before(view), store_reader.generation(view))
 
-        return self._store.read(read)
+        return self.store.read(read)
 
     def refresh(self) -> None:
         """Make new writes of the pipeline's process visible, in a table that was opened for reading."""
-        self._store.refresh()
+        self.store.refresh()
 
     def close(self) -> None:
         """Close the store."""
-        self._store.close()
+        self.store.close()
 
     def _key(self, key: Sequence[Json]) -> bytes:
         if len(key) != len(self.declaration.key):
@@ -210,7 +210,7 @@ class OwnTable(Table):
 
     def __init__(self, declaration: TableDeclaration, store: Store):
         super().__init__(declaration, store)
-        self._store: Store = store
+        self.store: Store = store
         self._folding = Folding(store, self._columns)
         self._writing, self._fold_lock = threading.Lock(), threading.Lock()
         self._closing = threading.Event()
@@ -220,28 +220,28 @@ class OwnTable(Table):
         if declaration != self.declaration:
             with self._fold_lock, self._writing:
                 self.declaration, self._columns = declaration, Columns(declaration)
-                self._folding = Folding(self._store, self._columns)
+                self._folding = Folding(self.store, self._columns)
 
     def begin(self, generation: str) -> None:
         """Empty the table unless it has this generation already. Rows that were loaded before it had any generation stay."""
         with self._fold_lock, self._writing:
-            present = self._store.read(store_reader.generation)
+            present = self.store.read(store_reader.generation)
             if present == generation:
                 return
             self._folding.restart()
             if present is not None:
-                self._store.clear()
-            self._store.write([(store_reader.GENERATION, generation.encode())])
+                self.store.clear()
+            self.store.write([(store_reader.GENERATION, generation.encode())])
 
     def ingest(self, files: Sequence[Path], marker: bytes) -> None:
         """Ingest the runs of a batch exactly once: if the batch is in the table already, remove the remaining files."""
         with self._writing:
-            markers = {other for _, other, _ in self._store.read(store_reader.runs)}
+            markers = {other for _, other, _ in self.store.read(store_reader.runs)}
             ingested, later = marker in markers, any(other > marker for other in markers)
             there = [file for file in files if file.exists()]
             if not ingested and len(there) == len(files):
                 if files:
-                    self._store.ingest(files)
+                    self.store.ingest(files)
                 return
             if not ingested and not later:
                 missing = next(file for file in files if file not in there)
@@ -255,13 +255,13 @@ class OwnTable(Table):
 
     def read_store(self, work: Callable[[View], Result]) -> Result:
         """Call `work` with a view of the store and return its result; it must have no side effects and may be called again."""
-        return self._store.read(work)
+        return self.store.read(work)
 
     def load(self, files: Sequence[Path]) -> None:
         """Ingest the files of a bulk load, with snapshots and facts, atomically and not during a fold."""
         with self._fold_lock, self._writing:
             self._folding.restart()
-            self._store.ingest(files)
+            self.store.ingest(files)
 
     def fold(self, before: int, keep_from: int, stop: Callable[[], bool] = lambda: False) -> int:
         """Fold payloads with an event time < before into snapshots; return how many were folded.

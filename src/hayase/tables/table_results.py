@@ -32,7 +32,7 @@ Time = datetime | str | int
 """An event time: a datetime, ISO text, or microseconds."""
 Owning: TypeAlias = "Callable[[Path, TableDeclaration], AbstractContextManager[OwnTable]]"
 """Opens a table of a home for writing, exclusively."""
-_PAGE = 1000
+PAGE_ROWS = 1000
 
 
 class TableResults:
@@ -196,7 +196,7 @@ class TableResults:
     ) -> Iterator[Page]:
         """Yield pages from one state of the table, which is opened for them; the last may exceed the limit."""
         names, moment = _names(columns), _moment(as_of)
-        size = _PAGE if limit is None else max(1, min(limit, _PAGE))
+        size = PAGE_ROWS if limit is None else max(1, min(limit, PAGE_ROWS))
         reader, after = self._open(), None
         try:
             while True:

@@ -68,7 +68,7 @@ class ColumnType(ABC, Generic[State]):
     def payloads(self, method: str | None, parameters: Iterable[Json]) -> list[bytes | UnfitParameter]:
         """Return the deltas of many updates by one method; in place of a parameter that does not fit, the error."""
         named = self.method(method)
-        head, delta = self._head(self.methods.index(named) + 1), self.delta
+        head, delta = self.payload_head(self.methods.index(named) + 1), self.delta
         parameters = parameters if isinstance(parameters, Sequence) else list(parameters)
         bodies = self.deltas(named, parameters)
         if bodies is not None:
@@ -89,7 +89,7 @@ class ColumnType(ABC, Generic[State]):
     def column(self, method: str | None, parameters: Sequence[Json]) -> pa.Array | None:
         """Return `payloads` as a column, if the type supports it for these parameters and all of them fit; else None."""
         named = self.method(method)
-        return self.delta_column(self._head(self.methods.index(named) + 1), named, parameters)
+        return self.delta_column(self.payload_head(self.methods.index(named) + 1), named, parameters)
 
     def delta_column(self, head: bytes, method: str, parameters: Sequence[Json]) -> pa.Array | None:
         """Return the deltas, each with the head in front; None if the type builds them one by one."""
@@ -134,16 +134,16 @@ class ColumnType(ABC, Generic[State]):
             raise DamagedPayload(f"a payload of a {self.name} is damaged: {error}") from error
 
     @classmethod
-    def _head(cls, kind: int) -> bytes:
+    def payload_head(cls, kind: int) -> bytes:
         return bytes((cls.tag, _FORMAT << 4 | kind))
 
     def _encode_snapshot(self, state: State) -> bytes:
-        head, body = self._head(0), self.encode(state)
+        head, body = self.payload_head(0), self.encode(state)
         return head + zlib.crc32(body, self.tag).to_bytes(4, "big") + body
 
     def decode_snapshot(self, snapshot: bytes) -> State:
         """Decode a snapshot after checking its head and checksum; DamagedPayload if they are wrong."""
-        if snapshot[:2] != self._head(0):
+        if snapshot[:2] != self.payload_head(0):
             raise self._foreign("snapshot", snapshot)
         body = snapshot[6:]
         if zlib.crc32(body, self.tag).to_bytes(4, "big") != snapshot[2:6]:
@@ -198,4 +198,4 @@ class ColumnType(ABC, Generic[State]):
 @lru_cache(maxsize=64)
 def _heads(kind: type[ColumnType[Any]]) -> dict[bytes, str]:
     """Map the first two bytes of a type's deltas to the method."""
-    return {kind._head(at + 1): method for at, method in enumerate(kind.methods)}
+    return {kind.payload_head(at + 1): method for at, method in enumerate(kind.methods)}

@@ -57,7 +57,7 @@ def map_task(
             for group in groups
             if group.names[0] in whole.passed
         ]
-        for chunk in _chunks(log.read(whole.first, whole.next), log):
+        for chunk in chunks_of(log.read(whole.first, whole.next), log):
             for reading in readers:
                 yield from filter(None, reading.map_chunk(chunk))
         figures = {name: reading.figures for reading in readers for name in reading.group.names}
@@ -101,7 +101,7 @@ class _Chunk:
         return int(self.rows.num_rows)
 
 
-def _chunks(pieces: Iterable[Piece], log: StreamLog) -> Iterator[_Chunk]:
+def chunks_of(pieces: Iterable[Piece], log: StreamLog) -> Iterator[_Chunk]:
     """Pieces of a log as chunks of about one size: small segments joined, large ones cut."""
     pending: list[_Chunk] = []
     count = size = 0

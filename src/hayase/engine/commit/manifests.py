@@ -373,9 +373,9 @@ class Commits:
                     self._log(stream).reopen(clock)
                 self._log(stream).advance(clock)
         if manifest.runs:
-            self._take_in(manifest, replaced)
+            self.take_in(manifest, replaced)
 
-    def _take_in(self, manifest: Manifest, replaced: frozenset[str]) -> None:
+    def take_in(self, manifest: Manifest, replaced: frozenset[str]) -> None:
         """Ingest the sorted runs into their tables: atomically per table, and only once however often this is called."""
         definition = load(self.home, manifest.offset.definition)
         staged = self.home.staged(self.lane)

@@ -42,7 +42,7 @@ _AT_ONCE = 16_384
 """Letters that are read at once when going from the newest backwards."""
 _GROUPED = 65_536
 """Letters that are grouped at once."""
-_GROUPS = 1_000
+MOST_GROUPS = 1_000
 _NEAR = 1_000
 """Letters whose numbers are at most this far apart are read in one range."""
 _OTHERS = "other reasons"
@@ -308,7 +308,7 @@ class Letters:
         for lot in lots_of(self.matching(wanted, settled=settled), _GROUPED):
             for kind, group in _grouped(lot):
                 key = (group.stage, group.stream, kind)
-                if key not in groups and len(groups) >= _GROUPS:
+                if key not in groups and len(groups) >= MOST_GROUPS:
                     key = (group.stage, group.stream, _OTHERS)
                     group = replace(group, reason=_OTHERS)
                 groups[key] = groups[key].joined(group) if key in groups else group

@@ -43,7 +43,7 @@ _LATE = ("late: ", "too old: ")
 _AGAIN = "it was late, and its stage would refuse it again; to try it, ask for late ones too (--late)"
 _UNFIT = "the record does not fit"
 _LOST = "; the record itself was removed by retention, and this is what the stage had taken of it: edit it"
-_LOT, _LOT_BYTES = 5_000, 32 << 20
+LOT, _LOT_BYTES = 5_000, 32 << 20
 """Most letters, and bytes of letters, that are settled in one step."""
 _NEAR = 1_000
 """Records of a stream whose offsets are at most this far apart are read in one range."""
@@ -168,7 +168,7 @@ def _limited(
 ) -> Iterator[Lot]:
     """Yield matching letters that pass `chosen`, at most `limit`; `report.next` is set if letters remain."""
     remaining = limit
-    for lot in lots_of(letters.matching(wanted), _LOT, _LOT_BYTES):
+    for lot in lots_of(letters.matching(wanted), LOT, _LOT_BYTES):
         if remaining == 0 or expired():
             report.next = int(lot.numbers[0])
             return

@@ -67,7 +67,7 @@ class Views:
 
     def __init__(self, home: Home, views: Sequence[View], now: Callable[[], int]) -> None:
         self._home, self._now = home, now
-        self._views = [_Reader(home, view) for view in views]
+        self._views = [Reader(home, view) for view in views]
         self._wake, self._done, self._stop = threading.Event(), threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -112,7 +112,7 @@ class Views:
             )
 
 
-class _Reader:
+class Reader:
     """A view and its position in its stream."""
 
     def __init__(self, home: Home, view: View) -> None:

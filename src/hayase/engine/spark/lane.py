@@ -226,7 +226,7 @@ class Lane:
             until = time.monotonic() + patience
             quiet_since: float | None = None
             while self.is_active and time.monotonic() < until:
-                if self._in_flight():  # a batch that was planned just before the gate closed may still appear
+                if self.in_flight():  # a batch that was planned just before the gate closed may still appear
                     quiet_since = None
                 elif quiet_since is None:
                     quiet_since = time.monotonic()
@@ -236,7 +236,12 @@ class Lane:
         self.stop()
         self._gate.clear()
 
-    def _in_flight(self) -> bool:
+    @property
+    def run_id(self) -> str | None:
+        """Spark's id of the running query, which is another one after each start; None before the first start."""
+        return None if self._query is None else str(self._query.runId)
+
+    def in_flight(self) -> bool:
         """Whether Spark has planned a batch that is not committed yet, by the two logs in its checkpoint."""
         root = self._home.checkpoints(self._lane) / self._epoch
         planned, committed = (

@@ -108,6 +108,14 @@ class Lanes:
         idle = all(lane.is_idle() for lane in self._lanes.values())
         return idle and all(lane.manifest is then for lane, then in zip(self._lanes.values(), before, strict=True))
 
+    def in_flight(self) -> bool:
+        """Whether a lane has a batch that is planned and not committed yet."""
+        return any(lane.in_flight() for lane in self._lanes.values())
+
+    def run_ids(self) -> dict[str, str | None]:
+        """Return Spark's id of the query of each lane."""
+        return {name: lane.run_id for name, lane in self._lanes.items()}
+
     def check(self) -> None:
         """Raise the error that ended a lane, if any; start lanes that a new definition needs."""
         with self._translated():

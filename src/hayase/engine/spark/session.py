@@ -97,7 +97,7 @@ def task_slots(session: SparkSession) -> int:
     return max(1, session.sparkContext.defaultParallelism)
 
 
-def _check_spark_version(version: str) -> None:
+def check_spark_version(version: str) -> None:
     if not re.match(r"4\.3\b", version):
         hint = 'install it with `pip install "pyspark>=4.3,<4.4"`'
         raise EnvironmentUnfit(f"found pyspark {version}; this version of Hayase runs on Spark 4.3: {hint}")
@@ -115,7 +115,7 @@ def open_session(
     The output of the JVM and the workers goes to `log`, or with `verbose` to the terminal. Raise EnvironmentUnfit if Spark
     cannot start here.
     """
-    _check_spark_version(pyspark.__version__)
+    check_spark_version(pyspark.__version__)
     version = java_version()
     if version is None or version < LEAST_JAVA:
         home = os.environ.get("JAVA_HOME")

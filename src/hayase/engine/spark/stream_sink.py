@@ -114,16 +114,16 @@ class BatchWriter(DataSourceArrowWriter):
     """The writer of one `df.write`."""
 
     def __init__(self, home: Path, stream: str, columns: Sequence[str]):
-        self._target = _Target(home, stream, columns)
-        self._folder = self._target.folder(f"write-{uuid.uuid4().hex}")
+        self.target = _Target(home, stream, columns)
+        self._folder = self.target.folder(f"write-{uuid.uuid4().hex}")
         # Created here and not by tasks: a task that outlives an abort must not create it again.
         durable.make_directory(self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._target.stage(self._folder, iterator, now_us())
+        return self.target.stage(self._folder, iterator, now_us())
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
-        self._target.publish(_together(self._folder, messages), again=False)
+        self.target.publish(_together(self._folder, messages), again=False)
         self._clean_up()
 
     def abort(self, messages: Sequence[Staged | None]) -> None:
@@ -140,16 +140,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query. Spark creates a new one for every call, so it keeps no state."""
 
     def __init__(self, home: Path, stream: str, columns: Sequence[str]):
-        self._target = _Target(home, stream, columns)
+        self.target = _Target(home, stream, columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if not query:
             raise HayaseError('format("hayase") writes streams only from a streaming query; start it with .start()')
-        folder = self._target.folder(query)
+        folder = self.target.folder(query)
         durable.make_directory(folder)
-        return self._target.stage(folder, iterator, now_us())
+        return self.target.stage(folder, iterator, now_us())
 
     def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         folders = {message.folder for message in messages if message is not None}
@@ -159,7 +159,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 if committed is None or committed.batch < batchId:
                     committed = _Committed(batchId, _together(folder, messages))
                     durable.write_atomic(folder / _COMMITTED, committed.as_bytes())
-                self._target.publish(committed.staged, again=True)
+                self.target.publish(committed.staged, again=True)
                 _remove_all(folder, set(os.listdir(folder)) - {_COMMITTED, _LOCK})
 
     def abort(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803
