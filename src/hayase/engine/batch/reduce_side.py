@@ -21,7 +21,7 @@ from hayase.engine.batch.outcomes import Task, TaskOutput
 from hayase.engine.batch.report import Report
 from hayase.engine.batch.scan_groups import scan_groups
 from hayase.engine.batch.stage_runtime import StageRuntime, build_runtimes
-from hayase.engine.batch.state import SegmentRef
+from hayase.engine.batch.state import DamagedStateFile, SegmentRef
 from hayase.engine.batch.steps import process_in_steps
 from hayase.engine.definition.definitions import Definition
 
@@ -47,7 +47,10 @@ def reduce_bucket(task: Task, definition: Definition, inbox: Inbox) -> Report:
                     _KernelStage(task, stage, identities[stage.name], inbox.bucket, inbox.batch)
                     for stage in group.stages
                 ]
-                _run_kernels(stages, definition.buckets, data, output)
+                try:
+                    _run_kernels(stages, definition.buckets, data, output)
+                except DamagedStateFile as error:
+                    raise error.of_all(task.states) from error
             seconds = (time.perf_counter() - began) / len(group.stages)
             for stage in group.stages:
                 output.add_seconds(stage, seconds, data)

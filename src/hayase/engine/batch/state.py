@@ -33,6 +33,7 @@ from hayase.streams.row_buffer import MOST_BYTES
 
 __all__ = [
     "Bundle",
+    "DamagedStateFile",
     "SegmentRef",
     "Upkeep",
     "read_tuples",
@@ -100,19 +101,40 @@ def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:
     return tuple(SegmentRef(**fields) for fields in data)
 
 
+class DamagedStateFile(DamagedState):
+    """A state file that cannot be used, and the stages that have state in it."""
+
+    def __init__(self, path: Path, problem: str, stages: Collection[str]):
+        names = ", ".join(f'"{stage}"' for stage in stages)
+        resets = " ".join(dict.fromkeys(map(query_of, stages)))
+        few = len(stages) == 1
+        super().__init__(
+            f"the state of {'stage' if few else 'stages'} {names} {problem}; restore it from a copy, or compute the "
+            f"{'stage' if few else 'stages'} anew by `hayase reset {resets} --from earliest`"
+        )
+        self.path, self.problem = path, problem
+
+    def of_all(self, states: Mapping[str, Mapping[int, Sequence[SegmentRef]]]) -> DamagedStateFile:
+        """Return the error that names all stages with state in the file, by the states of a manifest."""
+        stages = {
+            identity.rpartition(".")[0]
+            for identity, buckets in states.items()
+            if any(ref.file == self.path.name for refs in buckets.values() for ref in refs)
+        }
+        return DamagedStateFile(self.path, self.problem, sorted(stages)) if stages else self
+
+
 def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:
-    """The tuples of a segment, memory-mapped from its file; DamagedState if they do not match their checksum."""
+    """The tuples of a segment, memory-mapped from its file; DamagedStateFile if they do not match their checksum."""
     path = directory / ref.file
-    remedy = f"restore it from a copy, or compute the stage anew by `hayase reset {query_of(stage)} --from earliest`"
     try:
         with pa.memory_map(str(path)) as mapped:
             buffer = mapped.read_buffer(mapped.size()).slice(ref.start, ref.length)
     except (OSError, pa.ArrowException) as error:
-        raise DamagedState(f'the state of stage "{stage}" cannot be read from {path}: {error}; {remedy}') from error
+        raise DamagedStateFile(path, f"cannot be read from {path}: {error}", [stage]) from error
     if len(buffer) != ref.length or xxhash.xxh3_64_hexdigest(buffer) != ref.checksum:
-        raise DamagedState(
-            f'the state of stage "{stage}" is damaged: {path}, between bytes {ref.start} and {ref.start + ref.length}; {remedy}'
-        )
+        place = f"between bytes {ref.start} and {ref.start + ref.length}"
+        raise DamagedStateFile(path, f"is damaged: {path}, {place}", [stage])
     table = pa.ipc.open_stream(buffer).read_all()
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -24,10 +24,10 @@ from typing import Any
 
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError
-from hayase.core.stages import MAIN, OPERATIONS, query_of
+from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import check_positions
-from hayase.engine.batch.state import read_tuples, segments
+from hayase.engine.batch.state import DamagedStateFile, read_tuples, segments
 from hayase.engine.commit.manifests import Commits, Manifest, check_table_read
 from hayase.engine.definition.definitions import latest, latest_version, load
 from hayase.engine.home import Home
@@ -59,15 +59,19 @@ class Finding:
 
 
 def verify(home: Home, progress: Callable[[Path], None] = lambda path: None) -> Iterator[Finding]:
-    """Yield all findings; `progress` is called with each directory before it is checked."""
+    """Yield all findings, each once; `progress` is called with each directory before it is checked."""
     try:
         check_home(home.path)
     except HayaseError as error:
         yield _finding(home.path / "format", error)
         return
+    problems: set[str] = set()  # what is wrong with one file may be noticed by several checks
     for where, check in _CHECKS:
         progress(home.path / where)
-        yield from check(home)
+        for finding in check(home):
+            if finding.problem not in problems:
+                problems.add(finding.problem)
+                yield finding
 
 
 def _finding(path: Path, error: Exception) -> Finding:
@@ -133,13 +137,7 @@ def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
         yield from _unless_gone_on(commits, manifest, _found(commits.directory, commits.check_not_begun))
     else:
         yield from _unless_gone_on(commits, manifest, _found(commits.directory, commits.check_not_longer, manifest))
-    directory = home.state(commits.lane)
-    for identity, buckets in manifest.states.items():
-        stage = query_of(identity.rpartition(".")[0])
-        for refs in buckets.values():
-            for ref in segments(refs):
-                findings = _found(directory / ref.file, read_tuples, directory, ref, stage)
-                yield from _unless_gone_on(commits, manifest, findings)
+    yield from _unless_gone_on(commits, manifest, _state_files(home.state(commits.lane), manifest))
     version = manifest.offset.definition
     if version:
         try:
@@ -148,6 +146,19 @@ def _promises(home: Home, commits: Commits) -> Iterator[Finding]:
             return
         findings = _found(home.path / "streams", check_positions, manifest.offset, Logs(home, definition))
         yield from _unless_gone_on(commits, manifest, findings)
+
+
+def _state_files(directory: Path, manifest: Manifest) -> Iterator[Finding]:
+    """Check every segment of state that a manifest names; yield one finding for a file."""
+    damaged: set[str] = set()
+    for identity, buckets in manifest.states.items():
+        for ref in (ref for refs in buckets.values() for ref in segments(refs)):
+            if ref.file not in damaged:
+                try:
+                    read_tuples(directory, ref, identity.rpartition(".")[0])
+                except DamagedStateFile as error:
+                    damaged.add(ref.file)
+                    yield _finding(error.path, error.of_all(manifest.states))
 
 
 def _unless_gone_on(commits: Commits, manifest: Manifest, found: Iterator[Finding]) -> Iterator[Finding]:
