@@ -100,7 +100,7 @@ class Appender(ABC, threading.Thread):
         self._close_pipes()
         self.process = subprocess.Popen(  # type: ignore[call-overload]
             command, cwd=self.project, env=self.environment, text=True, bufsize=1, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **more,
+            stdout=subprocess.PIPE, **{"stderr": subprocess.DEVNULL, **more},
         )  # fmt: skip
         return self.process
 
@@ -138,41 +138,25 @@ class ByPython(Appender):
 
 
 class ByCommand(Appender):
-    """`hayase append --follow`: files are renamed into a folder, and each is told when it has been appended."""
+    """`hayase append --follow`: a file is renamed into a folder, and the command says when it has been appended; in its log
+    (`--verbose`) also that an earlier life of it had appended the file."""
 
     def __init__(self, seed: int, name: str, stream: str, project: Path, environment: dict[str, str], pace: Pace):
         super().__init__(seed, name, stream, project, environment, pace)
         self.folder = project / f"files of {name}"
         self.folder.mkdir()
-        self.told = 0
 
     def send(self, following: Chunk) -> bool:
-        self._put(following)
-        if self.told >= following.number:  # told together with the one before
-            return True
+        path = self.folder / f"{following.number:06d}.ndjson"
+        if not path.exists():
+            path.with_suffix(".part").write_bytes(following.lines())
+            path.with_suffix(".part").rename(path)
         process = self.process
         if process is None or process.poll() is not None:
-            if process is not None:  # what it had appended and not told is told no more; the one behind it is
-                self._put(chunk(self.seed, self.name, self._last() + 1, self.stream))
-            command = [*HAYASE, "append", self.stream, "--follow", self.folder.name, "--poll", "0.05"]
-            process = self.start_process(command)
+            command = [*HAYASE, "append", self.stream, "--follow", self.folder.name, "--poll", "0.05", "--verbose"]
+            process = self.start_process(command, stderr=subprocess.STDOUT)
         assert process.stdout is not None
-        for line in process.stdout:
-            if line[:6].isdigit():
-                self.told = int(line[:6])
-            if self.told >= following.number:
-                return True
-        return False  # it ended
-
-    def _put(self, each: Chunk) -> None:
-        path = self.folder / f"{each.number:06d}.ndjson"
-        if not path.exists():
-            path.with_suffix(".part").write_bytes(each.lines())
-            path.with_suffix(".part").rename(path)
-
-    def _last(self) -> int:
-        """The number of the newest file in the folder."""
-        return max(int(path.stem) for path in self.folder.glob("*.ndjson"))
+        return any(f"{path.name}: appended" in line for line in process.stdout)  # none: it ended
 
 
 class ByHttp(Appender):

@@ -6,7 +6,6 @@ import errno
 import multiprocessing
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import hayase as hy
 import shop
 from hayase.core.errors import DamagedSegment, HayaseError, HomeInUse, SchemaMismatch, StageChanged, StreamFinished
-from hayase.streams import StreamLog
+from hayase.streams import StreamLog, durable
 from shop import Event, check, expected
 
 YEAR = 365 * 86_400_000_000
@@ -259,31 +258,54 @@ def test_an_append_that_fails_writes_no_dead_letter(pipeline: hy.Pipeline, monke
     assert pipeline.dead_letters() == []
 
 
-def test_a_record_too_far_ahead_that_is_repeated_later_stays_a_dead_letter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+HOUR = 3_600_000_000
+
+
+def _ahead(*hours: int) -> list[dict[str, Any]]:
+    return [
+        {"time": datetime.fromtimestamp((NOW + each * HOUR) // 1_000_000, UTC), "user": f"u{each}"} for each in hours
+    ]
+
+
+@pytest.mark.parametrize("lacking", ["events", "_dead"])
+def test_a_record_too_far_ahead_that_is_repeated_later_is_counted_once(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The append was killed between its dead letters and its records, and is repeated when the record is no longer ahead."""
+    """The append was killed before its records were in the log, or before its dead letters were, and is repeated when one of
+    the records is no longer ahead."""
     now = NOW
     pipeline = hy.Pipeline("shop", tmp_path, clock=lambda: now)
     pipeline.stream("events", "time timestamp, user string", "time")
-    rows = [{"time": (NOW + ahead * 3_600_000_000) // 1_000_000, "user": f"u{ahead}"} for ahead in (0, 30, 1, 300)]
-    rows = [{**row, "time": datetime.fromtimestamp(int(row["time"]), UTC)} for row in rows]
+    rows = _ahead(0, 30, 1, 300)
 
-    def killed(*arguments: object) -> None:
-        raise KeyboardInterrupt
+    real = durable.rename
+
+    def killed(source: Path, target: Path) -> None:
+        if target.suffix == ".seg" and target.parent.name == lacking:
+            raise KeyboardInterrupt
+        real(source, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StreamLog, "_place", _only_for("_dead", StreamLog._place, killed))
+        patched.setattr(durable, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
             pipeline.append("events", rows, producer="p", sequence=1)
-    assert [letter["record"][-5:-2] for letter in pipeline.dead_letters()] == ["u30", "300"]
-    now += 100 * 3_600_000_000
+    assert pipeline.dead_letters() == []
+    now += 100 * HOUR
     pipeline.append("events", rows, producer="p", sequence=1)
     pipeline.append("events", rows, producer="p", sequence=1)
-    assert [row["user"] for row in pipeline.results("events").rows()] == ["u0", "u1"]
+    users = [row["user"] for row in pipeline.results("events").rows()]
+    assert users == (["u0", "u1"] if lacking == "_dead" else ["u0", "u1", "u30"])
+    letters = [letter["record"][-5:-2] for letter in pipeline.dead_letters()]
+    assert letters == (["u30", "300"] if lacking == "_dead" else ["300"])
+
+
+def test_an_append_of_records_too_far_ahead_alone_is_a_repeat_later(tmp_path: Path) -> None:
+    now = NOW
+    pipeline = hy.Pipeline("shop", tmp_path, clock=lambda: now)
+    pipeline.stream("events", "time timestamp, user string", "time")
+    first = pipeline.append("events", _ahead(30, 31), producer="p", sequence=1)
+    now += 100 * HOUR
+    again = pipeline.append("events", _ahead(30, 31), producer="p", sequence=1)
+    assert (first.accepted, first.refused) == (again.accepted, again.refused) == (0, 2)
+    assert pipeline.results("events").rows() == []
     assert len(pipeline.dead_letters()) == 2
-
-
-def _only_for(stream: str, real: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    """The real method for the log of one stream, another one for the rest."""
-    return lambda log, *given: (real if log.declaration.name == stream else other)(log, *given)

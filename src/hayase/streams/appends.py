@@ -1,8 +1,8 @@
 """Appends to streams: conformed records go into their stream, refused ones into the dead letters, files chunk by chunk.
 
-An append with a producer and a sequence can be repeated as a whole: the dead letters are written first, so that a
-repeat after a crash between the two writes neither twice. Logs that were appended to stay open in the process, so that
-their directories need not be read again for each append.
+An append has its whole effect or none: records and dead letters together. With a producer and a sequence it can be
+repeated. Logs that were appended to stay open in the process, so that their directories need not be read again for each
+append.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hayase.core.errors import HayaseError, OffsetGone
 from hayase.streams.dead_letters import APPEND, DEAD, dead_table
 from hayase.streams.event_time import event_times
 from hayase.streams.file_formats import Format, read_records
-from hayase.streams.log import StreamLog
+from hayase.streams.log import Letters, StreamLog
 from hayase.streams.records import Conformed
 
 __all__ = ["Accepted", "append_conformed", "append_source"]
@@ -48,40 +48,18 @@ def append_conformed(
     producer: str | None = None,
     sequence: int | None = None,
 ) -> Accepted:
-    """Append the conforming records, after dead letters for the others. If the records cannot be appended, no dead
-    letters are written."""
+    """Append the conforming records, and dead letters for the others: both, or neither if that fails."""
     log, refused = _log(home, declaration), conformed.refused
-    sender = None if producer is None else f"{declaration.name}/{producer}"
-    rows = conformed.rows
-    if sender is not None and sequence is not None and rows.num_rows:
-        rows = _without_refused(home, declaration, conformed, sender, sequence)
-
-    def write_letters() -> None:
-        if refused:
-            records, reasons = [refusal.record for refusal in refused], [refusal.reason for refusal in refused]
-            table = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
-            _log(home, DEAD).append(table, now=now, producer=sender, sequence=sequence)
-
-    if not rows.num_rows:
-        if refused and not (sender and sequence is not None and _has_letters(home, sender, sequence)):
-            log.check_open()
-        write_letters()
-        end = log.index().next
-        return Accepted(0, len(refused) + conformed.rows.num_rows, end, end)
-    appended = log.append(rows, now=now, producer=producer, sequence=sequence, before=write_letters)
-    return Accepted(
-        rows.num_rows,
-        len(refused) + conformed.rows.num_rows - rows.num_rows,
-        appended.first,
-        appended.next,
-        appended.repeated,
-    )
-
-
-def _has_letters(home: Path, sender: str, sequence: int) -> bool:
-    """Return whether this append, or a later one of the same producer, has already written its dead letters."""
-    last = _log(home, DEAD).last_of(sender)
-    return last is not None and sequence <= last.sequence
+    rows, count = conformed.rows, conformed.rows.num_rows + len(refused)
+    if producer is not None and sequence is not None and rows.num_rows:
+        rows = _without_refused(home, declaration, conformed, f"{declaration.name}/{producer}", sequence)
+    letters = None
+    if refused:
+        records, reasons = [refusal.record for refusal in refused], [refusal.reason for refusal in refused]
+        table = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
+        letters = Letters(_log(home, DEAD), table)
+    appended = log.append(rows, now=now, producer=producer, sequence=sequence, letters=letters)
+    return Accepted(rows.num_rows, count - rows.num_rows, appended.first, appended.next, appended.repeated)
 
 
 def _without_refused(
@@ -146,12 +124,11 @@ def append_source(
     With a producer the chunks are numbered, so that a repeat after a crash continues where it stopped.
     """
     for number, chunk in enumerate(read_records(source, form, declaration, clock), 1):
-        rows = chunk.conformed.rows.num_rows
         sequence = None if producer is None else number
         result = append_conformed(home, declaration, chunk.conformed, clock(), producer, sequence)
-        if result.repeated and result.first >= 0 and result.next - result.first != rows:
+        if result.repeated and result.first >= 0 and result.next - result.first != result.accepted:
             raise HayaseError(
                 f'"{source}" is not what it was when producer "{producer}" appended it: its part {number} had '
-                f"{result.next - result.first:,} records and has {rows:,}; put what is new into a file of its own"
+                f"{result.next - result.first:,} records and has {result.accepted:,}; put what is new into a file of its own"
             )
         yield chunk.done, result

@@ -117,6 +117,14 @@ def fsync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
+def _confirm(directory: Path) -> None:
+    """Make a change to the names in a directory durable; Unsynced also if the directory cannot be opened for that."""
+    try:
+        fsync_directory(directory)
+    except OSError as error:
+        raise Unsynced(error.errno, error.strerror, str(directory)) from error
+
+
 _synced: set[Path] = set()
 """Directories whose names this process knows to be durable."""
 
@@ -166,14 +174,14 @@ def create_empty(path: Path) -> None:
     """Create an empty file durably: its name is its content."""
     with _step("create"):
         os.close(opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    fsync_directory(path.parent)
+    _confirm(path.parent)
 
 
 def rename(source: Path, target: Path) -> None:
     """Rename a durable file to its final name, durably."""
     with _step("rename"):
         os.rename(source, target)  # noqa: PTH104 (half the time of Path.rename, inside the writers' lock)
-    fsync_directory(target.parent)
+    _confirm(target.parent)
 
 
 def remove(path: Path) -> None:

@@ -3,21 +3,27 @@
 When `append`, `publish`, `advance` or `finish` returns, its effect survives a crash. An interrupted call has either no
 effect or its whole effect; an append with a producer and a sequence can be repeated, and the repeat is recognised.
 Segments are written and synced outside the writers' lock; under the lock they are only renamed.
+
+Dead letters that belong to an append are staged first, under a name with the offsets that the records are about to get.
+The rename of the records commits both; then the letters are published. If that is interrupted, the next writer of the log
+publishes them, or removes them if the log does not have the records.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import DamagedState, OffsetGone, StreamError, StreamFinished, UnknownName
+from hayase.core.errors import DamagedSegment, DamagedState, OffsetGone, StreamError, StreamFinished, UnknownName
 from hayase.core.times import BEGINNING, END
 from hayase.streams import durable, log_compaction
+from hayase.streams.dead_letters import DEAD
 from hayase.streams.event_time import event_times
 from hayase.streams.home_format import begin_home, check_home
 from hayase.streams.log_directory import LogDirectory, Tail
@@ -36,8 +42,9 @@ from hayase.streams.segments import (
     write_segment,
 )
 
-__all__ = ["UNKNOWN", "Appended", "Piece", "StreamLog"]
+__all__ = ["UNKNOWN", "Appended", "Letters", "Piece", "StreamLog", "check_letters", "pending_letters"]
 
+_log = logging.getLogger(__name__)
 UNKNOWN = -1
 """The offsets of a recognised repeat that is not its producer's last append."""
 _SIZES_KEPT = 10_000
@@ -65,6 +72,14 @@ class Appended:
     first: int
     next: int
     repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The dead letters of records that an append refuses, and the log that takes them."""
+
+    log: StreamLog
+    rows: pa.Table
 
 
 class StreamLog:
@@ -149,29 +164,76 @@ class StreamLog:
         now: int,
         producer: str | None = None,
         sequence: int | None = None,
-        before: Callable[[], object] = lambda: None,
+        letters: Letters | None = None,
     ) -> Appended:
         """Append records durably. A producer's sequences increase: one that is not above the last is a repeat and adds nothing.
 
-        `before` is called under the lock once the records are on disk and the stream accepts them, right before they
-        get their offsets: for what must be durable before them, and must not happen if they cannot be appended.
+        With `letters`, either both the records and the dead letters are appended, or neither.
         """
         produced = one_append(producer, sequence, rows.num_rows)
         if not rows.num_rows:
-            end = self.index().next
-            return Appended(end, end)
+            return self._append_letters(letters, now, producer, sequence)
+        staging = self._directory.staging
         try:
-            with durable.temporary(self._directory.staging, "append") as (draft, descriptor):
+            with durable.temporary(staging, "append") as (draft, descriptor), contextlib.ExitStack() as stack:
                 trailer = write_segment(descriptor, rows, self.declaration, written_at=now, producers=produced)
+                letters_draft = None
+                if letters is not None:
+                    letters_draft, descriptor = stack.enter_context(durable.temporary(staging, "letters"))
+                    sent = one_append(self._sender(producer), sequence, letters.rows.num_rows)
+                    write_segment(descriptor, letters.rows, DEAD, written_at=now, producers=sent)
                 with self._directory.writing():
-                    if self._repeated(trailer) is None:
-                        self._check_open()
-                    before()
-                    appended = self._place(draft, trailer, BEGINNING)
+                    appended = self._place(draft, trailer, BEGINNING, letters, letters_draft)
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
         self._compact_when_many()
         return appended
+
+    def _append_letters(
+        self, letters: Letters | None, now: int, producer: str | None, sequence: int | None
+    ) -> Appended:
+        """Append dead letters alone, if the stream accepts records or has accepted the same append before."""
+        if letters is None:
+            end = self.index().next
+            return Appended(end, end)
+        sender = self._sender(producer)
+        with self._directory.writing():
+            last = None if sender is None else letters.log.last_of(sender)
+            if last is None or sequence is None or last.sequence < sequence:
+                self._check_open()
+            appended = letters.log.append(letters.rows, now=now, producer=sender, sequence=sequence)
+            end = self._directory.tail.next
+            return Appended(end, end, appended.repeated)
+
+    def _sender(self, producer: str | None) -> str | None:
+        """Return the producer of dead letters, by the producer of the append that refused the records."""
+        return None if producer is None else f"{self.declaration.name}/{producer}"
+
+    def settle_letters(self) -> None:
+        """Publish or remove dead letters of appends to this stream that were interrupted."""
+        if pending_letters(self.path):
+            try:
+                with self._directory.writing():
+                    self._settle_letters()
+            except OSError as error:
+                raise unwritten(self.declaration.name, error) from error
+
+    def _settle_letters(self) -> None:
+        """Publish pending dead letters whose records are in the log, and remove the others; only while writing, and before
+        anything else gets the offsets in their names."""
+        if self._directory.settled:
+            return
+        for path in pending_letters(self.path):
+            if int(path.name.split("-")[1]) < self._directory.tail.next:
+                check_letters(path, self.declaration.name)
+                StreamLog.ensure(self.path.parent.parent, DEAD).publish(path)
+            else:
+                self._discard_letters(path)
+        self._directory.settled = True
+
+    def _discard_letters(self, path: Path) -> None:
+        durable.remove(path)
+        durable.fsync_directory(path.parent)  # it must not come back once other records have its offsets
 
     def _compact_when_many(self) -> None:
         """Compact small segments if there are so many that listing the log is slow: in a home without a running
@@ -364,8 +426,16 @@ class StreamLog:
         except OSError as error:
             raise unwritten(self.declaration.name, error) from error
 
-    def _place(self, draft: Path, trailer: Trailer, clock: int) -> Appended:
+    def _place(
+        self,
+        draft: Path,
+        trailer: Trailer,
+        clock: int,
+        letters: Letters | None = None,
+        letters_draft: Path | None = None,
+    ) -> Appended:
         """Rename a durable segment to its place at the end of the log, unless it is a repeat; only while writing."""
+        self._settle_letters()
         directory, tail = self._directory, self._directory.tail
         repeated = self._repeated(trailer)
         if repeated is not None:
@@ -374,13 +444,36 @@ class StreamLog:
         self._check_open()
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
-        durable.rename(draft, self.path / segment_name(first, end, running_max, clock))
+        pending = None if letters_draft is None else directory.staging / f"letters-{first:020d}-{end:020d}.seg"
+        self._rename(draft, self.path / segment_name(first, end, running_max, clock), letters_draft, pending)
         directory.segments += 1
         directory.producers.add([produced.moved(first) for produced in trailer.producers], first, end)
         directory.tail = Tail(end, running_max, max(tail.clock, clock), tail.clocks)
         if tail.clocks and clock >= tail.clock:
-            self._drop_clocks(tail.clocks)
+            with contextlib.suppress(OSError):  # the records are in the log, and the file is only superfluous
+                self._drop_clocks(tail.clocks)
+        if letters is not None and pending is not None:
+            try:
+                letters.log.publish(pending)
+            except StreamError as error:  # the append is durable, with its letters
+                _log.warning("%s: dead letters are published by the next append: %s", self.declaration.name, error)
+                directory.settled = False
         return Appended(first, end)
+
+    def _rename(self, draft: Path, target: Path, letters_draft: Path | None, pending: Path | None) -> None:
+        """Give the records of an append their place, after its dead letters a name that says it; on an error neither."""
+        if letters_draft is None or pending is None:
+            durable.rename(draft, target)
+            return
+        try:
+            durable.rename(letters_draft, pending)
+            durable.rename(draft, target)
+        except OSError as error:
+            if target.exists():  # the disk did not confirm it: the next writer sees whether it lasted
+                raise
+            with contextlib.suppress(OSError):
+                self._discard_letters(pending)
+            raise OSError(error.errno, error.strerror) from error
 
     def _repeated(self, trailer: Trailer) -> Appended | None:
         """Return the offsets of a segment's records if its producer has appended them before, else None; only while writing."""
@@ -398,11 +491,6 @@ class StreamLog:
                 self.declaration.name,
                 f'stream "{self.declaration.name}" is finished and takes no more records; append to another stream',
             )
-
-    def check_open(self) -> None:
-        """Raise StreamFinished if the stream takes no more records."""
-        with self._directory.writing():
-            self._check_open()
 
     def last_of(self, producer: str) -> Produced | None:
         """Return the last append of a producer, with its offsets."""
@@ -464,6 +552,23 @@ class StreamLog:
                 wanted = batch.slice(skipped, min(next_ - at, rows) - skipped)
                 yield Piece(under(wanted, schema), at + skipped, running_max)
             at, before = at + rows, max(before, latest)
+
+
+def pending_letters(directory: Path) -> list[Path]:
+    """Return the dead letters of appends to the log in a directory that are not published yet."""
+    return sorted((directory / "staging").glob("letters-*.seg"))
+
+
+def check_letters(path: Path, stream: str) -> None:
+    """Read pending dead letters; DamagedSegment if they are damaged."""
+    try:
+        open_segment(path, DEAD.name)
+    except DamagedSegment as error:
+        raise DamagedSegment(
+            stream,
+            f'the dead letters "{path}" of an append to stream "{stream}" are damaged; put back an intact copy of this file '
+            "from a backup, or remove it: then the dead letters lack the records that this append refused",
+        ) from error
 
 
 def _path(home: Path, name: str) -> Path:

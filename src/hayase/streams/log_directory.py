@@ -107,6 +107,8 @@ class LogDirectory:
         self._looked: _Look | None = None
         self._tail: Tail | None = None
         self._producers_known = False
+        self.settled = False
+        """Whether no dead letters of an interrupted append can be pending (`StreamLog.settle_letters`)."""
         self.segments = 0
         """Approximate number of segments: those at the last listing, and those that this writer has added since."""
         self._turn = threading.Lock()
@@ -252,15 +254,16 @@ class LogDirectory:
 
     def forget(self) -> None:
         """Discard cached state, so that the directory is listed again before the next write."""
-        self._tail, self._producers_known, self._headed = None, False, None
+        self._tail, self._producers_known, self._headed, self.settled = None, False, None, False
 
     def _tell_head(self) -> None:
         if self._tail is None:
             return
         head = Head(self._tail.next, self._tail.running_max, self._tail.clock)
         if head != self._headed:
-            os.pwrite(self._held, head.as_bytes(), _OWNER_BYTES)
-            self._headed = head
+            with suppress(OSError):  # what it describes is done, and an old head is right too
+                os.pwrite(self._held, head.as_bytes(), _OWNER_BYTES)
+                self._headed = head
 
     def known_producers(self) -> Producers:
         """Return the last append of each producer, up to the end of the log; only while `writing`."""

@@ -60,6 +60,7 @@ def run_housekeeping(
         if not (home.path / "streams" / name).is_dir():
             continue
         log = StreamLog(home.path, declaration)
+        log.settle_letters()
         needed_offsets = [] if (needed := needed_from(manifest, definition, name)) is None else [needed]
         if declaration.lifetimes:  # before segments are joined: snapshots stand at the ends of segments
             needed_offsets.append(keep_snapshots(log, now))

@@ -35,6 +35,7 @@ from hayase.engine.logs import Logs
 from hayase.engine.results import snapshots
 from hayase.streams import StreamLog
 from hayase.streams.home_format import check_home
+from hayase.streams.log import check_letters, pending_letters
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.producers import folded_in
 from hayase.streams.schema_evolution import stored_declaration
@@ -187,6 +188,8 @@ def _stream(home: Home, path: Path) -> Iterator[Finding]:
     yield from _found(path / "producers.json", folded_in, path, name, listing)
     for entry in listing.index.entries:
         yield from _found(path / entry.name, open_segment, path / entry.name, name)
+    for letters in pending_letters(path):
+        yield from _found(letters, check_letters, letters, name)
     stored = stored_declaration(path)
     if stored is not None and stored.declaration.lifetimes:
         log = StreamLog(home.path, stored.declaration)
