@@ -64,6 +64,29 @@ def test_a_record_that_raises_is_counted_by_its_window(query: str, buckets: int)
 NUMBERS = [{"ts": at, "k": 1, "x": x} for at, x in enumerate([5, MOST, 3, 4, MOST - 4], start=1)]
 
 
+@pytest.mark.parametrize("window", ["Rows 1", "Rows 2 Slide 3", "Rows 3 Slide 2"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select max(v::int) as most from s [{}] group by k",
+        "select max(v::int) as most, count(distinct v) as vs from s [{}] group by k",
+        "select max(v::int) as most, count(distinct v) as vs from s [{}] where k > 0 group by k",
+        "select count(*) as n from s [{}] where v::int > 0 group by k",
+        "select v::int as number from s [{}]",
+        "Istream(select distinct number from (select v::int as number, k from s [{}]) where number + k < 9)",
+    ],
+)
+def test_a_record_that_raises_is_refused_if_it_is_never_alive(query: str, window: str) -> None:
+    """It is replaced at its own instant, or its block is never full."""
+    with trial() as t:
+        t.stream("s", "ts bigint, k bigint, v string", time="ts", time_unit="s")
+        t.query("q", query.format(f"Partition By k {window}"))
+        t.append("s", [{"ts": ts, "k": 1, "v": v} for ts, v in ((1, "x"), (1, "1"), (1, "2"), (2, "y"))])
+        t.finish("s")
+        t.run(batch_rows=1)
+        assert sorted((each["stream"], each["offset"]) for each in t.dead_letters()) == [("s", 0), ("s", 3)]
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -43,8 +43,8 @@ def shape_of(node: plans.Node) -> str:
     inner = ", ".join(shape_of(child) for child in plans.children(node))
     rule = getattr(node, "rule", "") or getattr(node, "kind", "")
     window = type(node.window).__name__ if isinstance(node, plans.Windowed | plans.Instants) else ""
-    if isinstance(node, plans.Windowed | plans.Shared) and node.where is not None:
-        window += " counts all"  # records whose expressions fail are counted too
+    if isinstance(node, plans.Windowed | plans.Shared) and node.where == plans.LET_THROUGH:
+        window += " counts all"  # with COMPUTABLE alone, the state of releases that did not check the expressions fits
     if isinstance(node, plans.Shared) and node.guard is not None:
         window += " guarded"
     kinds = ", ".join(str(kind) for kind in node.schema.types)

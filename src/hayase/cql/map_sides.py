@@ -18,6 +18,7 @@ from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
 __all__ = [
     "ChangeRows",
+    "CheckedRows",
     "Composed",
     "Computed",
     "CountedRows",
@@ -82,6 +83,27 @@ class CountedRows:
         order = np.argsort(input_rows, kind="stable")
         rows = pa.concat_batches([mapped.rows, empty]).take(pa.array(order))
         return Mapped(rows, input_rows[order], mapped.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """Selects columns of all rows, because a window counts them, and adds the boolean column `flag`: whether `check`, the map
+    side that selects and computes what the operators above the window need, gives the row.
+
+    A row that `check` refuses is refused, whether or not it is ever alive in the window.
+    """
+
+    chosen: SelectedColumns
+    check: MapSide
+    flag: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapped:
+        """Select, and check every row."""
+        checked = self.check(batch)
+        passed = np.zeros(batch.num_rows, np.bool_)
+        passed[checked.input_rows] = True
+        mapped = self.chosen(batch)
+        return Mapped(mapped.rows.append_column(self.flag, pa.array(passed)), mapped.input_rows, checked.refused)
 
 
 @dataclass(frozen=True, slots=True)

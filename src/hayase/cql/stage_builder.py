@@ -1,7 +1,8 @@
 """Builds the stage of a fragment of a query: map sides and keys of its inputs, operators of its kernel, output stream.
 
 The filters, projections and table lookups of a leaf run on the map side, and so do the keys and arguments of the operator above
-it. Above a window by partition, which must count all tuples, and above a stream of changes, they run in the kernel.
+it. Above a window by partition, which must count all tuples, and above a stream of changes, they run in the kernel. For a
+window by partition the map side checks them too: a record whose expressions fail is refused, but counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from hayase.cql.logical import (
     Source,
     ToStream,
 )
-from hayase.cql.map_sides import ChangeRows, EarliestRecord, LifetimeRows, SelectedColumns
+from hayase.cql.map_sides import ChangeRows, CheckedRows, EarliestRecord, LifetimeRows, SelectedColumns
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.shared_scans import KernelFactory, shared_scan
 from hayase.cql.shared_windows import guarded_sums, is_shared, relation_aggregate
@@ -52,11 +53,9 @@ from hayase.cql.steps import (
 )
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
-from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
+from hayase.lifetimes.plans import ADDED, COMPUTABLE, LET_THROUGH, ROW_ID, VALID_FROM, VALID_TO
 
 __all__ = ["QueryFacts", "build_stage"]
-
-_LET_THROUGH = "__let_through"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +238,17 @@ class _StageBuilder:
         if not steps and names != list(visible):  # the kernel drops the keys of the window
             steps = [Step(identity_columns(pa.schema([schema.field(name) for name in visible])))]
         window = plans.Partition(keys, source.window.length, source.window.slide or 1)
-        if where is None:
+        check = [Step(identity_columns(schema), where), *steps] if where else steps
+        if all(step.only_selects for step in check):
             number = self._reading(source, first, schema, key or (), read, ())
             return _scalars(plans.Windowed(number, window, schema), steps)
-        flag = replace(where, sql=f"coalesce((\n{where.sql}\n), false)", equality=None)
-        marked = Step((*identity_columns(schema), Column(_LET_THROUGH, flag)))
-        side = build_map_side(first, [marked], pa.schema([]), _LET_THROUGH)
+        flag = LET_THROUGH if where else COMPUTABLE
+        chosen = selection(source, {name: own[name] for name in names})
+        side = CheckedRows(chosen, build_map_side(first, check, pa.schema([])), flag)
+        shown = replace(where, sql=f"coalesce((\n{where.sql}\n), false)") if where else _computable(steps)
+        marked = Step((*identity_columns(schema), Column(flag, shown)))
         number = self._reading(source, side, marked.schema, key or (), read, [marked])
-        return _scalars(plans.Windowed(number, window, schema, _LET_THROUGH), steps)
+        return _scalars(plans.Windowed(number, window, schema, flag), steps)
 
     # ------------------------------------------------------------------------------------------------ shared windows
 
@@ -346,6 +348,14 @@ def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:
     return child
 
 
+def _computable(steps: Sequence[Step]) -> Expression:
+    """Return what EXPLAIN shows for the check of the steps above a window by partition."""
+    conditions = [step.where for step in steps if step.where]
+    values = [output.value for step in steps for output in step.columns if column_name(output.value) is None]
+    sql = f"computable({', '.join(value.sql for value in [*conditions, *values])})"
+    return Expression(sql, pa.bool_(), frozenset(), sql)
+
+
 def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> tuple[plans.Call, ...]:
     """Return the calls of an aggregate; `names` maps columns to other names in the input."""
 
@@ -360,7 +370,7 @@ def _calls(node: Aggregate, names: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def _mark_instead_of_filter(steps: Sequence[Step]) -> tuple[list[Step], str | None]:
-    """Return the steps with a column `_LET_THROUGH` instead of filters, and its name if there is one.
+    """Return the steps with a column `LET_THROUGH` instead of filters, and its name if there is one.
 
     Nothing is computed for rows that do not pass. The map side also marks rows whose expressions fail.
     """
@@ -380,9 +390,9 @@ def _mark_instead_of_filter(steps: Sequence[Step]) -> tuple[list[Step], str | No
             output if column_name(output.value) else Column(output.name, _only_where(output.value, flag))
             for output in step.columns
         ]
-        marked.append(Step((*columns, Column(_LET_THROUGH, flag))))
-        let_through = column(_LET_THROUGH, pa.bool_())
-    return marked, _LET_THROUGH if let_through is not None else None
+        marked.append(Step((*columns, Column(LET_THROUGH, flag))))
+        let_through = column(LET_THROUGH, pa.bool_())
+    return marked, LET_THROUGH if let_through is not None else None
 
 
 def _only_where(value: Expression, flag: Expression) -> Expression:

@@ -250,6 +250,9 @@ Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | ToStream
 
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"
 
+LET_THROUGH, COMPUTABLE = "__let_through", "__computable"
+"""The names of `where`: WHERE accepts the tuple, and its expressions can be computed; or the latter alone."""
+
 
 def children(node: Node) -> tuple[Node, ...]:
     """Return the nodes that a node reads."""
