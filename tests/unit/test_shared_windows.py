@@ -144,3 +144,26 @@ def test_a_decimal_that_arrow_cannot_hold_overflows() -> None:
     (answers,) = SharedWindows([1], [tiny]).push([0, 1])
     assert answers["tiny"].to_pylist() == [Decimal("1.50"), None]
     assert answers.overflowed["tiny"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.decimal256(5, 1_000_000),
+        pa.decimal128(5, 1_000),
+        pa.decimal128(5, -2_000_000),
+        pa.struct({"x": pa.decimal128(5, 77)}),
+        pa.list_(pa.decimal256(5, -77)),
+    ],
+    ids=str,
+)
+def test_decimals_with_an_impossible_scale_are_refused(kind: pa.DataType) -> None:
+    values = (
+        pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(32))])
+        if pa.types.is_decimal(kind)
+        else pa.array([None], kind)
+    )
+    with pytest.raises(DeclarationError, match=r"column 'value' is a .* whose scale is impossible"):
+        SharedWindows([1], ["first"], types={"value": kind})
+    with pytest.raises(DeclarationError, match="scale is impossible"):
+        SharedWindows([1], ["first"]).push(values)

@@ -50,6 +50,8 @@ __all__ = ["Answers", "SharedWindows", "Window", "WindowAnswers"]
 
 VALUE = "value"
 """The name of the column if plain values are pushed."""
+_LARGEST_SCALE = 76
+"""The most digits of a decimal in Arrow."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -161,6 +163,8 @@ class SharedWindows:
         if not self._windows or not self._calls:
             raise DeclarationError("windows without a window or without an aggregate", "name at least one of both")
         self._types: dict[str, pa.DataType] = dict(types or {})
+        for name, kind in self._types.items():
+            _check_scale(name, kind)
         self._count = 0
         self._by_key: bool | None = None
         self._keys = _Keys()
@@ -205,6 +209,9 @@ class SharedWindows:
                 "an aggregate without a column takes plain values; name its column as in ('sum', 'price')"
                 if missing[0] == VALUE else "push all columns that the aggregates name",
             )  # fmt: skip
+        for name in used:
+            if isinstance(pushed[name], pa.Array | pa.ChunkedArray):
+                _check_scale(name, pushed[name].type)
         columns = {name: _array(pushed[name], self._types.get(name)) for name in sorted(used)}
         if len({len(column) for column in columns.values()}) > 1:
             raise DeclarationError("columns of different lengths", "push one value of each column per tuple")
@@ -317,6 +324,16 @@ def _calls(aggregates: Sequence[Any] | Mapping[str, Any]) -> tuple[_Call, ...]:
 def _name_or_aggregate(aggregate: Aggregate) -> Aggregate | str:
     """Return the name of a built-in aggregate, so that loading the state gives the same object; else the aggregate."""
     return aggregate.name if AGGREGATES.get(aggregate.name) is aggregate else aggregate
+
+
+def _check_scale(name: str, kind: pa.DataType) -> None:
+    """Refuse decimals with a scale that no number of 76 digits needs: Arrow has such types, but cannot convert their values."""
+    if pa.types.is_decimal(kind) and abs(kind.scale) > _LARGEST_SCALE:
+        raise DeclarationError(
+            f"column {name!r} is a {kind}, whose scale is impossible", f"the scale is at most {_LARGEST_SCALE}; cast it"
+        )
+    for place in range(kind.num_fields):
+        _check_scale(name, kind.field(place).type)
 
 
 def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
