@@ -291,6 +291,21 @@ rules:
     assert [each.name for each in pipeline.declaration.rules] == ["more.yaml", "market.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("timestamp", "timestamp[us, tz=UTC]"), ("double", "double"), ("boolean", "bool")]
+)
+def test_an_id_that_a_table_cannot_use_is_refused_when_it_is_declared(tmp_path: Path, kind: str, shown: str) -> None:
+    p = hy.Pipeline("market", home=tmp_path / "home")
+    p.stream("events", schema=f"time timestamp, uuid {kind}, user string, amount double", time="time", id="uuid")
+    p.table("spent", key="user", total="Counter")
+    with pytest.raises(DeclarationError) as caught:
+        p.rules(text=RULES)
+    assert str(caught.value).partition(": ")[2] == (
+        f'id column "uuid" of stream "events", which feeds a table, is a {shown}; a table recognises a repeated event by a '
+        "string or an integer; declare such a column as the id"
+    )
+
+
 def test_a_reader_that_is_added_makes_a_finished_query_go_on() -> None:
     """As if the text of the query stood in that of its reader: rows in its window end while the reader's other stream goes on."""
     totals = "select user, sum(n) as total from s [Range 10 seconds] group by user"

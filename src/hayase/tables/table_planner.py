@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
@@ -113,12 +114,26 @@ def _source_mistakes(
             message = f'stream "{source.source}" has no id, and without one a repeated event would count twice'
             hint = "declare the column that identifies an event, like id: uuid; a query must select it"
             yield RuleMistake(message, hint, update=numbers[0], part="source")
+        elif not _identifies(streams[source.source]):
+            stream = streams[source.source]
+            kind = stream.arrow_schema.field(stream.id or "").type
+            message = f'id column "{stream.id}" of stream "{stream.name}", which feeds a table, is a {kind}'
+            hint = "a table recognises a repeated event by a string or an integer; declare such a column as the id"
+            yield RuleMistake(message, hint, update=numbers[0], part="source")
 
 
 def _id_column(stream: StreamDeclaration) -> str | None:
     """Return the column that identifies a record; for changes of a relation, the id of the row. A stage writes its records exactly
     once, so for its output the offset suffices."""
     return "row_id" if stream.lifetimes else stream.id or (OFFSET if stream.ordered else None)
+
+
+def _identifies(stream: StreamDeclaration) -> bool:
+    """Return whether the values of a stream's id can be part of a version (`tables.versions`)."""
+    if stream.lifetimes or stream.id is None:
+        return True
+    kind = stream.arrow_schema.field(stream.id).type
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
 
 def _facts(tables: Sequence[TableDeclaration]) -> tuple[dict[str, dict[str, tuple[str, ...]]], dict[str, int]]:
