@@ -454,6 +454,43 @@ def test_numbers_keep_their_digits(pipeline: hy.Pipeline, tmp_path: Path) -> Non
     assert pipeline.table("blocklist").get(12345678901234567890) == {"reason": Decimal("0.12345678901234567890123")}
 
 
+@pytest.mark.parametrize("form", ["csv", "ndjson"])
+def test_numbers_of_any_size_are_read_alike(pipeline: hy.Pipeline, tmp_path: Path, form: str) -> None:
+    """A zero is a zero whatever its exponent; a number out of range is refused with its line, and the others stay numbers."""
+    large = "1" * 50
+    numbers = ["0e99999999999999999999", "-0E-99999999999999999999", "0.0e400", "1.5", large, "1e400", "2"]
+    numbers += ["1e99999999999999999999", "1e-99999999999999999999", "1" * 400, "0." + "0" * 1200]
+    lines = {
+        "csv": ["ip,reason", *(f"{at},{number}" for at, number in enumerate(numbers))],
+        "ndjson": [f'{{"ip": {at}, "reason": {number}}}' for at, number in enumerate(numbers)],
+    }
+    path = tmp_path / f"rows.{form}"
+    path.write_text("\n".join(lines[form]) + "\n")
+    done = pipeline.table("blocklist").load(path)
+    assert (done.rows, done.refused) == (7, 4)
+    expected = {0: 0, 1: 0, 2: 0, 3: 1.5, 4: int(large), 6: 2, 10: 0}
+    assert contents(pipeline, "blocklist") == {at: {"reason": number} for at, number in expected.items()}
+    first = 2 if form == "csv" else 1
+    reasons = [each["reason"].split(": ") for each in pipeline.dead_letters()]
+    assert [reason[0] for reason in reasons] == [f"line {first + at}" for at in (5, 7, 8, 9)]
+    assert {reason[-1] for reason in reasons} == {"a number out of range"}
+
+
+def test_a_text_among_the_numbers_of_a_counter_is_refused_alone(tmp_path: Path) -> None:
+    p = hy.Pipeline("counts", home=tmp_path / "home")
+    p.table("counts", key="k", n="Counter", sizes="Quantiles")
+    path = tmp_path / "rows.csv"
+    path.write_text("k,n,sizes\na,1,1.5\nb,many,2\nc,123456789012345678901,3\nd,2.5,much\n")
+    done = p.table("counts").load(path)
+    assert (done.rows, done.refused) == (2, 2)
+    assert [(row["k"], row["n"]) for row in p.table("counts").scan()] == [("a", 1), ("c", 123456789012345678901)]
+    reasons = [each["reason"] for each in p.dead_letters()]
+    assert reasons == [
+        'line 3: column "n" must be double, not "many"',
+        'line 5: column "sizes" must be double, not "much"',
+    ]
+
+
 def test_a_schema_says_what_columns_of_csv_are(pipeline: hy.Pipeline, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("ip,reason\n007,1\n008,2\n")

@@ -24,9 +24,10 @@ from decimal import (
 )
 from typing import Any
 
-__all__ = ["BeyondNumber", "exact_loads", "fits_arrow", "is_number", "number_of"]
+__all__ = ["NUMBER", "BeyondNumber", "exact_loads", "fits_arrow", "is_number", "number_of"]
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""Matches the text of a number."""
 _LONGEST_INTEGER = 4000
 """The most digits of an integer; Python itself refuses to read more than 4,300."""
 _LARGEST_EXPONENT = 10_000
@@ -68,7 +69,7 @@ def is_number(text: str) -> bool:
     >>> is_number("-1.5e3"), is_number(".5"), is_number("0x1F"), is_number(" 1")
     (True, True, False, False)
     """
-    return _NUMBER.fullmatch(text) is not None
+    return NUMBER.fullmatch(text) is not None
 
 
 def number_of(text: str) -> int | float | Decimal:

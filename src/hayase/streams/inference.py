@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import HayaseError
-from hayase.core.numbers import BeyondNumber, exact_loads
+from hayase.core.numbers import NUMBER, BeyondNumber, exact_loads, is_number
 from hayase.streams.file_formats import COMPRESSIONS, FORMATS, Format, format_of
 from hayase.streams.number_types import exact_type, kept_by_doubles, type_of_texts
 from hayase.streams.record_text import shown
@@ -173,7 +173,7 @@ def _csv(head: bytes) -> pa.Table:
         )  # fmt: skip
 
     table = read(None)
-    rounded = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+    rounded = [field.name for field, column in zip(table.schema, table.columns) if _may_be_numbers(column)]
     if not rounded or not _MAY_ROUND.search(head) or len(set(table.column_names)) < len(table.column_names):
         return table
     for name, texts in zip(rounded, read(rounded).columns):
@@ -182,6 +182,18 @@ def _csv(head: bytes) -> pa.Table:
             column = texts if kind is None else pa.chunked_array([pa.nulls(len(texts), kind)])
             table = table.set_column(table.column_names.index(name), name, column)
     return table
+
+
+def _may_be_numbers(column: pa.ChunkedArray) -> bool:
+    """Return whether Arrow has read a column as doubles, or all its texts are numbers, of which Arrow cannot read some."""
+    if not pa.types.is_string(column.type):
+        return bool(pa.types.is_floating(column.type))
+    texts = column.drop_null()
+    return bool(
+        len(texts)
+        and is_number(texts[0].as_py())
+        and pc.all(pc.match_substring_regex(texts, f"^(?:{NUMBER.pattern})$")).as_py()
+    )
 
 
 def _ndjson(head: bytes, path: Path) -> pa.Table:

@@ -7,7 +7,7 @@ A double keeps a number if, printed with as many digits as the number has, it gi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -22,14 +22,23 @@ _SHORT = 15
 
 
 def exact_type(numbers: Iterable[int | float | Decimal]) -> pa.DataType | None:
-    """Return the type that holds all numbers exactly; None if there is none.
+    """Return the type that holds all numbers exactly; None if there is none. A number that no column can hold does not count: a
+    reader refuses its record.
 
     >>> exact_type([1, 2.5]), exact_type([9007199254740993, 2.5]), exact_type([1, 2**63 - 1])
     (DataType(double), Decimal128Type(decimal128(17, 1)), DataType(int64))
-    >>> exact_type([10**40 + 1]) is None
-    True
+    >>> exact_type([1, 2.5, Decimal("1e400")]), exact_type([10**40 + 1])
+    (DataType(double), None)
     """
     numbers = list(numbers)
+    found = _common_type(numbers)
+    if found is None:
+        possible = [number for number in numbers if _common_type([number]) is not None]
+        found = _common_type(possible) if possible else None
+    return found
+
+
+def _common_type(numbers: Sequence[int | float | Decimal]) -> pa.DataType | None:
     if all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in numbers):
         return pa.int64()
     if all(map(_kept, numbers)):

@@ -37,11 +37,13 @@ from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD, dead_table
 from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values
 from hayase.tables import TYPES, store_reader
+from hayase.tables.counters import Counter
 from hayase.tables.entries import UpdateColumn, pack_columns
 from hayase.tables.load_rows import first_snapshots
 from hayase.tables.load_sources import Lot, Rows, Wanted, lots_of
 from hayase.tables.load_values import deltas_of, keys_of
 from hayase.tables.rows import Columns, RowSnapshot
+from hayase.tables.sketches import Quantiles
 from hayase.tables.stores import FACT, PAYLOAD, ROW, View, run_of
 from hayase.tables.table import OwnTable
 from hayase.tables.types import ColumnType
@@ -168,7 +170,12 @@ class _Encoder:
     def wanted(self, ignore_others: bool) -> Wanted:
         needed = tuple(dict.fromkeys([*self._key, *([] if self._time is None else [self._time])]))
         others = tuple(self._declaration.column_names[place] for place in self.places)
-        return Wanted(needed, others, self._declaration.name, ignore_others)
+        numeric = {
+            self._declaration.column_names[place]
+            for place in self.places
+            if isinstance(self._types[place], Counter | Quantiles)
+        }
+        return Wanted(needed, others, self._declaration.name, ignore_others, frozenset(numeric))
 
     def encoded(self, lot: Lot, before: int, letters: _Letters) -> pa.Table:
         """Return the rows of a portion that fit: key, time, number, and a column of deltas for each place. Add the others to

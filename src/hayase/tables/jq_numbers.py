@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
+from hayase.core.numbers import BeyondNumber, number_of
 from hayase.tables.jq_child import DEEPEST
 
-__all__ = ["NotPlain", "canonical", "read"]
+__all__ = ["NotPlain", "canonical", "canonical_number", "read"]
 
-_LONGEST = 1000
+_LONGEST, _LONGEST_INTEGER = 1000, 309
 _SCALARS = (str, int, bool, type(None))
 
 
@@ -70,19 +71,18 @@ def _of_decimal(value: Decimal) -> int | float | Decimal:
     return shortest if Decimal(repr(shortest)) == value else value
 
 
-def _number(text: str) -> int | float | Decimal:
-    if len(text) > _LONGEST:
-        raise NotPlain(f"a number of more than {_LONGEST:,} digits")
-    try:
-        return _of_decimal(Decimal(text))
-    except InvalidOperation as error:
-        raise NotPlain("a number out of range") from error
+def canonical_number(text: str) -> int | float | Decimal:
+    """Return the canonical form of a text that is a number (`core.numbers.is_number`); NotPlain if it is out of range.
 
-
-def _whole(text: str) -> int:
-    if len(text) > 309:
+    >>> canonical_number("0e99999999999999999999"), canonical_number("1e2"), canonical_number("0.10")
+    (0, 100, 0.1)
+    """
+    number = number_of(text)
+    if isinstance(number, BeyondNumber) or (isinstance(number, int) and len(text) > _LONGEST_INTEGER):
         raise NotPlain("a number out of range")
-    return int(text)
+    if number and len(text) > _LONGEST:
+        raise NotPlain(f"a number of more than {_LONGEST:,} digits")
+    return number if isinstance(number, int) else canonical(number)
 
 
-_DECODER = json.JSONDecoder(parse_float=_number, parse_int=_whole)
+_DECODER = json.JSONDecoder(parse_float=canonical_number, parse_int=canonical_number)

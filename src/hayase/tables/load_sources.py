@@ -3,8 +3,9 @@
 Only columns that the table takes are read. Another column is an error that names it, unless other columns are to be ignored. A
 line that cannot be read is refused by itself, with its number.
 
-The types of CSV columns are inferred, unless a schema declares them. NDJSON is read as JSON, value by value, so a register may
-get a number from one row and a text from another. Parquet has the types of its schema.
+The types of CSV columns are inferred, unless a schema declares them. A number that its inferred type does not hold is read as in
+NDJSON, and a text in a column of numbers is refused with its line. NDJSON is read as JSON, value by value, so a register may get
+a number from one row and a text from another. Parquet has the types of its schema.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hayase.core.errors import HayaseError, nearest
+from hayase.core.numbers import is_number
 from hayase.core.schemas import arrow_schema
 from hayase.streams import csv_blocks
 from hayase.streams.file_formats import Format, format_of
@@ -56,12 +58,13 @@ _MANY_DIGITS = re.compile(rb"[0-9.]{17}|[0-9.][eE]")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The columns to read from a source: required ones and optional ones."""
+    """The columns to read from a source: required ones and optional ones. Those in `numeric` take only numbers."""
 
     needed: tuple[str, ...]
     others: tuple[str, ...]
     table: str
     ignore_others: bool = False
+    numeric: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -267,6 +270,9 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
         for at, line in enumerate(lines):
             try:
                 rows.append(jq_numbers.read(line))
+            except jq_numbers.NotPlain as error:
+                rows.append({})
+                unreadable[at] = str(error)
             except (ValueError, RecursionError) as error:
                 rows.append({})
                 unreadable[at] = f"not JSON: {error}"
@@ -306,7 +312,7 @@ def _value(kind: pa.DataType, written: Any) -> Any:
 def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> Iterator[Lot]:
     names: list[str] | None = None
     carry, lines = b"", 0
-    fields: list[pa.Field] = []
+    fields: list[_Field] = []
     for piece in _blocks(path, form):
         block = _joined(carry, piece, lines, form)
         while names is None and (b"\n" in block or (not piece and block)):
@@ -318,38 +324,52 @@ def _csv_lots(path: Path, form: Format, wanted: Wanted, schema: str | None) -> I
         if names is None or not block.strip(b"\r\n"):
             carry = block
             continue
-        fields = fields or _fields(path, names, schema)
-        split = csv_blocks.split(block, [field.type for field in fields], not piece, _LONGEST // 2)
+        fields = fields or _fields(path, names, schema, wanted)
+        split = csv_blocks.split(block, [column.field.type for column in fields], not piece, _LONGEST // 2)
         carry = block[split.used :]
         for start in range(0, split.count, CHUNK_ROWS):
             yield _csv_lot(split, start, min(start + CHUNK_ROWS, split.count), lines + 1, fields, wanted)
         lines += split.lines
 
 
-def _fields(path: Path, names: list[str], schema: str | None) -> list[pa.Field]:
+def _fields(path: Path, names: list[str], schema: str | None, wanted: Wanted) -> list[_Field]:
     """Return the fields of a CSV file: those of the schema, the others inferred."""
     declared = arrow_schema(schema) if schema is not None else pa.schema([])
     for name in declared.names:
         if name not in names:
             raise HayaseError(f'"{path}" has no column "{name}", which the schema names{nearest(name, names)}')
-    if set(names) <= set(declared.names):
-        return [declared.field(name) for name in names]
-    inferred = schema_of([path])
-    return [
-        declared.field(name) if name in declared.names else pa.field(name, inferred.field(name).type) for name in names
-    ]
+    inferred = schema_of([path]) if not set(names) <= set(declared.names) else declared
+    fields = []
+    for name in names:
+        kind = (declared if name in declared.names else inferred).field(name).type
+        if name not in declared.names and name in wanted.numeric and not _is_number(kind):
+            kind = pa.float64()  # all texts in it are refused
+        fields.append(_Field(pa.field(name, kind), name not in declared.names and _is_number(kind)))
+    return fields
 
 
-def _csv_lot(
-    split: csv_blocks.Split, start: int, stop: int, before: int, fields: list[pa.Field], wanted: Wanted
-) -> Lot:
+class _Field(NamedTuple):
+    """A column of a CSV file, and whether its type is only a guess from the numbers that it holds."""
+
+    field: pa.Field
+    guessed: bool
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _csv_lot(split: csv_blocks.Split, start: int, stop: int, before: int, fields: list[_Field], wanted: Wanted) -> Lot:
     columns: dict[str, pa.Array | list[Any]] = {}
     reasons: dict[int, list[str]] = {}
-    for target, column in zip(fields, split.columns):
+    for (target, guessed), whole in zip(fields, split.columns):
         if target.name in wanted.names:
-            fitted = fit_arrow(column.slice(start, stop - start), target, parse=True)
-            columns[target.name] = fitted.column.combine_chunks()
-            for at, reason in fitted.reasons.items():
+            column = whole.slice(start, stop - start)
+            fitted = fit_arrow(column, target, parse=True)
+            columns[target.name], refused = fitted.column.combine_chunks(), dict(fitted.reasons)
+            if guessed and refused and pa.types.is_string(column.type):
+                columns[target.name] = _with_unfit_numbers(columns[target.name], column, refused, target.name)
+            for at, reason in refused.items():
                 reasons.setdefault(at, []).append(reason)
     unreadable = {at: "; ".join(row_reasons) for at, row_reasons in reasons.items()}
     unreadable |= {at - start: reason for at, reason in split.unreadable.items() if start <= at < stop}
@@ -360,3 +380,25 @@ def _csv_lot(
         lambda at: f"line {before + split.line(start + at)}: ",
         unreadable,
     )
+
+
+def _with_unfit_numbers(column: pa.Array, texts: pa.ChunkedArray, reasons: dict[int, str], name: str) -> list[Any]:
+    """Return the values of a column with the numbers that its type does not hold, and remove their reasons."""
+    values = [None if value is None else _finite(value) for value in column.to_pylist()]
+    for at in list(reasons):
+        text = texts[at].as_py()
+        if is_number(text):
+            try:
+                values[at] = jq_numbers.canonical_number(text)
+                del reasons[at]
+            except jq_numbers.NotPlain as error:
+                reasons[at] = f'column "{name}": {error}'
+    return values
+
+
+def _finite(number: Any) -> Any:
+    """Return the canonical form of a number; None for NaN and the infinities, which are no JSON."""
+    try:
+        return jq_numbers.canonical(number)
+    except jq_numbers.NotPlain:
+        return None
