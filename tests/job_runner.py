@@ -133,7 +133,7 @@ class Runner:
                 assert not set(mapped.refused.rows.tolist()) & set(mapped.input_rows.tolist())
                 records = chunk.to_pylist()
                 self.dead += [
-                    (stage.name, records[at], why) for at, why in zip(mapped.refused.rows, mapped.refused.reasons)
+                    (stage.name, records[at], why.text) for at, why in zip(mapped.refused.rows, mapped.refused.reasons)
                 ]
                 if stage.kernel is None:
                     self._write(stage, mapped.rows)
@@ -189,9 +189,11 @@ class Runner:
             held.written += [(each, self.version) for each in outcome.state]
         for batch, refused in zip(given, outcome.refused):
             lost = batch.take(pa.array(refused.rows)).to_pylist()
-            self.dead += [(stage.name, row, reason) for row, reason in zip(lost, refused.reasons)]
+            self.dead += [(stage.name, row, reason.text) for row, reason in zip(lost, refused.reasons)]
         for spoiled in outcome.spoiled:
-            self.dead += [(stage.name, row, reason) for row, reason in zip(spoiled.rows.to_pylist(), spoiled.reasons)]
+            self.dead += [
+                (stage.name, row, reason.text) for row, reason in zip(spoiled.rows.to_pylist(), spoiled.reasons)
+            ]
         self._write(stage, outcome.rows)
 
     def _write(self, stage: Stage, rows: pa.RecordBatch) -> None:

@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
@@ -528,9 +529,16 @@ class Pipeline:
                 return record.output
         return next(stage.stream for stage in self._checked(self.declaration, name) if stage.name == name)
 
-    def dead_letters(self) -> list[dict[str, Any]]:
-        """Return the dead letters: records that could not be processed, with the reasons."""
-        return self.results(DEAD.name).rows()
+    def dead_letters(self, *, kind: str | None = None) -> list[dict[str, Any]]:
+        """Return the dead letters: records that could not be processed, with the reasons; all, or those of one kind of reason.
+
+        The kinds are `unreadable`, `schema`, `ahead`, `late`, `too_old`, `expression`, `overflow`, `change`, `rule`, `function`,
+        `result`, `timeout`, `memory`, `crash`, `gone`, `lost` and `unknown` (docs/dead-letters.md).
+        """
+        from hayase.engine.dead_letters.letters import Filter
+
+        lots = self._letters().matching(Filter(kind=kind), settled=True)
+        return sorted((letter for lot in lots for letter in lot.rows.to_pylist()), key=itemgetter("time"))
 
     def replay(
         self,
@@ -540,6 +548,7 @@ class Pipeline:
         limit: int | None = None,
         stage: str | None = None,
         stream: str | None = None,
+        kind: str | None = None,
         reason: str | None = None,
         since: Time | None = None,
         until: Time | None = None,
@@ -550,15 +559,15 @@ class Pipeline:
         """Give open dead letters once more to the stages that refused them, and only to these; oldest first, at most `limit`.
 
         `letters` are numbers of letters. The other arguments select the letters that match all of them: the `stage` that
-        refused the record and its `stream`, a part of the `reason`, the time of the refusal (from `since`, before `until`), the
-        start of the stage's `version`, the first and last of the `offsets` of the record, the `first` letter number. `edit` is a
-        function that returns the record to replay instead. Late records stay open unless `late` is true.
+        refused the record and its `stream`, the `kind` of reason, a part of the `reason`, the time of the refusal (from `since`,
+        before `until`), the start of the stage's `version`, the first and last of the `offsets` of the record, the `first` letter
+        number. `edit` is a function that returns the record to replay instead. Late records stay open unless `late` is true.
         """
         from hayase.engine.dead_letters.letters import Filter
 
         wanted = Filter.of(
-            *letters, since=since, until=until, stage=stage, stream=stream, reason=reason, version=version, offsets=offsets,
-            first=first,
+            *letters, since=since, until=until, stage=stage, stream=stream, kind=kind, reason=reason, version=version,
+            offsets=offsets, first=first,
         )  # fmt: skip
         return self._letters().replay(wanted, edit, late=late, limit=limit)
 
@@ -567,6 +576,7 @@ class Pipeline:
         *letters: int,
         stage: str | None = None,
         stream: str | None = None,
+        kind: str | None = None,
         reason: str | None = None,
         since: Time | None = None,
         until: Time | None = None,
@@ -578,8 +588,8 @@ class Pipeline:
         from hayase.engine.dead_letters.letters import Filter
 
         wanted = Filter.of(
-            *letters, since=since, until=until, stage=stage, stream=stream, reason=reason, version=version, offsets=offsets,
-            first=first,
+            *letters, since=since, until=until, stage=stage, stream=stream, kind=kind, reason=reason, version=version,
+            offsets=offsets, first=first,
         )  # fmt: skip
         return self._letters().drop(wanted)
 

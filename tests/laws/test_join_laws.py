@@ -158,7 +158,7 @@ def test_every_pair_that_raises_is_spoiled_once(
     )
     told = [row for each in driver.spoiled for row in each.rows.to_pylist()]
     assert Counter((row["l.v"], row["r.v"]) for row in told) == wanted
-    assert all("Conversion Error" in reason for each in driver.spoiled for reason in each.reasons)
+    assert all("Conversion Error" in reason.text for each in driver.spoiled for reason in each.reasons)
 
 
 @given(st.sampled_from(KINDS), st.sampled_from(RESIDUALS), LEFTS, RIGHTS, clock_lists(), SEEDS)

@@ -8,12 +8,12 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-import jq as libjq
 import orjson
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+import jq as libjq
 from effort import examples
 from hayase.tables.jq import Events, Jq, Refused, Several
 from hayase.tables.jq_columns import UNSURE, Values, results

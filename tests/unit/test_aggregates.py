@@ -15,6 +15,7 @@ from tests.interval_relations import Driver, Interval, Told, cut, intervals
 
 from hayase.core.errors import DamagedState, DeclarationError
 from hayase.core.keys import decode, encode
+from hayase.core.reasons import ReasonKind
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.accumulators import result_type
 from hayase.lifetimes.aggregates import AggregateOperator
@@ -140,8 +141,8 @@ def test_a_tuple_that_would_overflow_a_sum_is_spoiled_whole() -> None:
         ("a", -1, 4.0, 1, 9, None),
     ]
     assert [(each.ids.tolist(), each.reasons) for each in spoiled] == [
-        ([1], ["sum(i + 0) of its group would overflow 64 bits"]),
-        ([4], ["sum(i + 0) of its group would overflow 64 bits"]),
+        ([1], [(ReasonKind.OVERFLOW, "sum(i + 0) of its group would overflow 64 bits")]),
+        ([4], [(ReasonKind.OVERFLOW, "sum(i + 0) of its group would overflow 64 bits")]),
     ]
 
 
@@ -164,7 +165,7 @@ def test_an_end_that_takes_a_sum_out_of_range_leaves_null_and_is_told() -> None:
         ("a", -1, -1.0, 9, None),
     ]
     assert [reason for each in spoiled for reason in each.reasons] == [
-        "sum(i) is beyond 64 bits since a tuple of its group ended; it is NULL meanwhile"
+        (ReasonKind.OVERFLOW, "sum(i) is beyond 64 bits since a tuple of its group ended; it is NULL meanwhile")
     ] * 2
 
 

@@ -346,8 +346,8 @@ def test_a_record_that_raises_is_refused_alone() -> None:
     )  # fmt: skip
     assert [row["n"] for row in found.rows.to_pylist()] == [7, 7]
     assert (found.input_rows.tolist(), found.refused.rows.tolist()) == ([0, 4], [1, 2])
-    assert found.refused.reasons[0].startswith('cannot compute "S.user_id::int": Conversion Error')
-    assert found.refused.reasons[1].startswith('cannot compute "p.area::int": Conversion Error')
+    assert found.refused.reasons[0].text.startswith('cannot compute "S.user_id::int": Conversion Error')
+    assert found.refused.reasons[1].text.startswith('cannot compute "p.area::int": Conversion Error')
     text = "Rstream(select total from S [Now] left join purchases p on p.user_id = S.year and p.area::int > 0 where S.area::int > 0)"
     found = mapped(
         last(text, lookups=lookups),
@@ -357,8 +357,8 @@ def test_a_record_that_raises_is_refused_alone() -> None:
     )
     assert [row["total"] for row in found.rows.to_pylist()] == [1.0, None]
     assert (found.input_rows.tolist(), found.refused.rows.tolist()) == ([0, 2], [1, 3])
-    assert found.refused.reasons[0].startswith('cannot compute "p.area::int > 0": Conversion Error')
-    assert found.refused.reasons[1].startswith('cannot compute "where S.area::int > 0": Conversion Error')
+    assert found.refused.reasons[0].text.startswith('cannot compute "p.area::int > 0": Conversion Error')
+    assert found.refused.reasons[1].text.startswith('cannot compute "where S.area::int > 0": Conversion Error')
 
 
 def test_stars_show_the_table_behind_the_stream() -> None:

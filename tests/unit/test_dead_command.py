@@ -16,6 +16,7 @@ from rich.console import Console
 from command_line import Command
 from hayase.console.letters_view import group_table, letter_details, letter_list, report_lines
 from hayase.core.clock import now_us
+from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.engine.dead_letters.letters import Letters
 from hayase.engine.dead_letters.settlement import Settlement
 from hayase.pipeline import Pipeline
@@ -37,10 +38,13 @@ queries:
 """
 
 
-def write(home: Path, stage: str, offsets: list[int | None], reasons: list[str], now: int | None = None) -> None:
+def write(
+    home: Path, stage: str, offsets: list[int | None], reasons: list[str], now: int | None = None,
+    kind: ReasonKind = ReasonKind.FUNCTION,
+) -> None:  # fmt: skip
     moment = now_us() if now is None else now
     texts = [f'{{"amount": {each or 0}}}' for each in offsets]
-    rows = dead_table(stage, "v1", "orders", offsets, texts, reasons, 3, moment)
+    rows = dead_table(stage, "v1", "orders", offsets, texts, reasons_of(kind, reasons), 3, moment)
     StreamLog.ensure(home, DEAD).append(rows, now=moment)
 
 
@@ -54,7 +58,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pipeline.apply()
     home = pipeline.home.path
     write(home, "large", [1, 2], ["ValueError: bad 1\nTraceback: line 5", "ValueError: bad 2"], now=1_000_000)
-    write(home, "large", [3], ["late: 1 is before 2"])
+    write(home, "large", [3], ["late: 1 is before 2"], kind=ReasonKind.LATE)
     pipeline.append("orders", [{"time": at(9), "user": "hana", "amount": "free"}])
     return tmp_path
 

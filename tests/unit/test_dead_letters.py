@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from effort import examples
 from hayase.core.declarations import DAY, Retention
 from hayase.core.errors import DamagedState, DeclarationError, HayaseError, HomeInUse, UnknownName
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.dead_letters import letters, settlement
 from hayase.engine.dead_letters.edits import by_jq, in_turn, one_by_one, setting_texts
@@ -52,11 +53,11 @@ def shop() -> Iterator[Trial]:
 
 def write(
     home: Path, stage: str, stream: str, offsets: list[int | None], reason: str = "ValueError: bad 7",
-    records: list[str] | None = None, version: str | None = "v1", now: int = NOW,
+    records: list[str] | None = None, version: str | None = "v1", now: int = NOW, kind: ReasonKind = ReasonKind.FUNCTION,
 ) -> int:  # fmt: skip
     """Letters as the engine writes them; the number of the first."""
     texts = records or [f'{{"n": {at}}}' for at in range(len(offsets))]
-    rows = dead_table(stage, version, stream, offsets, texts, [reason] * len(offsets), 1, now)
+    rows = dead_table(stage, version, stream, offsets, texts, [Reason(kind, reason)] * len(offsets), 1, now)
     return StreamLog.ensure(home, DEAD).append(rows, now=now).first
 
 
@@ -106,12 +107,13 @@ def test_groups_are_of_reasons_that_differ_in_values_only(shop: Trial) -> None:
     for second, reason in enumerate(
         ["late: 5 is before 7", "late: 6 is before 19", 'must be double, not "x"\nTraceback']
     ):
-        write(home, "large", "orders", [second], reason, now=NOW + second)
-    write(home, "append", "orders", [None], 'must be double, not "yy"')
+        kind = ReasonKind.LATE if second < 2 else ReasonKind.SCHEMA
+        write(home, "large", "orders", [second], reason, now=NOW + second, kind=kind)
+    write(home, "append", "orders", [None], 'must be double, not "yy"', kind=ReasonKind.SCHEMA)
     assert of(shop).groups() == [
-        Group("large", "orders", "late: 6 is before 19", 2, 0, 1, NOW, NOW + 1),
-        Group("large", "orders", 'must be double, not "x"', 1, 2, 2, NOW + 2, NOW + 2),
-        Group("append", "orders", 'must be double, not "yy"', 1, 3, 3, NOW, NOW),
+        Group("large", "orders", "late", "late: 6 is before 19", 2, 0, 1, NOW, NOW + 1),
+        Group("large", "orders", "schema", 'must be double, not "x"', 1, 2, 2, NOW + 2, NOW + 2),
+        Group("append", "orders", "schema", 'must be double, not "yy"', 1, 3, 3, NOW, NOW),
     ]
     of(shop).drop(Filter.of(0))
     assert of(shop).groups(Filter(reason="LATE"))[0].count == 1
@@ -127,7 +129,8 @@ def test_past_many_groups_the_rest_is_one(shop: Trial, monkeypatch: pytest.Monke
 
 TEXTS = st.sampled_from(["a", "b", "ab", ""])
 MAYBE = st.none() | TEXTS
-LETTER = st.tuples(TEXTS, MAYBE, TEXTS, st.none() | st.integers(0, 5), TEXTS, st.integers(0, 5))
+KINDS = st.none() | st.sampled_from([ReasonKind.LATE, ReasonKind.SCHEMA, ReasonKind.UNKNOWN])
+LETTER = st.tuples(TEXTS, MAYBE, TEXTS, st.none() | st.integers(0, 5), TEXTS, st.integers(0, 5), KINDS)
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -135,7 +138,7 @@ LETTER = st.tuples(TEXTS, MAYBE, TEXTS, st.none() | st.integers(0, 5), TEXTS, st
     st.lists(st.lists(LETTER, min_size=1, max_size=8), min_size=1, max_size=4),
     st.sets(st.integers(0, 31)),
     st.builds(
-        Filter, stage=MAYBE, stream=MAYBE, reason=MAYBE, version=MAYBE,
+        Filter, stage=MAYBE, stream=MAYBE, reason=MAYBE, version=MAYBE, kind=KINDS,
         since=st.none() | st.integers(0, 5), until=st.none() | st.integers(0, 5),
         offsets=st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), first=st.integers(0, 8),
     ),
@@ -147,7 +150,7 @@ def test_what_is_found_is_what_a_look_at_each_finds(
     home = tmp_path_factory.mktemp("home")
     for part in appends:
         columns = list(zip(*part))
-        names = ["stage", "version", "stream", "offset", "reason", "time"]
+        names = ["stage", "version", "stream", "offset", "reason", "time", "kind"]
         table = pa.table(
             dict(zip(names, map(list, columns))) | {"record": ["{}"] * len(part), "attempts": [1] * len(part)}
         )
@@ -160,10 +163,10 @@ def test_what_is_found_is_what_a_look_at_each_finds(
         assert found.drop(Filter.of(*gone)).settled == len(gone)
 
     def meant(number: int) -> bool:
-        stage, version, stream, offset, reason, time = every[number]
+        stage, version, stream, offset, reason, time, kind = every[number]
         return (
             wanted.stage in (None, stage) and wanted.stream in (None, stream) and number >= wanted.first
-            and (wanted.reason is None or wanted.reason in reason)
+            and (wanted.reason is None or wanted.reason in reason) and wanted.kind in (None, kind or "unknown")
             and (wanted.version is None or (version is not None and version.startswith(wanted.version)))
             and (wanted.since is None or time >= wanted.since) and (wanted.until is None or time < wanted.until)
             and (wanted.offsets is None or (offset is not None and wanted.offsets[0] <= offset <= wanted.offsets[1]))
@@ -177,6 +180,11 @@ def test_what_is_found_is_what_a_look_at_each_finds(
     assert report.settled == min(limit, len(expected))
     assert report.next == (expected[limit] if len(expected) > limit else None)
     assert Letters(home).settled().tolist() == sorted({*gone, *expected[:limit]})
+
+
+def test_a_kind_that_there_is_not() -> None:
+    with pytest.raises(UnknownName, match='unknown kind of dead letter "lat"; did you mean "late"'):
+        Filter(kind="lat")
 
 
 def test_a_text_with_half_a_character() -> None:
@@ -250,8 +258,8 @@ def test_letters_that_cannot_be_replayed_say_what_to_do(shop: Trial) -> None:
     write(home, "view large", "large", [1])
     write(home, "load", "blocklist", [None])
     write(home, "append", "prices", [None])
-    write(home, "large", "orders", [1], "late: 5 is before 7")
-    write(home, "large", "orders", [1], "too old: 5 is before 7")
+    write(home, "large", "orders", [1], "late: 5 is before 7", kind=ReasonKind.LATE)
+    write(home, "large", "orders", [1], "too old: 5 is before 7", kind=ReasonKind.TOO_OLD)
     report = of(shop).replay()
     assert (report.settled, report.late, report.kept) == (0, 2, 9)
     told = "\n".join(f"{count} {reason}" for reason, count in report.left.items())
@@ -491,9 +499,8 @@ def test_what_became_of_a_letter_is_found_without_reading_all(shop: Trial, monke
 
 
 def test_a_flood_of_letters_takes_little_room(tmp_path: Path) -> None:
-    rows = dead_table(
-        "append", None, "orders", None, ['{"a":1}'] * 50_000, ['unknown field "a"; ' * 5] * 50_000, 1, NOW
-    )
+    reason = Reason(ReasonKind.SCHEMA, 'unknown field "a"; ' * 5)
+    rows = dead_table("append", None, "orders", None, ['{"a":1}'] * 50_000, [reason] * 50_000, 1, NOW)
     StreamLog.ensure(tmp_path, DEAD).append(rows, now=NOW)
     assert sum(each.stat().st_size for each in (tmp_path / "streams" / "_dead").glob("*.seg")) < 1_000_000
     assert Letters(tmp_path).count() == 50_000

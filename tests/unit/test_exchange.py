@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DamagedState
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.batch import exchange
 from hayase.engine.batch.messages import (
     BLOBS,
@@ -30,7 +31,7 @@ from hayase.streams.dead_letters import dead_table
 SMALL: list[Message] = [
     Header(0, Batch(Offset(), Offset(1, {"q": {"s": Position(3, 2, 1)}}))),
     Data(0, ("q",), 0, 5, pa.py_buffer(b"small")),
-    DeadLetters(1, dead_table("q", "f", "s", [4], ["{}"], ["late"], 1, now=7)),
+    DeadLetters(1, dead_table("q", "f", "s", [4], ["{}"], [Reason(ReasonKind.LATE, "late")], 1, now=7)),
     MapFigures(1, "s", {"q": Figures(5, 3, 2, seconds=0.5), "r": Figures(work={"s": (1, 0.5)})}),
 ]
 LARGE: list[Message] = [

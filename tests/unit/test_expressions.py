@@ -17,6 +17,7 @@ import pytest
 from hayase.core import expressions
 from hayase.core.errors import DeclarationError
 from hayase.core.expressions import Projection, bind, check, condition
+from hayase.core.reasons import ReasonKind
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.stages import Mapped
 
@@ -65,7 +66,8 @@ def test_a_row_that_raises_is_refused_and_its_neighbours_live() -> None:
     assert mapped.rows.column("v").to_pylist() == [1, None, 4]
     assert mapped.input_rows.tolist() == [0, 2, 3]
     assert mapped.refused.rows.tolist() == [1]
-    (reason,) = mapped.refused.reasons
+    ((kind, reason),) = mapped.refused.reasons
+    assert kind is ReasonKind.EXPRESSION
     assert "cast(user_id as int)" in reason
     assert "'two'" in reason
 
@@ -74,14 +76,14 @@ def test_integer_overflow_is_refused() -> None:
     mapped = projected(("v", "n + 1"))
     assert mapped.rows.column("v").to_pylist() == [2, 1, None]
     assert mapped.refused.rows.tolist() == [1]
-    assert "Overflow" in mapped.refused.reasons[0]
+    assert "Overflow" in mapped.refused.reasons[0].text
 
 
 def test_a_condition_that_raises_refuses_the_row() -> None:
     mapped = projected(("n", "n"), where="cast(user_id as int) > 1")
     assert mapped.input_rows.tolist() == [3]
     assert mapped.refused.rows.tolist() == [1]
-    assert mapped.refused.reasons[0].startswith('cannot compute "where cast(user_id as int) > 1": ')
+    assert mapped.refused.reasons[0].text.startswith('cannot compute "where cast(user_id as int) > 1": ')
 
 
 def test_selected_expressions_are_evaluated_only_where_the_condition_holds() -> None:
@@ -92,7 +94,7 @@ def test_selected_expressions_are_evaluated_only_where_the_condition_holds() -> 
 def test_the_first_expression_that_raises_is_the_reason() -> None:
     mapped = projected(("a", "amount"), ("b", "n + 1"), ("c", "cast(user_id as int)"))
     assert mapped.refused.rows.tolist() == [1]
-    assert '"n + 1"' in mapped.refused.reasons[0]
+    assert '"n + 1"' in mapped.refused.reasons[0].text
 
 
 @pytest.mark.parametrize("where", ["user_id <> 'two' and cast(user_id as int) > 0", "user_id = 'two' or n + 1 > 0"])
@@ -115,7 +117,7 @@ def test_only_so_many_rows_are_explained() -> None:
     batch = pa.record_batch({"s": ["x"] * (expressions.EXPLAINED + 3)})
     mapped = projected(("v", "cast(s as int)"), batch=batch)
     assert len(mapped.refused) == len(batch)
-    assert [": " in reason for reason in mapped.refused.reasons] == [True] * expressions.EXPLAINED + [False] * 3
+    assert [": " in reason.text for reason in mapped.refused.reasons] == [True] * expressions.EXPLAINED + [False] * 3
 
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
@@ -133,7 +135,7 @@ def test_null_nan_and_division() -> None:
         assert all(each is None or not math.isfinite(each) for each in values(sql)), sql
     for sql in ("n // 0", "n % 0"):
         refused = projected(("v", sql)).refused
-        assert "Division by zero" in refused.reasons[0]
+        assert "Division by zero" in refused.reasons[0].text
     amounts = values("amount * 2")
     assert amounts[0] == 3.0
     assert amounts[1] is None
@@ -362,7 +364,7 @@ def test_a_value_that_would_be_too_large_refuses_its_row_alone(sql: str) -> None
     columns = (("v", sql),)
     mapped = Projection(columns, None, check(columns, None, batch.schema))(batch)
     assert (mapped.input_rows.tolist(), mapped.refused.rows.tolist()) == ([0], [1])
-    assert "larger than 16 MiB" in mapped.refused.reasons[0]
+    assert "larger than 16 MiB" in mapped.refused.reasons[0].text
 
 
 @pytest.mark.parametrize(
@@ -394,4 +396,4 @@ def test_a_batch_that_takes_too_much_memory_is_halved_until_one_row_is_to_blame(
     assert mapped.rows["v"].to_pylist() == [1, 2, 3, 4, 5, 6, 7, 9, 10]
     assert mapped.input_rows.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert mapped.refused.rows.tolist() == [7]
-    assert "more memory" in mapped.refused.reasons[0]
+    assert "more memory" in mapped.refused.reasons[0].text

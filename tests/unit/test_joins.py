@@ -160,7 +160,7 @@ def test_a_pair_on_which_the_predicate_raises_is_spoiled_and_does_not_meet() -> 
     assert appeared == [(("l", "7"), 0, 5), (("l", None), 5, 9)]
     (spoiled,) = step.spoiled
     assert spoiled.rows.to_pylist() == [{"a": 1, "x": "l", "b": 1, "y": "z"}]
-    assert "Could not convert string 'z'" in spoiled.reasons[0]
+    assert "Could not convert string 'z'" in spoiled.reasons[0].text
 
 
 def test_without_keys_everything_meets() -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-import jq as libjq
 import psutil
 import pytest
 
+import jq as libjq
 from hayase.core.errors import EnvironmentUnfit
 from hayase.tables import jq_process
 from hayase.tables.jq import Events, Jq, Limits, Refused, Several

@@ -21,6 +21,7 @@ import pytest
 
 from hayase.core.errors import DeclarationError
 from hayase.core.function_sources import FunctionSource
+from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, TIME, Outcome
 from hayase.engine.definition.operation_trials import check_function
 from hayase.operations.attempts import Attempts
@@ -589,7 +590,7 @@ def test_every_good_record_comes_out_once_and_every_bad_one_is_refused_once(
         out += outcome.rows.column("x").to_pylist()
         for each in outcome.refused:
             refused += (each.rows + start).tolist()
-            assert all(reason.startswith('operation "work" (version v1) failed in ') for reason in each.reasons)
+            assert all(reason.text.startswith('operation "work" (version v1) failed in ') for reason in each.reasons)
         for lost in outcome.spoiled:
             assert lost.rows.schema.names == READS.names
             assert lost.rows.column("x").to_pylist() == lost.offsets
@@ -618,13 +619,14 @@ def test_a_dead_letter_says_what_where_how_often_and_in_which_version(directory:
     (seconds,) = outcome.seconds
     assert seconds > 0
     line = MODULE.read_text().splitlines().index('        raise ValueError("no good")') + 1
-    told, *trace = refused.reasons[0].splitlines()
+    told, *trace = refused.reasons[0].text.splitlines()
     assert told == (
         f'operation "work" (version abc) failed in 4 attempts: it raised an exception: ValueError: no good in fail, line {line}'
     )
     assert trace[0] == "Traceback (most recent call last):"
     assert trace[-1] == "ValueError: no good"
-    assert refused.reasons[1] == (
+    assert [reason.kind for reason in refused.reasons] == [ReasonKind.FUNCTION, ReasonKind.CRASH]
+    assert refused.reasons[1].text == (
         'operation "work" (version abc) failed in 4 attempts: it ended the process with exit code 3'
     )
 

@@ -18,6 +18,7 @@ from hayase.core.declarations import (
     StreamDeclaration,
 )
 from hayase.core.errors import DeclarationError
+from hayase.core.reasons import ReasonKind
 from hayase.core.stages import Input, Mapped, Stage
 from hayase.cql.planner import Planned, plan
 from hayase.cql.shared_scans import KernelFactory
@@ -136,8 +137,10 @@ def test_a_refusal_is_in_the_words_of_the_query() -> None:
     mapped = mapped_by(stage(text).inputs[0], EVENTS, rows)
     assert mapped.rows.to_pylist() == [{"id": 1, "time": rows[0]["time"]}]
     assert mapped.refused.rows.tolist() == [1, 2]
-    assert mapped.refused.reasons[0].startswith('cannot compute "user_id::int": Conversion Error')
-    assert mapped.refused.reasons[1].startswith('cannot compute "where e.n / 2 > 0 and amount::int > 1": Conversion')
+    assert mapped.refused.reasons[0].text.startswith('cannot compute "user_id::int": Conversion Error')
+    assert mapped.refused.reasons[1].text.startswith(
+        'cannot compute "where e.n / 2 > 0 and amount::int > 1": Conversion'
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- kernels
@@ -239,8 +242,8 @@ def test_changes_say_plus_or_minus() -> None:
     assert (mapped.rows.column(ADDED).to_pylist(), mapped.input_rows.tolist()) == ([True, False], [0, 1])
     assert mapped.refused.rows.tolist() == [2, 3]
     assert mapped.refused.reasons == [
-        'a change is + or -, and column "op" is "*"',
-        'a change is + or -, and column "op" is null',
+        (ReasonKind.CHANGE, 'a change is + or -, and column "op" is "*"'),
+        (ReasonKind.CHANGE, 'a change is + or -, and column "op" is null'),
     ]
 
 

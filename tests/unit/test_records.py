@@ -15,6 +15,7 @@ import pytest
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch
+from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.core.times import instant
 from hayase.streams.dead_letters import APPEND, DEAD, dead_table
 from hayase.streams.record_text import record_text, shown
@@ -435,16 +436,18 @@ def test_values_are_shown_short() -> None:
 
 
 def test_dead_letters_fit_their_stream() -> None:
-    table = dead_table(APPEND, None, "orders", None, ["{}", "[]"], ["a", "b"], 1, NOW)
+    table = dead_table(APPEND, None, "orders", None, ["{}", "[]"], reasons_of(ReasonKind.SCHEMA, ["a", "b"]), 1, NOW)
     assert table.schema == DEAD.arrow_schema
     assert conform(table, DEAD, NOW).rows.equals(table)
-    assert dead_table("spend", "2", "orders", [7], ["{}"], ["a"], 3, NOW).to_pylist() == [
+    late = [Reason(ReasonKind.LATE, "a")]
+    assert dead_table("spend", "2", "orders", [7], ["{}"], late, 3, NOW).to_pylist() == [
         {
             "time": datetime(2026, 2, 1, tzinfo=UTC),
             "stage": "spend",
             "version": "2",
             "stream": "orders",
             "offset": 7,
+            "kind": "late",
             "reason": "a",
             "record": "{}",
             "attempts": 3,

@@ -11,6 +11,7 @@ import pytest
 
 from hayase.core.algebra import AGGREGATES
 from hayase.core.errors import DamagedState, DeclarationError
+from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.plans import Call, Shared, SharedWindow
 from hayase.lifetimes.relations import Span, Step
@@ -158,7 +159,7 @@ def test_a_sum_that_does_not_fit_is_reported_and_the_query_lives_on() -> None:
     assert lines(step) == [(1, 2, 2, "a", 2**63 - 1, 2**63 - 1), (3, None, 2, "a", 6, 5)]
     [spoiled] = step.spoiled
     assert spoiled.rows.to_pylist() == [{"window": 2, "k": "a", "c0": None, "c1": 2**63 - 1}]
-    assert spoiled.reasons == ["sum(v) over the last 2 rows does not fit its type"]
+    assert spoiled.reasons == [(ReasonKind.OVERFLOW, "sum(v) over the last 2 rows does not fit its type")]
 
 
 def test_a_query_that_joins_later_is_over_fewer_tuples_until_its_window_is_full() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DeclarationError
+from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.leaves import leaf
 from hayase.lifetimes.plans import ADDED, Changes, Partition, Range, Rows, Unbounded, Window, Windowed
@@ -137,7 +138,7 @@ def test_a_row_that_is_not_there_cannot_be_taken_away() -> None:
     assert told(step.delta) == [("x", 0, 2)]
     (lost,) = step.spoiled
     assert lost.rows.to_pylist() == [{"value": "y"}]
-    assert lost.reasons == ["there is no such row to remove"]
+    assert lost.reasons == [(ReasonKind.CHANGE, "there is no such row to remove")]
     assert np.asarray(lost.ids).tolist() == [1]
 
 

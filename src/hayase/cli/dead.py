@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,6 +16,7 @@ from hayase.cli import completion
 from hayase.cli.pipeline_location import locate
 from hayase.cli.terminal import AsJson, HomeOption, PipelineOption, as_json, errors, output
 from hayase.core.errors import HayaseError
+from hayase.core.reasons import ReasonKind
 
 if TYPE_CHECKING:
     from hayase.engine.dead_letters.edits import Editing
@@ -42,6 +45,10 @@ Stream = Annotated[
         metavar="STREAM", help="Records of this stream.", show_default=False, autocompletion=completion.streams
     ),
 ]
+Kind = Annotated[
+    ReasonKind | None,
+    typer.Option(metavar="KIND", help=f"With a reason of this kind: {', '.join(ReasonKind)}.", show_default=False),
+]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="With this in the reason.", show_default=False)]
 Since = Annotated[
     str | None,
@@ -61,17 +68,53 @@ Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
 Most = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many.", min=1, show_default=False)]
 
 
-@app.command("list")
-def list_(
+def _filter(
     stage: Stage = None,
     stream: Stream = None,
+    kind: Kind = None,
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
     version: Version = None,
     offsets: Offsets = None,
+) -> Filter:
+    """Return the filter that the options of a command state."""
+    from hayase.engine.dead_letters.letters import Filter
+
+    times = _time(since, "--since"), _time(until, "--until")
+    return Filter(stage, stream, reason, *times, version, None if offsets is None else _range(offsets), kind=kind)
+
+
+def _filtering(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_filter`, in place of its parameter `wanted`, which gets the filter."""
+    options = _parameters(_filter)
+
+    @wraps(command)
+    def with_filter(**given: Any) -> None:
+        command(wanted=_filter(**{option.name: given.pop(option.name) for option in options}), **given)
+
+    parameters = [
+        part for parameter in _parameters(command) for part in (options if parameter.name == "wanted" else (parameter,))
+    ]
+    with_filter.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_filter.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_filter
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function with their types, as Typer needs them; `Filter` is imported only when it is used."""
+    types = get_type_hints(function, localns={"Filter": object}, include_extras=True)
+    return [
+        parameter.replace(annotation=types[name]) for name, parameter in inspect.signature(function).parameters.items()
+    ]
+
+
+@app.command("list")
+@_filtering
+def list_(
+    wanted: Filter,
     settled: Annotated[bool, typer.Option("--all", help="Also those that were replayed or dropped.")] = False,
-    grouped: Annotated[bool, typer.Option("-g", "--grouped", help="Count them by stage and kind of reason.")] = False,
+    grouped: Annotated[bool, typer.Option("-g", "--grouped", help="Count them by stage and reason.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", help="At most so many, the newest.", min=1)] = 20,
     pipeline: PipelineOption = None,
     home: HomeOption = None,
@@ -84,7 +127,6 @@ def list_(
     What is wrong, in short: [cyan]hayase dead list --grouped[/]
     """
     letters = _letters(locate(pipeline, home))
-    wanted = _filter(None, stage, stream, reason, since, until, version, offsets)
     if grouped:
         groups = letters.groups(wanted, settled=settled)
         if as_json(json):
@@ -135,15 +177,10 @@ def show(
 
 
 @app.command()
+@_filtering
 def replay(
+    wanted: Filter,
     numbers: Numbers = None,
-    stage: Stage = None,
-    stream: Stream = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    version: Version = None,
-    offsets: Offsets = None,
     everything: Everything = False,
     edit: Annotated[
         str | None,
@@ -169,13 +206,13 @@ def replay(
 
     Example: [cyan]hayase dead replay 17 --set amount=12.5[/]
 
-    After a fix: [cyan]hayase dead replay --stage scores --reason ValueError[/]
+    After a fix: [cyan]hayase dead replay --stage scores --kind function[/]
 
     With jq: [cyan]hayase dead replay --stream orders --edit '.amount |= tonumber' --dry-run[/]
     """
     found = locate(pipeline, home)
     letters = _letters(found)
-    wanted = _filter(numbers, stage, stream, reason, since, until, version, offsets, everything)
+    wanted = _selected(wanted, numbers, everything)
     from hayase.engine.dead_letters.settlement import replay
 
     with _editing(edit, set_ or []) as editing:
@@ -198,15 +235,10 @@ def replay(
 
 
 @app.command()
+@_filtering
 def drop(
+    wanted: Filter,
     numbers: Numbers = None,
-    stage: Stage = None,
-    stream: Stream = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    version: Version = None,
-    offsets: Offsets = None,
     everything: Everything = False,
     limit: Most = None,
     dry_run: DryRun = False,
@@ -217,10 +249,10 @@ def drop(
 ) -> None:
     """Settle letters without doing anything with them. They are not listed any more, unless with --all.
 
-    Example: [cyan]hayase dead drop --reason "late:" --until "7 days"[/]
+    Example: [cyan]hayase dead drop --kind late --until "7 days"[/]
     """
     letters = _letters(locate(pipeline, home))
-    wanted = _filter(numbers, stage, stream, reason, since, until, version, offsets, everything)
+    wanted = _selected(wanted, numbers, everything)
     plan = letters.drop(wanted, limit=limit, dry=True)
     if dry_run or not plan.settled:
         _tell(plan, "would drop", json)
@@ -238,35 +270,15 @@ def _letters(pipeline: Pipeline) -> Letters:
 # ---------------------------------------------------------------------------------------------------- which letters
 
 
-def _filter(
-    numbers: list[int] | None,
-    stage: str | None,
-    stream: str | None,
-    reason: str | None,
-    since: str | None,
-    until: str | None,
-    version: str | None,
-    offsets: str | None,
-    everything: bool | None = None,
-) -> Filter:
-    """The letters that are meant; `everything` must be said, if nothing else is, and is None for who only looks."""
+def _selected(wanted: Filter, numbers: list[int] | None, everything: bool) -> Filter:
+    """Return the filter with the numbers of letters. Who settles all letters must say so."""
     from hayase.engine.dead_letters.letters import Filter
 
-    said = [numbers or None, stage, stream, reason, since, until, version, offsets]
-    if everything is False and all(each is None for each in said):
+    if not (everything or numbers) and wanted == Filter():
         raise typer.BadParameter("say which letters: their numbers, --stage and the like, or --all", param_hint="N")
     if everything and numbers:
         raise typer.BadParameter("give numbers or --all, one of them", param_hint="--all")
-    return Filter(
-        stage,
-        stream,
-        reason,
-        _time(since, "--since"),
-        _time(until, "--until"),
-        version,
-        None if offsets is None else _range(offsets),
-        tuple(numbers) if numbers else None,
-    )
+    return replace(wanted, numbers=tuple(numbers)) if numbers else wanted
 
 
 def _time(text: str | None, option: str) -> int | None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hayase.console.listings import facts_grid, plain_table
 from hayase.console.records import cell_text
+from hayase.core.reasons import KIND_MEANINGS, ReasonKind
 from hayase.core.times import instant_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def letter_list(letters: Iterable[Letter]) -> RenderableType:
         lines.append(
             Text.assemble(
                 (f"#{each.number}", "bold cyan"), "  ", (cell_text(columns["time"])[:19], "dim"), "  ",
-                (columns["stage"], "bold"), f" ← {_place(each)}", (state, "green"),
+                (columns["stage"], "bold"), f" ← {_place(each)}", "  ", (columns["kind"], "magenta"), (state, "green"),
             )
         )  # fmt: skip
         lines.append(Text(f"  {columns['reason'].partition(chr(10))[0]}", style="yellow"))
@@ -42,11 +43,11 @@ def letter_list(letters: Iterable[Letter]) -> RenderableType:
 
 def group_table(groups: Iterable[Group]) -> RenderableType:
     """Groups of letters, the largest first."""
-    table = plain_table("stage", "stream", "letters", "numbers", "first", "last", "reason", right=("letters",))
+    table = plain_table("stage", "stream", "kind", "letters", "numbers", "first", "last", "reason", right=("letters",))
     for each in groups:
         numbers = str(each.first) if each.first == each.last else f"{each.first} to {each.last}"
         times = (instant_text(time)[:19].replace("T", " ") for time in (each.since, each.until))
-        table.add_row(each.stage, each.stream, f"{each.count:,}", numbers, *times, Text(each.reason))
+        table.add_row(each.stage, each.stream, each.kind, f"{each.count:,}", numbers, *times, Text(each.reason))
     return table
 
 
@@ -59,6 +60,7 @@ def letter_details(letter: Letter, obstacle: str | None = None) -> RenderableTyp
         "stage": columns["stage"],
         "version": columns["version"],
         "record of": _place(letter),
+        "kind": f"{columns['kind']}: {KIND_MEANINGS[ReasonKind(columns['kind'])]}",
         "attempts": str(columns["attempts"]),
         "now": _fate(letter.fate, letter.again),
     }

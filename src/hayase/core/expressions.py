@@ -36,6 +36,7 @@ from hayase.core.comparisons import Kind, comparisons, differ, equalities_as_les
 from hayase.core.duckdb_errors import is_mixed_comparison, message_of, unexpected_word
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, by_place, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import Mapped, Refusals
 
 __all__ = [
@@ -506,7 +507,7 @@ class Projection:
         if not too_large.any():
             return mapped
         rows = np.concatenate([mapped.refused.rows, mapped.input_rows[too_large]])
-        reasons = [*mapped.refused.reasons, *[TOO_LARGE] * int(too_large.sum())]
+        reasons = [*mapped.refused.reasons, *[Reason(ReasonKind.EXPRESSION, TOO_LARGE)] * int(too_large.sum())]
         order = np.argsort(rows, kind="stable")
         refused = Refusals(rows[order], [reasons[index] for index in order])
         return Mapped(mapped.rows.filter(pa.array(~too_large)), mapped.input_rows[~too_large], refused)
@@ -517,7 +518,8 @@ class Projection:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
             where, *columns = texts or self._texts
             listed = ", ".join(text for text in (*columns, where) if text)
-            refused = Refusals(np.zeros(1, np.int64), [f'cannot compute "{listed}": {_message(error)}'])
+            reason = Reason(ReasonKind.EXPRESSION, f'cannot compute "{listed}": {_message(error)}')
+            refused = Refusals(np.zeros(1, np.int64), [reason])
             return Mapped(rows, np.empty(0, np.int64), refused)
         middle = batch.num_rows // 2
         first, second = self(batch.slice(0, middle), texts), self(batch.slice(middle), texts)
@@ -567,7 +569,7 @@ class Projection:
         reasons = []
         for count, (row, number) in enumerate(zip(rows.tolist(), blame.tolist())):
             message = ": " + self._explained(batch, row, statements[number]) if count < EXPLAINED else ""
-            reasons.append(f'cannot compute "{texts[number]}"{message}')
+            reasons.append(Reason(ReasonKind.EXPRESSION, f'cannot compute "{texts[number]}"{message}'))
         return Refusals(rows, reasons)
 
     def _explained(self, batch: pa.RecordBatch, row: int, sql: str) -> str:

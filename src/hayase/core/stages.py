@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
+from hayase.core.reasons import Reason
 
 __all__ = [
     "MAIN",
@@ -54,7 +55,7 @@ class Refusals:
     """
 
     rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    reasons: Sequence[str] = ()
+    reasons: Sequence[Reason] = ()
     attempts: Sequence[int] = ()
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class Spoiled:
     """
 
     rows: pa.RecordBatch
-    reasons: Sequence[str]
+    reasons: Sequence[Reason]
     ids: np.ndarray | None = None
     streams: Sequence[str] = ()
     offsets: Sequence[int] = ()

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.expressions import Projection
+from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.stages import Lookup, Mapped, MapSide, Refusals
 
 __all__ = [
@@ -150,7 +151,9 @@ class ChangeRows:
         bad = np.flatnonzero(~good)
         shown = ["null" if sign is None else f'"{sign}"' for sign in signs.take(pa.array(bad)).to_pylist()]
         reasons = [f'a change is + or -, and column "{self.sign}" is {text}' for text in shown]
-        return Mapped(rows.filter(pa.array(good)), np.flatnonzero(good), Refusals(bad, reasons))
+        return Mapped(
+            rows.filter(pa.array(good)), np.flatnonzero(good), Refusals(bad, reasons_of(ReasonKind.CHANGE, reasons))
+        )
 
 
 @dataclass(frozen=True, slots=True)

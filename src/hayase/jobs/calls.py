@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import nearest
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.jobs.emitted_tuples import Emission, Emitted, is_pair, kind_of, unfit_for_table, why_no_tuple
 from hayase.jobs.function_errors import EXPLAINED, failure
 from hayase.jobs.tuples import Unfit, key_column, typed_columns, value_column
@@ -29,7 +30,7 @@ class Calls:
         self.step = step
         self.items: list[Any] = []
         self.ends: list[int] = []
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, Reason] = {}
 
     def make(self, arguments: Iterable[tuple[Any, ...]]) -> None:
         function = self.step.source.load()
@@ -64,7 +65,7 @@ class Calls:
                 return
         explained = len(self.failed) < EXPLAINED
         if isinstance(error, Unfit):
-            self.failed[len(self.ends)] = f"{self.step.source.attribute}: {error}"
+            self._fail(len(self.ends), str(error))
         else:
             self.failed[len(self.ends)] = failure(self.step.source, self.step.attempts, error, explained)
 
@@ -111,7 +112,7 @@ class Calls:
         return target
 
     def _fail(self, call: int, reason: str) -> None:
-        self.failed.setdefault(call, f"{self.step.source.attribute}: {reason}")
+        self.failed.setdefault(call, Reason(ReasonKind.RESULT, f"{self.step.source.attribute}: {reason}"))
 
     def _columns(self) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns of all items, or the reasons of those that do not fit, by position."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import nearest
+from hayase.core.reasons import Reason
 from hayase.jobs.tuples import is_atom
 from hayase.streams.record_text import shown
 
@@ -50,7 +51,7 @@ class Emission:
     columns: list[pa.Array]
     call: np.ndarray
     target: np.ndarray
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, Reason] = field(default_factory=dict)
 
     def without_failed(self) -> Emission:
         """Return the emission without the tuples of calls that failed."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hayase.core.function_sources import FunctionSource
+from hayase.core.reasons import Reason, ReasonKind
 
 __all__ = ["EXPLAINED", "failure"]
 
@@ -16,15 +17,17 @@ EXPLAINED = 100
 _HERE = str(Path(__file__).parent)
 
 
-def failure(source: FunctionSource, attempts: int, error: BaseException, explained: bool) -> str:
-    """Return the message for an error: what and where and, if `explained`, the traceback without Hayase's own frames."""
+def failure(source: FunctionSource, attempts: int, error: BaseException, explained: bool) -> Reason:
+    """Return the reason for an error: what and where and, if `explained`, the traceback without Hayase's own frames."""
     report = traceback.TracebackException(type(error), error, _outside(error.__traceback__), compact=True)
     what = "".join(report.format_exception_only()).strip().partition("\n")[0][:1000]
     frames = [frame for frame in report.stack if frame.filename == _file_of(source)] or list(report.stack)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     tries = f" in {attempts} attempts" if attempts > 1 else ""
     reason = f"{source.attribute} raised {what}{place}{tries}"
-    return reason + "\n" + "".join(report.format()).rstrip() if explained else reason
+    if explained:
+        reason += "\n" + "".join(report.format()).rstrip()
+    return Reason(ReasonKind.FUNCTION, reason)
 
 
 def _file_of(source: FunctionSource) -> str | None:

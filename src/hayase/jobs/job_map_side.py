@@ -5,7 +5,7 @@ A record is refused as a whole: if any step fails on it or on one of its tuples,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.declarations import StreamDeclaration
+from hayase.core.reasons import Reason
 from hayase.core.stages import Mapped, Refusals
 from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.job_outputs import GROUP, ROUND, TIME_COLUMN, Outlet
@@ -62,7 +63,7 @@ class Flow:
     input_rows: np.ndarray
     round: np.ndarray | None = None
     target: np.ndarray | None = None
-    refused: Mapping[int, str] = field(default_factory=dict)
+    refused: Mapping[int, Reason] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.time)
@@ -83,7 +84,7 @@ class Flow:
         rounds = None if self.round is None else self.round[call]
         return Flow(rows, shape, self.time[call], self.input_rows[call], rounds, emission.target, refused)
 
-    def without(self, lost: np.ndarray, reasons: list[str]) -> Flow:
+    def without(self, lost: np.ndarray, reasons: Sequence[Reason]) -> Flow:
         """Refuse the records of some tuples; `clean` drops their other tuples."""
         refused = {int(self.input_rows[at]): reason for at, reason in zip(lost, reasons)} | dict(self.refused)
         return Flow(self.rows, self.shape, self.time, self.input_rows, self.round, self.target, refused)

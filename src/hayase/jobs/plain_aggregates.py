@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from hayase.core.algebra import AGGREGATES, Aggregate, Partial
 from hayase.core.errors import DeclarationError
+from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.jobs.tuples import loads_all
 from hayase.streams.record_text import shown
 
@@ -86,7 +87,7 @@ def accepted_values(aggregate: Aggregate) -> str:
     return _NUMBERS if _takes(aggregate, pa.float64()) else _BOOLEANS
 
 
-def unfit_values(texts: pa.Array, kind: str) -> tuple[np.ndarray, list[str]]:
+def unfit_values(texts: pa.Array, kind: str) -> tuple[np.ndarray, list[Reason]]:
     """Return the rows whose values an aggregate does not take, with the reasons."""
     if kind == _ANYTHING:
         return np.empty(0, np.int64), []
@@ -97,4 +98,4 @@ def unfit_values(texts: pa.Array, kind: str) -> tuple[np.ndarray, list[str]]:
     reasons = [
         f"the value is {shown(values[at])} (a {type(values[at]).__name__}), and {kind} were expected" for at in rows
     ]
-    return np.array(rows, np.int64), reasons
+    return np.array(rows, np.int64), reasons_of(ReasonKind.RESULT, reasons)

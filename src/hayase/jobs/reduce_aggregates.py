@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from hayase.core.algebra import Aggregate
 from hayase.core.declarations import AggregateDeclaration, StepDeclaration
 from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.jobs.key_groups import Groups
 from hayase.jobs.plain_aggregates import accepted_values, of_texts, unfit_values
 from hayase.jobs.tuples import KEY, PLAIN, VALUE, Shape
@@ -78,7 +79,7 @@ class Aggregates:
         fields += [pa.field(call.name, lifting.result) for call, lifting in zip(self.calls, self.liftings)]
         return Shape(pa.schema(fields), self.shape.key)
 
-    def unfit(self, rows: pa.RecordBatch) -> tuple[np.ndarray, list[str]]:
+    def unfit(self, rows: pa.RecordBatch) -> tuple[np.ndarray, list[Reason]]:
         """Return the plain tuples whose values the aggregates do not take, with the reasons."""
         kinds = {accepted_values(call.aggregate) for call in self.calls if call.columns} if self.shape.plain else set()
         unfit = [unfit_values(rows.column(VALUE), kind) for kind in sorted(kinds)]
@@ -95,16 +96,17 @@ class Aggregates:
             columns += lifting.stored(lifting.runs(lifted.take(groups.order), groups.starts))
         return pa.RecordBatch.from_arrays(columns, schema=self.partials)
 
-    def lowered(self, rows: pa.RecordBatch, groups: Groups) -> tuple[list[pa.Array], dict[int, str]]:
+    def lowered(self, rows: pa.RecordBatch, groups: Groups) -> tuple[list[pa.Array], dict[int, Reason]]:
         """Fold groups of combined rows; return the columns of the results, and the groups without a result, with the reasons."""
         results: list[pa.Array] = []
-        lost: dict[int, str] = {}
+        lost: dict[int, Reason] = {}
         at = len(self.shape.key)
         for call, lifting in zip(self.calls, self.liftings):
             width = len(lifting.stored_types)
             partials = lifting.restored(rows.columns[at : at + width]).take(groups.order)
             values, overflowed = lifting.lower(lifting.runs(partials, groups.starts))
-            lost |= {int(group): f"{call.text} does not fit its type" for group in overflowed}
+            reason = Reason(ReasonKind.OVERFLOW, f"{call.text} does not fit its type")
+            lost |= dict.fromkeys(overflowed.tolist(), reason)
             results.append(values)
             at += width
         keys = [rows.column(name).take(pa.array(groups.firsts)) for name in self.shape.key]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import values
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
 from hayase.jobs.emitted_tuples import Emission, unfit_for_table
 from hayase.jobs.job_map_side import ROUNDS
@@ -78,14 +79,14 @@ class Firing:
         return grouped(keys, self.rows.num_rows, self.time if by_time else None)
 
 
-def refusals_of(failed: dict[int, str], groups: Groups, ends: np.ndarray) -> list[Refusals]:
+def refusals_of(failed: dict[int, Reason], groups: Groups, ends: np.ndarray) -> list[Refusals]:
     """Return the refusals of the tuples of failed groups, per input; the first tuple of a group has the full reason."""
     if not failed:
         return []
-    reasons: dict[int, str] = {}
+    reasons: dict[int, Reason] = {}
     for group, reason in failed.items():
         rows = np.sort(groups.rows(group)).tolist()
-        short = f"refused with its key: {reason.partition(chr(10))[0]}"
+        short = reason._replace(text=f"refused with its key: {reason.first_line}")
         reasons |= dict.fromkeys(rows, short)
         reasons[rows[0]] = reason
     rows_refused = np.array(sorted(reasons), np.int64)
@@ -139,7 +140,7 @@ def aggregate_outcome(
     aggregates: Aggregates,
     outlet: Outlet,
     columns: Sequence[pa.Array],
-    lost: dict[int, str],
+    lost: dict[int, Reason],
     time: np.ndarray,
     rounds: np.ndarray | None,
 ) -> Outcome:
@@ -160,11 +161,12 @@ def aggregate_outcome(
     return Outcome(written, (), (), spoiled)
 
 
-def _for_table(rows: pa.RecordBatch, shape: Shape, outlet: Outlet) -> tuple[list[pa.Array], dict[int, str]]:
+def _for_table(rows: pa.RecordBatch, shape: Shape, outlet: Outlet) -> tuple[list[pa.Array], dict[int, Reason]]:
     """Convert results to updates of a table: plain tuples whose value is {column: parameter}."""
     table = outlet.targets[0].table
     keys, updates = shape.keys(rows), shape.values(rows)
     unfit = {at: unfit_for_table(pair, table) for at, pair in enumerate(zip(keys, updates))}
     key_texts, no_keys = key_column(keys)
     value_texts, no_values = value_column(updates)
-    return [key_texts, value_texts], {**no_values, **no_keys, **{at: reason for at, reason in unfit.items() if reason}}
+    texts = {**no_values, **no_keys, **{at: reason for at, reason in unfit.items() if reason}}
+    return [key_texts, value_texts], {at: Reason(ReasonKind.SCHEMA, text) for at, text in texts.items()}

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.function_sources import FunctionSource
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.jobs.calls import Calls
 from hayase.jobs.emitted_tuples import Emission, Target, kind_of
 from hayase.jobs.function_errors import EXPLAINED, failure
@@ -45,7 +46,7 @@ class Step:
     def on_batch(self, batch: pa.RecordBatch) -> Emission:
         """Call a map on a batch. If it raises, halve the batch until the failing rows are isolated."""
         parts: list[_Part] = []
-        failed: dict[int, str] = {}
+        failed: dict[int, Reason] = {}
         todo = [(0, batch.num_rows)] if batch.num_rows else []
         while todo:
             start, stop = todo.pop()
@@ -62,7 +63,7 @@ class Step:
     def on_groups(self, groups: Iterable[tuple[Any, ...]]) -> Emission:
         """Call a reduce or merge on batches once for each key."""
         parts: list[_Part] = []
-        failed: dict[int, str] = {}
+        failed: dict[int, Reason] = {}
         for number, arguments in enumerate(groups):
             try:
                 parts.append(self._group(arguments, number))
@@ -108,10 +109,12 @@ class Step:
                     raise _Refused(self, None, error) from error
         raise AssertionError("there is at least one attempt")
 
-    def _join(self, parts: Sequence[_Part], failed: dict[int, str]) -> Emission:
+    def _join(self, parts: Sequence[_Part], failed: dict[int, Reason]) -> Emission:
         for part in parts:
             failed |= {
-                row: f"{self.source.attribute}: {reason}" for row, reason in part.unfit.items() if row not in failed
+                row: Reason(ReasonKind.RESULT, f"{self.source.attribute}: {reason}")
+                for row, reason in part.unfit.items()
+                if row not in failed
             }
         call = np.concatenate([np.empty(0, np.int64), *(part.row for part in parts)])
         columns = [
@@ -136,9 +139,9 @@ class _Refused(Exception):
     def __init__(self, step: Step, wrong: str | None, error: BaseException | None = None) -> None:
         self._step, self._wrong, self._error = step, wrong, error
 
-    def reason(self, explained: bool) -> str:
+    def reason(self, explained: bool) -> Reason:
         if self._error is None:
-            return f"{self._step.source.attribute}: {self._wrong}"
+            return Reason(ReasonKind.RESULT, f"{self._step.source.attribute}: {self._wrong}")
         return failure(self._step.source, self._step.attempts, self._error, explained)
 
 

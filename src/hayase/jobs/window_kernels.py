@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.keys import values
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
 from hayase.jobs.emitted_tuples import Emission
@@ -134,7 +135,7 @@ def _with_own_offsets(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordB
         rows = batch.set_column(batch.schema.get_field_index(OFFSET), OFFSET, pa.array(own))
         if len(too_many):
             rows = rows.take(pa.array(np.delete(np.arange(len(offsets)), too_many)))
-        reason = f"the record brings more than {MOST_TUPLES:,} tuples to a window"
+        reason = Reason(ReasonKind.RESULT, f"the record brings more than {MOST_TUPLES:,} tuples to a window")
         refused.append(Refusals(too_many, [reason] * len(too_many)))
         numbered.append(rows)
     return numbered, refused if any(map(len, refused)) else []
@@ -220,7 +221,7 @@ class ReduceWindowKernel:
         spoiled = []
         for group, reason in emission.failed.items():
             lost = rows.take(pa.array(groups.rows(group))).select(shape.schema.names)
-            short = f"refused with its key and sub-window: {reason.partition(chr(10))[0]}"
+            short = reason._replace(text=f"refused with its key and sub-window: {reason.first_line}")
             spoiled.append(Spoiled(lost, [reason, *[short] * (lost.num_rows - 1)]))
         return sub_window_values, spoiled
 
@@ -239,7 +240,8 @@ class ReduceWindowKernel:
         if not wrong.any():
             return emission
         attribute = self._reducing.step.source.attribute
-        reason = f"{attribute}: it gave a tuple of another key for a sub-window; a sliding reduce keeps its key"
+        text = f"{attribute}: it gave a tuple of another key for a sub-window; a sliding reduce keeps its key"
+        reason = Reason(ReasonKind.RESULT, text)
         failed = {**dict.fromkeys(emission.call[wrong].tolist(), reason), **emission.failed}
         left = np.flatnonzero(~np.isin(emission.call, list(failed)))
         columns = [column.take(pa.array(left)) for column in emission.columns]

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, flags, hashes, text_column, values
+from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.scratch import scratch
 from hayase.core.stages import Spoiled, Tuples
 from hayase.core.times import BEGINNING
@@ -281,7 +282,8 @@ class AggregateOperator:
         for culprit in spoiled[1].tolist():
             accumulator = self._layout.accumulators[culprit]
             reasons.append(f"{accumulator.text} of its group would overflow {_limit(accumulator)}")
-        return [Spoiled(delta.rows.take(pa.array(spoiled[0])), reasons, delta.id[spoiled[0]])]
+        refused = reasons_of(ReasonKind.OVERFLOW, reasons)
+        return [Spoiled(delta.rows.take(pa.array(spoiled[0])), refused, delta.id[spoiled[0]])]
 
     def _beyond(self, result: pa.RecordBatch, beyond: np.ndarray) -> list[Spoiled]:
         """Return the rows of the result in which a sum is NULL because the end of a tuple took it out of its range."""
@@ -294,7 +296,7 @@ class AggregateOperator:
             reasons.append(
                 f"{accumulator.text} is beyond {_limit(accumulator)} since a tuple of its group ended; it is NULL meanwhile"
             )
-        return [Spoiled(result.take(pa.array(rows)), reasons)]
+        return [Spoiled(result.take(pa.array(rows)), reasons_of(ReasonKind.OVERFLOW, reasons))]
 
     # ------------------------------------------------------------------------------------------ state
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.keys import KeyIndex, check_key_type, encode, flags, hashes, values
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.leaves import take_rows
@@ -157,4 +158,5 @@ def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray)
     """Return the changes that remove a row which does not exist."""
     if not len(lost):
         return []
-    return [Spoiled(take_rows(rows, lost), ["there is no such row to remove"] * len(lost), offset[lost])]
+    reason = Reason(ReasonKind.CHANGE, "there is no such row to remove")
+    return [Spoiled(take_rows(rows, lost), [reason] * len(lost), offset[lost])]

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from hayase.core.algebra import Aggregate
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
+from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, TIME, Spoiled, Tuples
 from hayase.core.times import BEGINNING, duration_text
 from hayase.lifetimes.answers import Answers, take_values
@@ -353,7 +354,7 @@ class SharedOperator:
             name = call.text or call.function
             reasons = [f"{name} {self._windowed(window)} does not fit its type" for window in asked.window[rows]]
             if reasons:
-                spoiled.append(Spoiled(self._rows(asked, columns, rows), reasons))
+                spoiled.append(Spoiled(self._rows(asked, columns, rows), reasons_of(ReasonKind.OVERFLOW, reasons)))
         if self._guard is None:  # a guarded sum overflows only when a row ends: then it is NULL meanwhile
             for _, rows in over:
                 there[rows] = False

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, nearest
+from hayase.core.reasons import Reason
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
 from hayase.operations.arrivals import column
@@ -27,7 +28,7 @@ from hayase.operations.record_windows import QUEUE, Complete, WindowSpec, window
 from hayase.operations.user_functions import OperationFunction
 from hayase.streams.row_buffer import ranges
 
-__all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_text"]
+__all__ = ["Caller", "OperationConfig", "OperationKernel", "reason_of"]
 
 
 class Caller(Protocol):
@@ -141,7 +142,7 @@ class OperationKernel:
         if not refusals:
             return [], []
         reasons, attempts = (
-            [reason_text(self._config, refusal) for refusal in refusals],
+            [reason_of(self._config, refusal) for refusal in refusals],
             [refusal.attempts for refusal in refusals],
         )
         if not self._config.window.tumbling:
@@ -199,7 +200,7 @@ def _seconds(complete: Complete, tried: WindowResults, inputs: int) -> list[floa
     return seconds
 
 
-def reason_text(config: OperationConfig, refusal: Refusal) -> str:
+def reason_of(config: OperationConfig, refusal: Refusal) -> Reason:
     """Return the reason for a dead letter: how the function failed, where, how often, in which version; then the traceback."""
     failure = refusal.failure
     description = failure.reason if failure.kind != "raised" else f"{KINDS['raised']}: {failure.reason}"
@@ -207,4 +208,4 @@ def reason_text(config: OperationConfig, refusal: Refusal) -> str:
         description = f"{KINDS[failure.kind]}: {failure.reason}"
     times = "1 attempt" if refusal.attempts == 1 else f"{refusal.attempts} attempts"
     head = f'operation "{config.name}" (version {config.version}) failed in {times}: {description}{failure.place}'
-    return f"{head}\n{failure.traceback}" if failure.traceback else head
+    return Reason(failure.reason_kind, f"{head}\n{failure.traceback}" if failure.traceback else head)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.reasons import ReasonKind
+
 __all__ = ["DEADLY", "KINDS", "Call", "Failure", "Outcomes", "Request"]
 
 KINDS = {
@@ -23,6 +25,15 @@ KINDS = {
 """The ways in which a call can fail."""
 DEADLY = frozenset(["time", "exited", "crashed", "killed"])
 """The kinds of failure that end the process before finished results are handed over."""
+_REASON_KINDS = {
+    "raised": ReasonKind.FUNCTION,
+    "unfit": ReasonKind.RESULT,
+    "memory": ReasonKind.MEMORY,
+    "time": ReasonKind.TIMEOUT,
+    "exited": ReasonKind.CRASH,
+    "crashed": ReasonKind.CRASH,
+    "killed": ReasonKind.CRASH,
+}
 
 _MOST_TEXT = 12_000
 """Characters of a traceback that are kept: the first quarter and the rest from the end."""
@@ -51,6 +62,11 @@ class Failure:
         ' in score, line 12'
         """
         return "" if self.function is None else f" in {self.function}, line {self.line}"
+
+    @property
+    def reason_kind(self) -> ReasonKind:
+        """The kind of the dead letters of the records."""
+        return _REASON_KINDS[self.kind]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hayase.core.errors import DeclarationError, HayaseError, HomeInUse
+from hayase.core.reasons import ReasonKind
 from hayase.core.times import instant_text
 from hayase.engine.dead_letters import settlement
 from hayase.engine.dead_letters.edits import Editing, by_jq, in_turn, setting
@@ -55,6 +56,7 @@ class DeadRoutes:
         request: Request,
         stage: _Text = None,
         stream: _Text = None,
+        kind: Annotated[ReasonKind | None, Query(description="The kind of reason.")] = None,
         reason: Annotated[str | None, Query(max_length=1000, description="A part of the reason.")] = None,
         since: _Time = None,
         until: _Time = None,
@@ -67,7 +69,7 @@ class DeadRoutes:
     ) -> Response:
         """The newest dead letters that are open: records that could not be taken, with the reasons."""
         now = self.service.moment()
-        wanted = Filter(stage, stream, reason, _instant(since), _instant(until), version)
+        wanted = Filter(stage, stream, reason, _instant(since), _instant(until), version, kind=kind)
         return await self.desk.run(self._dead, request, now, wanted, min(limit, self.desk.limits.page), before, settled)
 
     def _dead(
@@ -160,7 +162,7 @@ def _filter(asked: DropAsked | ReplayAsked) -> Filter:
     try:
         wanted = Filter(
             asked.stage, asked.stream, asked.reason, _instant(asked.since), _instant(asked.until), asked.version,
-            offsets, numbers, asked.first,
+            offsets, numbers, asked.first, asked.kind,
         )  # fmt: skip
     except HayaseError as error:
         raise Problem(422, str(error)) from None

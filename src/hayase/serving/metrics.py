@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
+from hayase.core.reasons import ReasonKind
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.lane_governor import GovernorStatus
 from hayase.engine.commit.manifests import Manifest
@@ -42,6 +43,8 @@ def exposition(
         _family("hayase_committed_seconds_ago", "gauge", "Time since the last commit.",
                 [({}, ago)] if ago is not None else []),
         *(_of_stages(name, kind, text, manifest) for name, kind, text in _STAGES),
+        _family("hayase_stage_dead_letters_total", "counter", "Dead letters of a stage, by kind of reason.",
+                list(_letters_by_kind(manifest))),
         _family("hayase_stage_lag_records", "gauge", "Records of a stream that a stage has not yet read.",
                 [({"stage": stage, "stream": stream}, count)
                  for stage, inputs in lags.items() for stream, count in inputs.items()]),
@@ -76,6 +79,14 @@ def _of_stages(name: str, kind: str, text: str, manifest: Manifest) -> str:
     suffix = "_total" if kind == "counter" else ""
     samples = [({"stage": stage}, getattr(figures, name)) for stage, figures in manifest.totals.items()]
     return _family(f"hayase_stage_{name}{suffix}", kind, text, samples)
+
+
+def _letters_by_kind(manifest: Manifest) -> Iterable[Sample]:
+    for stage, figures in manifest.totals.items():
+        uncounted = figures.dead + figures.spoiled - sum(figures.kinds.values())  # from before letters had kinds
+        counts = {**figures.kinds, **({ReasonKind.UNKNOWN.value: uncounted} if uncounted else {})}
+        for kind, count in sorted(counts.items()):
+            yield {"stage": stage, "kind": kind}, count
 
 
 _QUEUES = (

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
 from hayase.core.declaration_fields import OPERATION
+from hayase.core.reasons import ReasonKind
 from hayase.engine.condition import State
 
 __all__ = [
@@ -225,6 +226,7 @@ class DeadLetter(_Model):
     version: str | None = Field(description="The version of the stage.")
     stream: str
     offset: int | None = Field(description="The offset of the record in its stream, if it has one.")
+    kind: ReasonKind = Field(description="The kind of reason; `unknown` in letters from before there were kinds.")
     reason: str = Field(description="Why, with a traceback where there is one.")
     record: str = Field(description="The record as JSON text, or the text that it was.")
     attempts: int
@@ -259,6 +261,7 @@ class _LettersAsked(_Model):
     )
     stage: str | None = Field(None, max_length=200)
     stream: str | None = Field(None, max_length=200)
+    kind: Annotated[ReasonKind, Field(strict=False)] | None = Field(None, description="The kind of reason.")
     reason: str | None = Field(None, max_length=1000, description="A part of the reason.")
     since: str | int | None = Field(None, description="From this time on: ISO text or microseconds.")
     until: str | int | None = Field(None, description="Before this time.")
@@ -274,7 +277,7 @@ class _LettersAsked(_Model):
 class DropAsked(_LettersAsked):
     """Letters to drop."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "late:", "until": "2026-01-31T12:00:00Z"}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"kind": "late", "until": "2026-01-31T12:00:00Z"}]})
 
 
 class ReplayAsked(_LettersAsked):

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, OffsetGone
-from hayase.streams.dead_letters import APPEND, DEAD, dead_table
+from hayase.core.reasons import ReasonKind
+from hayase.streams.dead_letters import DEAD, append_letters, with_kinds
 from hayase.streams.event_time import event_times
 from hayase.streams.file_formats import Format, read_records
 from hayase.streams.log import Letters, StreamLog
@@ -55,9 +56,7 @@ def append_conformed(
         rows = _without_refused(home, declaration, conformed, f"{declaration.name}/{producer}", sequence)
     letters = None
     if refused:
-        records, reasons = [refusal.record for refusal in refused], [refusal.reason for refusal in refused]
-        table = dead_table(APPEND, None, declaration.name, None, records, reasons, 1, now)
-        letters = Letters(_log(home, DEAD), table)
+        letters = Letters(_log(home, DEAD), append_letters(declaration.name, refused, now))
     appended = log.append(rows, now=now, producer=producer, sequence=sequence, letters=letters)
     return Accepted(rows.num_rows, count - rows.num_rows, appended.first, appended.next, appended.repeated)
 
@@ -76,13 +75,12 @@ def _without_refused(
     if before is None or before.sequence != sequence:
         return rows
     try:
-        reasons = [
-            reason for piece in dead.read(before.first, before.next) for reason in piece.rows["reason"].to_pylist()
-        ]
+        letters = [with_kinds(piece.rows) for piece in dead.read(before.first, before.next)]
     except OffsetGone:  # retention has removed the letters: the first attempt was long ago
         return rows
-    refused_again = sum(_AHEAD in refusal.reason for refusal in conformed.refused)
-    count = min(sum(_AHEAD in reason_ for reason_ in reasons) - refused_again, rows.num_rows)
+    refused_before = sum(rows.column("kind").to_pylist().count(ReasonKind.AHEAD) for rows in letters)
+    refused_again = sum(refusal.kind is ReasonKind.AHEAD for refusal in conformed.refused)
+    count = min(refused_before - refused_again, rows.num_rows)
     if count <= 0:
         return rows
     latest = np.argsort(event_times(rows, declaration), kind="stable")[-count:]
@@ -90,8 +88,6 @@ def _without_refused(
     return rows.take(pa.array(kept))
 
 
-_AHEAD = "max_ahead is "
-"""Part of the reason of records that are too far ahead of the clock."""
 _KEPT = 256
 _open: OrderedDict[tuple[int, Path, str], StreamLog] = OrderedDict()
 """Open logs by process, home and stream; the most recently used last."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hayase.core.declarations import DAY, Retention, StreamDeclaration
+from hayase.core.reasons import Reason, ReasonKind
+from hayase.streams.records import Refused
 
-__all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "dead_table"]
+__all__ = ["APPEND", "DEAD", "SETTLED", "VIEW", "append_letters", "dead_table", "with_kinds"]
 
 APPEND = "append"
 """The stage named in dead letters of records refused before they entered a stream."""
@@ -21,13 +24,14 @@ VIEW = "view "
 
 DEAD = StreamDeclaration(
     name="_dead",
-    schema="time timestamp, stage string, version string, stream string, offset bigint, reason string, record string, "
-    "attempts int",
+    schema="time timestamp, stage string, version string, stream string, offset bigint, kind string, reason string, "
+    "record string, attempts int",
     time="time",
     max_ahead=None,
     retention=Retention(age=90 * DAY, size=4 << 30),
 )
-"""The declaration of the stream; `version` is null at an append, `offset` for a record that never had one."""
+"""The declaration of the stream; `version` is null at an append, `offset` for a record that never had one. `kind` is a
+`core.reasons.ReasonKind`; it is null in letters that were written before there were kinds (`with_kinds`)."""
 
 SETTLED = StreamDeclaration(
     name="_settled",
@@ -46,23 +50,24 @@ def dead_table(
     stream: str | Sequence[str],
     offsets: Sequence[int | None] | None,
     records: Sequence[str],
-    reasons: Sequence[str],
+    reasons: Sequence[Reason],
     attempts: int | Sequence[int],
     now: int,
 ) -> pa.Table:
     """Return the dead letters of one stage, in the schema of `DEAD`.
 
-    >>> dead_table(APPEND, None, "orders", None, ['{"amount": "x"}'], ["not a number"], 1, now=0).num_rows
-    1
+    >>> reason = Reason(ReasonKind.SCHEMA, "not a number")
+    >>> dead_table(APPEND, None, "orders", None, ['{"amount": "x"}'], [reason], 1, now=0)["kind"].to_pylist()
+    ['schema']
     """
     count = len(records)
     schema = DEAD.arrow_schema
 
     def same(value: object, column: str) -> pa.Array:
-        kind = schema.field(column).type
+        type_ = schema.field(column).type
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return pa.array(value, kind)
-        return pa.repeat(pa.scalar(value, kind), count)
+            return pa.array(value, type_)
+        return pa.repeat(pa.scalar(value, type_), count)
 
     columns = {
         "time": same(now, "time"),
@@ -70,8 +75,35 @@ def dead_table(
         "version": same(version, "version"),
         "stream": same(stream, "stream"),
         "offset": same(None, "offset") if offsets is None else pa.array(offsets, pa.int64()),
-        "reason": pa.array(reasons, pa.string()),
+        "kind": pa.array([reason.kind.value for reason in reasons], pa.string()),
+        "reason": pa.array([reason.text for reason in reasons], pa.string()),
         "record": pa.array(records, pa.string()),
         "attempts": same(attempts, "attempts"),
     }
     return pa.table(columns, schema=schema)
+
+
+def append_letters(stream: str, refused: Sequence[Refused], now: int) -> pa.Table:
+    """Return the dead letters of records that a stream did not accept."""
+    reasons = [Reason(refusal.kind, refusal.reason) for refusal in refused]
+    return dead_table(APPEND, None, stream, None, [refusal.record for refusal in refused], reasons, 1, now)
+
+
+_FORMER_REASONS = {
+    ReasonKind.LATE: "^late: ",
+    ReasonKind.TOO_OLD: "^too old: ",
+    ReasonKind.AHEAD: "; max_ahead is [^;]*$",
+}
+"""How the reasons of some kinds read before letters had kinds. These are the kinds on which the treatment of a letter depends."""
+
+
+def with_kinds(letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Return letters with a kind for each. A letter from before there were kinds is `late`, `too_old` or `ahead` if its reason
+    says so in the words of that time, else `unknown`."""
+    kinds = letters.column("kind")
+    if not kinds.null_count:
+        return letters
+    former = pa.scalar(ReasonKind.UNKNOWN.value)
+    for kind, pattern in _FORMER_REASONS.items():
+        former = pc.if_else(pc.match_substring_regex(letters.column("reason"), pattern), kind.value, former)
+    return letters.set_column(letters.schema.get_field_index("kind"), "kind", pc.coalesce(kinds, former))

@@ -7,7 +7,7 @@ with its JSON text and every reason; the others keep their order and values. Eve
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import repeat
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch, nearest
+from hayase.core.reasons import ReasonKind
 from hayase.core.times import BEGINNING, END, duration_text, instant_text
 from hayase.streams.record_text import record_text, shown
 from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values, python_values
@@ -52,6 +53,7 @@ class Refused:
 
     record: str
     reason: str
+    kind: ReasonKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,17 @@ class Origin:
     line: Callable[[int], int] | None = None
     unreadable: Mapping[int, str] = field(default_factory=dict)
 
-    def refused(self, reasons: Mapping[int, list[str]]) -> tuple[Refused, ...]:
-        """Return the refused records in order; an unreadable one has only that reason."""
+    def refused(self, reasons: Mapping[int, list[str]], ahead: Collection[int]) -> tuple[Refused, ...]:
+        """Return the refused records in order; an unreadable one has only that reason. Those in `ahead` are too far ahead of now;
+        one that has other reasons too is refused for these."""
         places = sorted(reasons.keys() | self.unreadable.keys())
-        return tuple(
-            Refused(text, self._at(at) + (self.unreadable.get(at) or _joined(reasons[at])))
-            for at, text in zip(places, self.texts(places))
-        )
+        return tuple(self._refused(at, text, reasons, ahead) for at, text in zip(places, self.texts(places)))
+
+    def _refused(self, at: int, text: str, reasons: Mapping[int, list[str]], ahead: Collection[int]) -> Refused:
+        if at in self.unreadable:
+            return Refused(text, self._at(at) + self.unreadable[at], ReasonKind.UNREADABLE)
+        kind = ReasonKind.AHEAD if at in ahead and len(reasons[at]) == 1 else ReasonKind.SCHEMA
+        return Refused(text, self._at(at) + _joined(reasons[at]), kind)
 
     def _at(self, position: int) -> str:
         return "" if self.line is None else f"line {self.line(position)}: "
@@ -280,19 +286,20 @@ def _divided(
     """Return the accepted rows and the refused records, after checking nulls and times too."""
     schema = declaration.arrow_schema
     reasons = {} if reasons is None else reasons
+    ahead: set[int] = set()
     for fitted_column, target in zip(fitted, schema):
         for at, reason in fitted_column.reasons.items():
             reasons.setdefault(at, []).append(reason)
         if not target.nullable or target.name in (declaration.time, declaration.id):
             _check_nulls(fitted_column, target, declaration, reasons)
         if target.name == declaration.time:
-            _check_times(fitted_column.column, declaration, now, reasons)
+            ahead = _check_times(fitted_column.column, declaration, now, reasons)
     table = pa.table([fitted_column.column for fitted_column in fitted], schema=schema)
     if not reasons and not origin.unreadable:
         return Conformed(table)
     keep = np.ones(table.num_rows, dtype=bool)
     keep[[*reasons, *origin.unreadable]] = False
-    return Conformed(table.filter(pa.array(keep)), origin.refused(reasons))
+    return Conformed(table.filter(pa.array(keep)), origin.refused(reasons, ahead))
 
 
 def _check_nulls(
@@ -308,16 +315,18 @@ def _check_nulls(
 
 def _check_times(
     column: pa.ChunkedArray, declaration: StreamDeclaration, now: int, reasons: dict[int, list[str]]
-) -> None:
-    """Check that times lie strictly between BEGINNING and END, and not after `now + max_ahead`, in the column's unit."""
+) -> set[int]:
+    """Check that times lie strictly between BEGINNING and END, and not after `now + max_ahead`, in the column's unit. Return the
+    positions of those that are too far ahead."""
     scale, ahead = declaration.time_scale, declaration.max_ahead
     least, most = BEGINNING // scale + 1, (END - 1) // scale
     latest = most if ahead is None else min(most, (now + ahead) // scale)
     counts = column.cast(pa.int64())
     bounds = pc.min_max(counts)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    too_far: set[int] = set()
     if low is None or (least <= low and high <= latest):
-        return
+        return too_far
     outside = pc.fill_null(pc.or_(pc.less(counts, least), pc.greater(counts, latest)), False)
     for at in np.flatnonzero(outside.to_numpy()).tolist():
         value = counts[at].as_py()
@@ -325,9 +334,11 @@ def _check_times(
         if least <= value <= most and ahead is not None:
             limit = f"max_ahead is {duration_text(ahead)}"
             reason = f"{moment} is {_span(value * scale - now)} ahead of now; {limit}"
+            too_far.add(at)
         else:
             reason = f"{value} is not a time; it lies beyond what a stream can order"
         reasons.setdefault(at, []).append(f'column "{declaration.time}": {reason}')
+    return too_far
 
 
 def _span(microseconds: int) -> str:

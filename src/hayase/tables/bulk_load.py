@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from hayase.core.clock import now_us
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError, StageChanged, UnknownName
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD, dead_table
 from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values
@@ -194,13 +195,13 @@ class _Encoder:
                 columns[f"{place}"] = deltas.bytes
             else:
                 columns[f"{place}"] = pa.nulls(lot.count, _BINARY)
-        for at, reason in lot.unreadable.items():
-            reasons[at] = [reason]
+        unfit = {at: Reason(ReasonKind.SCHEMA, "; ".join(texts)) for at, texts in reasons.items()} | dict(lot.unfit)
         rows = pa.table(columns)
-        if not reasons:
+        if not unfit:
             return rows
-        broken = sorted(reasons)
-        letters.add(lot.texts(broken), [lot.where(at) + "; ".join(reasons[at]) for at in broken])
+        broken = sorted(unfit)
+        placed = [unfit[at]._replace(text=lot.where(at) + unfit[at].text) for at in broken]
+        letters.add(lot.texts(broken), placed)
         keep = np.ones(lot.count, bool)
         keep[broken] = False
         return rows.filter(pa.array(keep))
@@ -243,7 +244,7 @@ class _Letters:
     count: int = 0
     _writer: pa.RecordBatchFileWriter | None = None
 
-    def add(self, records: list[str], reasons: list[str]) -> None:
+    def add(self, records: list[str], reasons: list[Reason]) -> None:
         letters = dead_table(LOAD, None, self.table, None, records, reasons, 1, self.now)
         if self._writer is None:
             self._writer = pa.ipc.new_file(str(self.path), letters.schema)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.declarations import StreamDeclaration, TableDeclaration
+from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
 from hayase.tables.rule_payloads import EvaluatedUpdate
@@ -59,12 +60,18 @@ class EmittedMapSide:
         row_keys = [tuple(key) if isinstance(key, list) else (key,) for key in keys]
         for at, (key, value) in enumerate(zip(row_keys, values, strict=True)):
             if len(key) != parts:
-                builder.refuse(at, f'a key of {len(key)} parts for table "{self.table.name}", whose key has {parts}')
+                builder.refuse(
+                    at,
+                    ReasonKind.SCHEMA,
+                    f'a key of {len(key)} parts for table "{self.table.name}", whose key has {parts}',
+                )
             elif not isinstance(value, dict) or not value.keys() <= events.keys():
                 shown = ", ".join(value) if isinstance(value, dict) else repr(value)
                 names = ", ".join(events)
                 builder.refuse(
-                    at, f'table "{self.table.name}" takes {{column: parameter}}, of {names}; not {shown[:200]}'
+                    at,
+                    ReasonKind.SCHEMA,
+                    f'table "{self.table.name}" takes {{column: parameter}}, of {names}; not {shown[:200]}',
                 )
             else:
                 for name, parameter in value.items():

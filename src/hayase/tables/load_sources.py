@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from hayase.core.errors import HayaseError, nearest
 from hayase.core.numbers import is_number
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.schemas import arrow_schema
 from hayase.streams import csv_blocks
 from hayase.streams.file_formats import Format, format_of
@@ -91,15 +92,15 @@ class Wanted:
 class Lot:
     """A portion of rows: columns by name, as Arrow arrays or plain values, and what dead letters need.
 
-    `texts` returns rows as texts, `where` the place of a row in the source; `unreadable` has the reasons of unreadable rows, by
-    position.
+    `texts` returns rows as texts, `where` the place of a row in the source; `unfit` has the reasons of rows that cannot be
+    loaded, by position.
     """
 
     columns: Mapping[str, pa.Array | list[Any]]
     count: int
     texts: Callable[[list[int]], list[str]]
     where: Callable[[int], str]
-    unreadable: Mapping[int, str] = field(default_factory=dict)
+    unfit: Mapping[int, Reason] = field(default_factory=dict)
 
 
 def count_of(rows: Rows) -> int | None:
@@ -184,7 +185,7 @@ def _dict_lot(
     wanted: Wanted,
     where: Callable[[int], str],
     texts: Callable[[list[int]], list[str]],
-    unreadable: Mapping[int, str] | None = None,
+    unreadable: Mapping[int, Reason] | None = None,
     *,
     first: bool,
 ) -> Lot:
@@ -194,7 +195,8 @@ def _dict_lot(
     if not {dict}.issuperset(map(type, rows)):
         for at, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                strange.setdefault(at, f"a row is an object with columns as fields, not {shown(row)}")
+                text = f"a row is an object with columns as fields, not {shown(row)}"
+                strange.setdefault(at, Reason(ReasonKind.UNREADABLE, text))
         rows = [row if isinstance(row, Mapping) else {} for row in rows]
     present = dict.fromkeys(name for names in {tuple(row) for row in rows} for name in names)
     wanted.check(present, whole=first and len(strange) < len(rows))
@@ -259,7 +261,7 @@ def _json_lots(path: Path, form: Format, wanted: Wanted) -> Iterator[Lot]:
 
 def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
     numbers: Sequence[int] = range(first, first + len(lines))
-    unreadable: dict[int, str] = {}
+    unreadable: dict[int, Reason] = {}
     rows: list[Any] | None = None
     if not any(map(_MANY_DIGITS.search, lines)):
         with suppress(orjson.JSONDecodeError):  # a blank line, or a line that is not JSON
@@ -272,10 +274,10 @@ def _json_lot(lines: list[bytes], first: int, wanted: Wanted) -> Lot:
                 rows.append(jq_numbers.read(line))
             except jq_numbers.NotPlain as error:
                 rows.append({})
-                unreadable[at] = str(error)
+                unreadable[at] = Reason(ReasonKind.UNREADABLE, str(error))
             except (ValueError, RecursionError) as error:
                 rows.append({})
-                unreadable[at] = f"not JSON: {error}"
+                unreadable[at] = Reason(ReasonKind.UNREADABLE, f"not JSON: {error}")
     texts, places = lines, numbers
     return _dict_lot(
         rows,
@@ -371,14 +373,16 @@ def _csv_lot(split: csv_blocks.Split, start: int, stop: int, before: int, fields
                 columns[target.name] = _with_unfit_numbers(columns[target.name], column, refused, target.name)
             for at, reason in refused.items():
                 reasons.setdefault(at, []).append(reason)
-    unreadable = {at: "; ".join(row_reasons) for at, row_reasons in reasons.items()}
-    unreadable |= {at - start: reason for at, reason in split.unreadable.items() if start <= at < stop}
+    unfit = {at: Reason(ReasonKind.SCHEMA, "; ".join(row_reasons)) for at, row_reasons in reasons.items()}
+    for at, reason in split.unreadable.items():
+        if start <= at < stop:
+            unfit[at - start] = Reason(ReasonKind.UNREADABLE, reason)
     return Lot(
         columns,
         stop - start,
         lambda at: [line_text(text) for text in split.texts([start + row for row in at])],
         lambda at: f"line {before + split.line(start + at)}: ",
-        unreadable,
+        unfit,
     )
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import Refusals
 from hayase.streams.record_text import shown
 from hayase.streams.typed_values import Unfit, converter
@@ -124,7 +125,7 @@ class TableLookup:
         chosen = replace(self.table, columns=tuple(kinds.items())) if kinds else self.table
         rows = rows_of(self.path, self.table, _keys(keys), chosen.column_names)
         fitting: list[tuple[int, Row]] = []
-        refused: list[tuple[int, str]] = []
+        refused: list[tuple[int, Reason]] = []
         for at, row in enumerate(rows):
             if row is None:
                 continue
@@ -132,7 +133,7 @@ class TableLookup:
             if reason is None:
                 fitting.append((at, row))
             else:
-                refused.append((at, f"{reason}; a query reads it as a double"))
+                refused.append((at, Reason(ReasonKind.OVERFLOW, f"{reason}; a query reads it as a double")))
         return (
             np.array([at for at, _ in fitting], np.int64),
             arrow_rows(chosen, [row for _, row in fitting]),

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import EVENT_TIME, StreamDeclaration, TableDeclaration
+from hayase.core.reasons import Reason, ReasonKind, joined
 from hayase.core.stages import OFFSET, Mapped, Refusals
 from hayase.streams import event_times
 from hayase.tables import TYPES, ColumnType, entries, versions
@@ -67,7 +68,7 @@ class RulesMapSide:
             self.table, self.targets, event_times(batch, self.stream), batch.column(self.id), self.number
         )
         for refusal in outcome.refusals:
-            builder.refuse(refusal.event, f"{refusal.rule}, {refusal.program}: {refusal.reason}")
+            builder.refuse(refusal.event, ReasonKind.RULE, f"{refusal.rule}, {refusal.program}: {refusal.reason}")
         return builder.mapped(outcome.updates)
 
 
@@ -89,7 +90,7 @@ class EntryBuilder:
     ):
         self.targets = targets
         self.types: list[ColumnType[Any]] = [TYPES[kind]() for _, kind in table.columns]
-        self.reasons: dict[int, list[str]] = {}
+        self.reasons: dict[int, list[Reason]] = {}
         self.versions = _Versions(times, ids, number)
 
     def mapped(self, evaluated_updates: Sequence[EvaluatedUpdate]) -> Mapped:
@@ -98,7 +99,7 @@ class EntryBuilder:
         groups = self.groups(updates)
         rows = self.pack_singly(updates) if groups is None else self.pack_groups(groups)
         broken = sorted(self.reasons)
-        refused = Refusals(np.array(broken, np.int64), ["; ".join(self.reasons[at]) for at in broken])
+        refused = Refusals(np.array(broken, np.int64), [joined(self.reasons[at]) for at in broken])
         return Mapped(rows, np.empty(0, np.int64), refused)
 
     def groups(self, updates: Sequence[EvaluatedUpdate]) -> list[_UpdateGroup] | None:
@@ -149,7 +150,7 @@ class EntryBuilder:
                 wrong = next((error for error in (key, delta) if isinstance(error, UnfitParameter)), None)
                 wrong = wrong or self.versions.error(event)
                 if wrong is not None:
-                    self.refuse(event, f"{evaluated.rule}: {wrong}")
+                    self.refuse(event, ReasonKind.SCHEMA, f"{evaluated.rule}: {wrong}")
                     continue
                 assert isinstance(key, bytes)
                 assert isinstance(delta, bytes)
@@ -158,8 +159,9 @@ class EntryBuilder:
         row_versions = [self.versions.of(event) for event, _ in updates_of_rows]
         return entries.pack([key for _, key in updates_of_rows], row_versions, list(updates_of_rows.values()))
 
-    def refuse(self, event: int, reason: str) -> None:
-        self.reasons.setdefault(event, []).append(reason)
+    def refuse(self, event: int, kind: ReasonKind, text: str) -> None:
+        """Refuse an event; it may have several reasons."""
+        self.reasons.setdefault(event, []).append(Reason(kind, text))
 
 
 class _Versions:

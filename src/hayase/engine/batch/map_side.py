@@ -8,6 +8,7 @@ whole.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core import keys
+from hayase.core.reasons import Reason, ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, Input, Refusals
 from hayase.core.times import BEGINNING, duration_text, instant_text
 from hayase.engine.batch.messages import Data, DeadLetters, MapFigures, Message, mapped_schema, to_body
@@ -70,6 +72,7 @@ def _map_replayed(
     """Map records that one stage, and no other, gets again: as if they came now, in the stream that they came in."""
     refused = letters.refused(now)
     figures = Figures(read=refused.num_rows, dead=refused.num_rows)
+    figures.count_kinds(Counter(refused.column("kind").to_pylist()))
     if refused.num_rows:
         yield [DeadLetters(0, refused)]
     if letters.rows.num_rows:
@@ -202,6 +205,7 @@ class _Reading:
         if any(source.counts for _, source in inputs):
             self.figures.read += len(chunk)
             self.figures.dead += len(refused)
+            self.figures.count_kinds(Counter(reason.kind.value for reason in refused.values()))
             self.figures.processed += len(chunk) - len(refused)
             yield self._dead_letters(chunk, dict(sorted(refused.items())))
         self.figures.seconds += (time.perf_counter() - began) / len(self.group.stages)
@@ -228,7 +232,7 @@ class _Reading:
         messages: list[Message] = [Data(bucket, names, number, chunk.first, body) for bucket, body in bodies]
         return messages, Refusals(lost, [*old.reasons, *mapped.refused.reasons])
 
-    def _dead_letters(self, chunk: _Chunk, refused: Mapping[int, str]) -> list[Message]:
+    def _dead_letters(self, chunk: _Chunk, refused: Mapping[int, Reason]) -> list[Message]:
         """Dead letters of the refused records of a chunk, for each stage."""
         if not refused:
             return []
@@ -273,26 +277,22 @@ def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:
         known = chunk.peaks > BEGINNING
         np.maximum(bounds, chunk.peaks - slack, out=bounds, where=known)
     rows = np.flatnonzero(chunk.times < bounds)
-    return Refusals(
-        rows,
-        [
-            f"late: {instant_text(int(chunk.times[row]))} is before {instant_text(int(bounds[row]))}, "
-            f'where the clock of stream "{log.declaration.name}" stood (slack {duration_text(slack)}); give the stream more '
-            "slack, or send records sooner"
-            for row in rows
-        ],
-    )
+    texts = [
+        f"late: {instant_text(int(chunk.times[row]))} is before {instant_text(int(bounds[row]))}, "
+        f'where the clock of stream "{log.declaration.name}" stood (slack {duration_text(slack)}); give the stream more '
+        "slack, or send records sooner"
+        for row in rows
+    ]
+    return Refusals(rows, reasons_of(ReasonKind.LATE, texts))
 
 
 def _too_old(chunk: _Chunk, horizon: int) -> Refusals:
     """Records that are older than the horizon. Which these are depends on the log alone."""
     times, peaks = chunk.times, chunk.peaks
     rows = np.flatnonzero((times < peaks - horizon) & (peaks > BEGINNING))
-    return Refusals(
-        rows,
-        [
-            f"too old: {instant_text(int(times[row]))} is before {instant_text(int(peaks[row]) - horizon)}; whether an event came "
-            f"before is known for {duration_text(horizon)} (the horizon)"
-            for row in rows
-        ],
-    )
+    texts = [
+        f"too old: {instant_text(int(times[row]))} is before {instant_text(int(peaks[row]) - horizon)}; whether an event came "
+        f"before is known for {duration_text(horizon)} (the horizon)"
+        for row in rows
+    ]
+    return Refusals(rows, reasons_of(ReasonKind.TOO_OLD, texts))

@@ -7,6 +7,7 @@ away.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,6 +188,7 @@ class TaskOutput:
             now=self._task.now,
         )
         self._letters.append(letters)
+        self._figures[stage.name].count_kinds(Counter(reason.kind.value for reason in reasons.reasons))
 
 
 def _by_stream(stage: Stage, seconds: Sequence[float]) -> dict[str, float]:

@@ -18,8 +18,9 @@ __all__ = ["Figures", "Part", "Report", "Run", "batch_marker", "version_in"]
 class Figures:
     """What happened to the records of a stage: read = processed + dead + waiting.
 
-    `spoiled` counts rows that arose inside the stage, such as the pairs of a join, and became dead letters. `work` holds, for
-    each stream, the number of records read and the seconds that this took.
+    `spoiled` counts rows that arose inside the stage, such as the pairs of a join, and became dead letters. `kinds` counts all
+    dead letters of the stage, those rows included, by kind of reason. `work` holds, for each stream, the number of records read
+    and the seconds that this took.
     """
 
     read: int = 0
@@ -30,17 +31,23 @@ class Figures:
     seconds: float = 0.0
     spoiled: int = 0
     work: dict[str, tuple[int, float]] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.work = {stream: (records, seconds) for stream, (records, seconds) in self.work.items()}  # JSON has lists
 
     def add(self, other: Figures) -> None:
         """Add the figures of another batch, task or bucket."""
-        for name in self.__slots__:
-            if name != "work":
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("read", "processed", "dead", "waiting", "written", "seconds", "spoiled"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.count_kinds(other.kinds)
         for stream, (records, seconds) in other.work.items():
             self.worked(stream, records, seconds)
+
+    def count_kinds(self, counts: Mapping[str, int]) -> None:
+        """Add dead letters, by kind."""
+        for kind, count in counts.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
 
     def worked(self, stream: str, records: int, seconds: float) -> None:
         """Add work on the records of a stream."""

@@ -126,7 +126,7 @@ class Destinations:
             refused = side.map_side(batches[0]).refused
         except HayaseError:  # such as a table that cannot be read now
             return {}
-        return dict(zip(refused.rows.tolist(), refused.reasons))
+        return {row: reason.text for row, reason in zip(refused.rows.tolist(), refused.reasons)}
 
 
 def is_finished(log: StreamLog) -> bool:

@@ -24,11 +24,12 @@ import pyarrow.compute as pc
 from hayase.core.clock import now_us
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError, UnknownName
+from hayase.core.reasons import KIND_MEANINGS
 from hayase.core.times import BEGINNING, END, instant
 from hayase.engine.home import Home
 from hayase.engine.results.query_results import Time
-from hayase.streams import StreamLog
-from hayase.streams.dead_letters import APPEND, DEAD, SETTLED
+from hayase.streams import Piece, StreamLog
+from hayase.streams.dead_letters import APPEND, DEAD, SETTLED, with_kinds
 
 if TYPE_CHECKING:
     from hayase.engine.dead_letters.edits import Edit
@@ -52,9 +53,9 @@ _OTHERS = "other reasons"
 class Filter:
     """A filter of letters: a letter matches if it meets all conditions that are set.
 
-    Times are microseconds, `since` inclusive, `until` exclusive. `reason` is a substring of the reason, ignoring case; `version`
-    is a prefix of the version. `offsets` is an inclusive range of offsets of the record in its stream. `numbers` are the numbers
-    of letters, and `first` is the least number.
+    Times are microseconds, `since` inclusive, `until` exclusive. `kind` is a kind of reason (`core.reasons.ReasonKind`), `reason`
+    a substring of its text, ignoring case; `version` is a prefix of the version. `offsets` is an inclusive range of offsets of
+    the record in its stream. `numbers` are the numbers of letters, and `first` is the least number.
     """
 
     stage: str | None = None
@@ -66,8 +67,11 @@ class Filter:
     offsets: tuple[int, int] | None = None
     numbers: tuple[int, ...] | None = None
     first: int = 0
+    kind: str | None = None
 
     def __post_init__(self) -> None:
+        if self.kind is not None and self.kind not in KIND_MEANINGS:
+            raise UnknownName("kind of dead letter", self.kind, KIND_MEANINGS)
         for text in (self.stage, self.stream, self.reason, self.version):
             try:
                 (text or "").encode()
@@ -99,7 +103,7 @@ class Filter:
         if self.offsets is not None:
             offsets = pc.fill_null(rows.column("offset"), -1).to_numpy(zero_copy_only=False)[among]
             among = among[(offsets >= self.offsets[0]) & (offsets <= self.offsets[1])]
-        for column, wanted in (("stage", self.stage), ("stream", self.stream)):
+        for column, wanted in (("stage", self.stage), ("stream", self.stream), ("kind", self.kind)):
             if wanted is not None and len(among):
                 among = among[_true(pc.equal(rows.column(column), wanted))[among]]
         if self.version is not None and len(among):
@@ -156,11 +160,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Letters of one stage and stream with similar reasons: how many, the first and the last with their times, and the
-    reason of the last."""
+    """Letters of one stage, stream and kind with similar reasons: how many, the first and the last with their times, and
+    the reason of the last."""
 
     stage: str
     stream: str
+    kind: str
     reason: str
     count: int
     first: int
@@ -222,11 +227,16 @@ class Letters:
                 self._places, self._known = places[newest], end
             return self._settled, self._places
 
+    def _read(self, first: int, end: int) -> Iterator[Piece]:
+        """Yield letters by their numbers, each with a kind."""
+        for piece in self._log.read(first, end):
+            yield replace(piece, rows=with_kinds(piece.rows))
+
     def matching(self, wanted: Filter = Filter(), *, settled: bool = False) -> Iterator[Lot]:  # noqa: B008 - frozen
         """Yield the open letters that match, oldest first, in lots; with `settled`, settled ones too."""
         excluded = np.empty(0, np.int64) if settled else self.settled()
         for first, end in self._ranges(wanted):
-            for piece in self._log.read(first, end):
+            for piece in self._read(first, end):
                 lot = _lot(piece.rows, piece.first, wanted, excluded)
                 if len(lot.numbers):
                     yield lot
@@ -272,7 +282,7 @@ class Letters:
         matches: list[Letter] = []
         while end > stop and len(matches) < limit:
             first = max(stop, end - _AT_ONCE)
-            for piece in reversed(list(self._log.read(first, end))):
+            for piece in reversed(list(self._read(first, end))):
                 lot = _lot(piece.rows, piece.first, wanted, excluded)
                 last = lot.take(np.arange(len(lot.numbers))[-(limit - len(matches)) :])
                 matches += reversed([Letter(*letter) for letter in zip(last.numbers.tolist(), last.rows.to_pylist())])
@@ -291,7 +301,7 @@ class Letters:
         start, end = self.bounds()
         if not start <= number < end:
             raise unknown_letter(number, start, end)
-        columns = next(self._log.read(number, number + 1)).rows.to_pylist()[0]
+        columns = next(self._read(number, number + 1)).rows.to_pylist()[0]
         state = self._states([number]).get(number, OPEN)
         again = None
         if state.state == "replayed" and columns["offset"] is not None:
@@ -302,14 +312,14 @@ class Letters:
         return Letter(number, columns, state, again)
 
     def groups(self, wanted: Filter = Filter(), *, settled: bool = False) -> list[Group]:  # noqa: B008 - frozen
-        """Return the letters that match, in groups, largest first. Reasons are similar if they differ only in numbers and
-        quoted values; beyond a thousand groups, all further reasons of a stage and stream form one group."""
-        groups: dict[tuple[str, str, str], Group] = {}
+        """Return the letters that match, in groups, largest first. Reasons are similar if they have one kind and differ only in
+        numbers and quoted values; beyond a thousand groups, all further reasons of a stage, stream and kind form one group."""
+        groups: dict[tuple[str, str, str, str], Group] = {}
         for lot in lots_of(self.matching(wanted, settled=settled), _GROUPED):
-            for kind, group in _grouped(lot):
-                key = (group.stage, group.stream, kind)
+            for alike, group in _grouped(lot):
+                key = (group.stage, group.stream, group.kind, alike)
                 if key not in groups and len(groups) >= MOST_GROUPS:
-                    key = (group.stage, group.stream, _OTHERS)
+                    key = (group.stage, group.stream, group.kind, _OTHERS)
                     group = replace(group, reason=_OTHERS)
                 groups[key] = groups[key].joined(group) if key in groups else group
         return sorted(groups.values(), key=lambda item: (-item.count, item.first))
@@ -428,7 +438,7 @@ def head(reasons: pa.Array) -> pa.Array:
 
 
 def _alike(reasons: pa.Array) -> pa.Array:
-    """Replace numbers and quoted values, in which reasons of one kind differ."""
+    """Replace numbers and quoted values, in which similar reasons differ."""
     for pattern, replacement in ((r'not "[^"]*"', "not _"), (r"'[^']*'", "_"), (r"[0-9]+", "0")):
         reasons = pc.replace_substring_regex(reasons, pattern, replacement)
     return reasons
@@ -439,15 +449,16 @@ def _grouped(lot: Lot) -> Iterator[tuple[str, Group]]:
     columns = {
         "stage": lot.rows.column("stage"),
         "stream": lot.rows.column("stream"),
-        "kind": _alike(reasons),
+        "kind": lot.rows.column("kind"),
+        "alike": _alike(reasons),
         "number": pa.array(lot.numbers),
         "time": lot.rows.column("time").cast(pa.int64()),
     }
     aggregates = [("number", "count"), ("number", "min"), ("number", "max"), ("time", "min"), ("time", "max")]
-    groups = pa.table(columns).group_by(["stage", "stream", "kind"]).aggregate(aggregates)
+    groups = pa.table(columns).group_by(["stage", "stream", "kind", "alike"]).aggregate(aggregates)
     newest = reasons.take(pa.array(np.searchsorted(lot.numbers, groups.column("number_max").to_numpy())))
     for row, reason in zip(groups.to_pylist(), newest.to_pylist()):
-        yield row["kind"], Group(
-            row["stage"], row["stream"], reason, row["number_count"], row["number_min"], row["number_max"],
+        yield row["alike"], Group(
+            row["stage"], row["stream"], row["kind"], reason, row["number_count"], row["number_min"], row["number_max"],
             row["time_min"], row["time_max"],
         )  # fmt: skip

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import MAIN
 from hayase.engine.batch.offsets import Batch
@@ -35,7 +36,7 @@ class Replayed:
     stream: str
     rows: pa.RecordBatch
     offsets: np.ndarray
-    bad: tuple[tuple[int, str, str], ...] = ()
+    bad: tuple[tuple[int, str, Reason], ...] = ()
     """Offset (-1 if unknown), record and reason of each."""
 
     def refused(self, now: int) -> pa.Table:
@@ -61,20 +62,20 @@ def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
         if stage in own_stages and stream in own_stages[stage].inputs:
             output = own_stages[stage].output
             if isinstance(output, StreamDeclaration) and batch.start.is_finished(stage):
-                reason = f'"{stage}" has come to its end, as all that it reads is finished'
-                yield _none_of(stage, stream, letters, reason)
+                yield _gone(stage, stream, letters, f'"{stage}" has come to its end, as all that it reads is finished')
             else:
                 yield _conformed(definition, stage, stream, letters)
         elif definition.lane == MAIN and (
             stage not in stages or stream not in {side.stream for side in stages[stage].inputs}
         ):
-            reason = f'the stage "{stage}" that refused it does not read "{stream}" any more'
-            yield _none_of(stage, stream, letters, reason)
+            text = f'the stage "{stage}" that refused it does not read "{stream}" any more'
+            yield _gone(stage, stream, letters, text)
 
 
-def _none_of(stage: str, stream: str, letters: list[tuple[int, str]], told: str) -> Replayed:
-    """Return letters that all become dead letters again, for one reason."""
-    bad = tuple((offset, text, told) for offset, text in letters)
+def _gone(stage: str, stream: str, letters: list[tuple[int, str]], text: str) -> Replayed:
+    """Return letters that all become dead letters again, since their stage does not take them."""
+    reason = Reason(ReasonKind.GONE, text)
+    bad = tuple((offset, record, reason) for offset, record in letters)
     return Replayed(stage, None, stream, empty_rows(DEAD.arrow_schema), np.empty(0, np.int64), bad)
 
 
@@ -82,15 +83,15 @@ def _conformed(definition: Definition, stage: str, stream: str, letters: list[tu
     # `max_ahead` was checked when the letter was replayed; a repeated batch must not depend on the current time
     declaration = replace(declared_streams(definition)[stream], max_ahead=None)
     version = definition.record(stage).fingerprint
-    parsed, records, bad = list[int](), list[object](), list[tuple[int, str, str]]()
+    parsed, records, bad = list[int](), list[object](), list[tuple[int, str, Reason]]()
     for at, (offset, text) in enumerate(letters):
         try:
             records.append(exact_loads(text))
             parsed.append(at)
         except ValueError as error:
-            bad.append((offset, text, f"the replayed record is no JSON: {error}"))
+            bad.append((offset, text, Reason(ReasonKind.UNREADABLE, f"the replayed record is no JSON: {error}")))
     conformed = conform_rows(records, declaration, 0, Origin(lambda places: [str(index) for index in places]))
-    refused = {int(refusal.record): refusal.reason for refusal in conformed.refused}
+    refused = {int(refusal.record): Reason(refusal.kind, refusal.reason) for refusal in conformed.refused}
     bad += [(*letters[parsed[at]], reason) for at, reason in refused.items()]
     offsets = np.array([letters[place][0] for at, place in enumerate(parsed) if at not in refused], np.int64)
     rows = conformed.rows.combine_chunks().to_batches()

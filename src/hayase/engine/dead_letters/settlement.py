@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HomeInUse, StreamFinished
 from hayase.core.numbers import exact_loads
+from hayase.core.reasons import ReasonKind
 from hayase.engine.dead_letters.destinations import Destinations, is_append
 from hayase.engine.dead_letters.edits import Editing, Unedited
 from hayase.engine.dead_letters.letters import Filter, Letters, Lot, lots_of
@@ -38,8 +39,8 @@ from hayase.tables.jq_numbers import read
 
 __all__ = ["Settlement", "drop", "replay"]
 
-_LATE = ("late: ", "too old: ")
-"""Prefixes of reasons that hold at a replay too."""
+_LATE = pa.array([ReasonKind.LATE, ReasonKind.TOO_OLD], pa.string())
+"""Kinds of reasons that hold at a replay too."""
 _AGAIN = "it was late, and its stage would refuse it again; to try it, ask for late ones too (--late)"
 _UNFIT = "the record does not fit"
 _LOST = "; the record itself was removed by retention, and this is what the stage had taken of it: edit it"
@@ -193,9 +194,7 @@ def _possible(lot: Lot, ways: Destinations, late: bool, report: Settlement) -> L
             report.left[reason] += len(at)
             possible[at] = False
     if not late:
-        reasons = lot.rows.column("reason")
-        has_prefix = [pc.starts_with(reasons, prefix).to_numpy(zero_copy_only=False) for prefix in _LATE]
-        late_letters = possible & np.logical_or.reduce(has_prefix)
+        late_letters = possible & pc.is_in(lot.rows.column("kind"), _LATE).to_numpy(zero_copy_only=False)
         if late_letters.any():
             report.late += int(late_letters.sum())
             report.left[_AGAIN] += int(late_letters.sum())

@@ -17,6 +17,7 @@ import xxhash
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownName
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.definition.proposals import amend
@@ -131,7 +132,7 @@ def _begin_readers_anew(home: Home, stream: str) -> tuple[str, ...]:
 def _placeholders(stream: str, count: int) -> pa.Table:
     """Return records in place of lost ones, so that later records keep their numbers."""
     if stream == DEAD.name:
-        return dead_table(APPEND, None, "", None, [""] * count, [LOST] * count, 0, now=0)
+        return dead_table(APPEND, None, "", None, [""] * count, [Reason(ReasonKind.LOST, LOST)] * count, 0, now=0)
     schema = SETTLED.arrow_schema
     values = {"time": 0, "letter": -1, "stage": "", "stream": "", "offset": None, "record": None}
     return pa.table(

@@ -21,6 +21,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, UnknownName
+from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, VIEW, dead_table
@@ -156,7 +157,7 @@ class Reader:
                 stream=name,
                 offsets=list(range(first, first + count)),
                 records=row_texts(pa.Table.from_batches([rows])),
-                reasons=[f'view "{self._view.name}" raised {_told(error)}'] * count,
+                reasons=[Reason(ReasonKind.FUNCTION, f'view "{self._view.name}" raised {_told(error)}')] * count,
                 attempts=1,
                 now=now(),
             )

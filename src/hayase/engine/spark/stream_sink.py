@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from hayase.core.clock import now_us
 from hayase.core.errors import HayaseError, StreamError, StreamFinished
 from hayase.streams import StreamLog, durable
-from hayase.streams.dead_letters import APPEND, DEAD, dead_table
+from hayase.streams.dead_letters import DEAD, append_letters
 from hayase.streams.records import check_columns, conform
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
@@ -94,9 +94,8 @@ class _Target:
         for number, table in enumerate(_chunks(batches)):
             result = conform(table, log.declaration, now)
             if result.refused:
-                records, reasons = [row.record for row in result.refused], [row.reason for row in result.refused]
-                dead = dead_table(APPEND, None, self.stream, None, records, reasons, 1, now)
                 letters.append(f"{attempt}-{number:06d}-dead")
+                dead = append_letters(self.stream, result.refused, now)
                 StreamLog(self.home, DEAD).stage(folder, letters[-1], dead, now=now)
             if result.rows.num_rows:
                 rows.append(f"{attempt}-{number:06d}")
