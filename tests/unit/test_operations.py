@@ -20,13 +20,14 @@ import pyarrow as pa
 import pytest
 
 from hayase.core.errors import DeclarationError
+from hayase.core.frames import Garbled
 from hayase.core.function_sources import FunctionSource
 from hayase.core.reasons import ReasonKind
 from hayase.core.stages import OFFSET, TIME, Outcome
 from hayase.engine.definition.operation_trials import check_function
 from hayase.operations.attempts import Attempts
 from hayase.operations.children import Children, Limits, shared_children
-from hayase.operations.frames import Garbled, pack_answer, unpack_answer
+from hayase.operations.frames import pack_answer, unpack_answer
 from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.record_windows import WindowSpec

@@ -30,11 +30,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError, EnvironmentUnfit
+from hayase.core.child_process import STANDING_STILL, Gone, Restarts
+from hayase.core.errors import DeclarationError
+from hayase.core.frames import Garbled
 from hayase.core.schemas import arrow_schema, ddl
-from hayase.operations.frames import Garbled, pack_request, unpack_answer, unpack_failure
+from hayase.operations.frames import pack_request, unpack_answer, unpack_failure
 from hayase.operations.outcomes import Failure, Outcomes, Request
-from hayase.operations.processes import MOST_STARTS, NURSERY, STANDING_STILL, Child, Gone, Template, ending, place
+from hayase.operations.processes import NURSERY, Child, Template, ending, place
 from hayase.operations.user_functions import OperationFunction
 from hayase.operations.window_runner import GROUP, IDLE
 from hayase.streams.row_buffer import ranges
@@ -161,7 +163,7 @@ class Children:
         self._lock = threading.Lock()
         self.processes = _Processes()
         self._finalizer = weakref.finalize(self, _Processes.end, self.processes)
-        self._in_vain = 0
+        self._restarts = Restarts(f"the process for {function.name}")
 
     def close(self) -> None:
         """End the processes; the next call starts new ones."""
@@ -203,7 +205,7 @@ class Children:
                 try:
                     child.send(b"I", pack_request(Request(rows, starts, stops)), STANDING_STILL)
                     letter, body = self._awaited(child)[0]
-                    self._in_vain = 0
+                    self._restarts.reset()
                     if letter == b"=":
                         return body.decode()
                     failure = unpack_failure(letter, body)
@@ -260,7 +262,7 @@ class Children:
         if first + at != made.done:
             raise Garbled
         made.add(outcomes, first)
-        self._in_vain = 0
+        self._restarts.reset()
         if any(failure.kind == "memory" for failure in outcomes.failures.values()):
             self._drop()  # the process may be in any state after a MemoryError
 
@@ -304,7 +306,7 @@ class Children:
         if window == IDLE and kind == "memory":
             return _End(IDLE, Failure(kind, reason))
         if window == IDLE:
-            self._count_in_vain(reason)
+            self._restarts.count(reason)
         if window < 0:
             return _End(window)
         return _End(window, Failure(kind, reason, *place(trace)), took)
@@ -314,15 +316,6 @@ class Children:
         child, self.processes.child = self.processes.child, None
         if child is not None and self.processes.owner == os.getpid():
             child.kill()
-
-    def _count_in_vain(self, how: str) -> None:
-        """Count an end that no window caused; EnvironmentUnfit after several in a row."""
-        self._in_vain += 1
-        if self._in_vain >= MOST_STARTS:
-            self._in_vain = 0
-            raise EnvironmentUnfit(
-                f"the process for {self.function.name} ended {MOST_STARTS} times while it had nothing to do: {how}"
-            )
 
     def _ready(self) -> Child:
         """Return a child that waits for a request."""
@@ -339,7 +332,7 @@ class Children:
                     self.processes.spare = Child(template)
             except Gone:
                 self.processes.end()
-                self._count_in_vain("it could not be forked")
+                self._restarts.count("it could not be forked")
 
     def _loaded(self) -> Template:
         """Return the template that has loaded the function."""

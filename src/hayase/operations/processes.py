@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
 import weakref
@@ -21,17 +18,13 @@ from typing import Any
 
 import orjson
 
+from hayase.core.child_process import MOST_STARTS, STANDING_STILL, Gone, SharedNote, ended_by_signal
 from hayase.core.errors import EnvironmentUnfit
-from hayase.operations.frames import Inbox, Stalled, readable, send, send_within
+from hayase.core.frames import Inbox, Stalled, readable, send, send_within
 from hayase.operations.template import CHANNEL_LOST, FAULTY, MEMORY_SHORT, TRACE
 from hayase.operations.window_runner import IDLE
 
-__all__ = ["MOST_STARTS", "NURSERY", "STANDING_STILL", "Child", "Gone", "Template", "ending", "place"]
-
-MOST_STARTS = 3
-"""How often in a row a process may end without a window being to blame."""
-STANDING_STILL = 300.0
-"""Seconds after which an idle process that does not answer is given up."""
+__all__ = ["NURSERY", "Child", "Template", "ending", "place"]
 
 _LAST_WORDS = 0.5
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
@@ -42,10 +35,6 @@ _PROGRAM = (
     "sys.path[:] = sys.argv[2:]; main(int(sys.argv[1]))"
 )
 """Imports come from the interpreter's own path first: a module of the user, such as `signal.py`, must not hide one of Python."""
-
-
-class Gone(Exception):
-    """A process has ended or does not respond."""
 
 
 class Template:
@@ -221,20 +210,16 @@ class Child:
 
     def __init__(self, template: Template) -> None:
         ours, theirs = socket.socketpair()
-        self._file = _shared_file()
-        os.ftruncate(self._file, TRACE)
-        self._mapped = mmap.mmap(self._file, TRACE)
-        self._note = memoryview(self._mapped).cast("q")
-        self._note[0] = IDLE
+        self._note = SharedNote(TRACE, IDLE)
         self._asked = time.monotonic_ns()
         self.template, self.channel, self.inbox = template, ours, Inbox(ours)
         self.process = 0
         try:
             with theirs:
-                self._number = template.request(b"F", fds=[theirs.fileno(), self._file])
+                self._number = template.request(b"F", fds=[theirs.fileno(), self._note.file])
         except Gone:
             ours.close()
-            self._release()
+            self._note.close()
             raise
 
     def started(self) -> None:
@@ -273,7 +258,7 @@ class Child:
     def noted(self) -> tuple[int, int]:
         """The current window, counted within the last request, or `IDLE`, or `GROUP` less the last window of a group;
         and since when, in nanoseconds."""
-        window, since = self._note[0], self._note[1]
+        window, since = self._note.numbers[0], self._note.numbers[1]
         return (
             (window, since) if since >= self._asked else (IDLE, self._asked)
         )  # an older note belongs to an earlier request
@@ -302,8 +287,8 @@ class Child:
         return text
 
     def _traced(self) -> str:
-        size = os.fstat(self._file).st_size
-        return os.pread(self._file, max(0, min(size - TRACE, 1 << 16)), TRACE).decode(errors="replace")
+        size = os.fstat(self._note.file).st_size
+        return os.pread(self._note.file, max(0, min(size - TRACE, 1 << 16)), TRACE).decode(errors="replace")
 
     def settle(self) -> None:
         """Wait briefly for a process that closed its socket to end, so that its note is final."""
@@ -318,7 +303,7 @@ class Child:
         except Gone:
             return None  # it ends with its template, or when it next reads its socket
         finally:
-            self._release()
+            self._note.close()
 
     def kill(self) -> None:
         """End the child without waiting. One that is still being forked ends when it reads its socket."""
@@ -326,20 +311,7 @@ class Child:
         if self.process:
             with contextlib.suppress(Gone):
                 self.template.kill(self.process)
-        self._release()
-
-    def _release(self) -> None:
-        self._note.release()
-        self._mapped.close()
-        os.close(self._file)
-
-
-def _shared_file() -> int:
-    """Return the descriptor of an unnamed file, in memory if the system supports it."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("hayase")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+        self._note.close()
 
 
 def ending(status: int | None) -> tuple[str, str]:
@@ -347,17 +319,7 @@ def ending(status: int | None) -> tuple[str, str]:
     if status is None:
         return "killed", "it ended together with the process that it was forked from"
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
-        if number == signal.SIGKILL:
-            return "killed", f"it was killed from outside ({name}), perhaps because the machine is out of memory"
-        words: dict[int, str] = {
-            signal.SIGSEGV: "segmentation fault",
-            signal.SIGABRT: "abort",
-            signal.SIGBUS: "bus error",
-        }
-        description = f"{words[number]}, {name}" if number in words else name
-        return "crashed", f"it crashed the process ({description})"
+        return ended_by_signal(os.WTERMSIG(status))
     code = os.WEXITSTATUS(status)
     if code == CHANNEL_LOST:
         return "crashed", "it closed file descriptors that are not its own"

@@ -2,7 +2,7 @@
 
 `main` runs the first template, with the number of its socket: it has imported what Hayase needs and, on request, forks
 other templates, each of which loads one user module and then forks children that run its function. A frame on the
-socket of a template (see `frames`) is
+socket of a template (see `hayase.core.frames`) is
 
 - `T`, with a socket: fork a template that serves that socket; answers `p` and its process id;
 - `L`, the function and the two schemas as JSON: load the module; answers `=` and what the function takes, or `!` and a
@@ -47,8 +47,9 @@ import psutil
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
+from hayase.core.frames import readable, receive, send, send_within
 from hayase.core.schemas import arrow_schema
-from hayase.operations.frames import pack_answer, pack_request, readable, receive, send, send_within, unpack_request
+from hayase.operations.frames import pack_answer, pack_request, unpack_request
 from hayase.operations.outcomes import Failure, Request
 from hayase.operations.result_rows import schema_of_results
 from hayase.operations.user_functions import Function, OperationFunction, failure_of

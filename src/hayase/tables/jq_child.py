@@ -1,14 +1,14 @@
 """The child process in which libjq runs. It is started by its path and imports next to nothing.
 
 Arguments: the directory of the `jq` package, seconds of CPU time per event, bytes of memory, most results per event,
-most bytes of results per event, the file descriptor of the progress. It reads frames from stdin (four bytes of length,
-little-endian, then the bytes) and writes frames to stdout:
+most bytes of results per event, the file descriptor of the progress. It reads frames (`hayase.core.frames`: a letter, eight bytes
+of length, little-endian, then the bytes) from stdin and writes frames to stdout:
 
 - `C`, the number of a program, a line break, its text: compiles the program; answers `=`, or `!` and the error;
 - `E`, the number of a program, a line break, JSON documents, one per line: evaluates the program for each. It answers in frames
-  of at most `GROUP` lines, one line per document: `=` and the results as JSON, separated by tabs, or `!` and the reason.
+  `A` of at most `GROUP` lines, one line per document: `=` and the results as JSON, separated by tabs, or `!` and the reason.
 
-The progress is four bytes of memory shared with the parent: the number of the current document. It tells the parent which document
+The progress is eight bytes of memory shared with the parent: the number of the current document. It tells the parent which document
 caused the end of this process: by SIGPROF when the CPU time of an event is used up, by libjq itself when memory is. The process
 also ends at the end of stdin, or when its parent is gone.
 """
@@ -26,9 +26,10 @@ import sys
 from typing import Any
 
 GROUP = 64
-IDLE = 0xFFFFFFFF
+IDLE = -1
 DEEPEST = 100
 """How deep arrays and objects in a result may be nested."""
+_HEAD = struct.Struct("<cQ")
 _FILES = 16
 _LOOK = 5.0
 
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> None:
         (resource.RLIMIT_NOFILE, _FILES),
     ):
         resource.setrlimit(limit, (value, value))
-    with mmap.mmap(int(progress_file), 4) as progress:
+    with mmap.mmap(int(progress_file), 8) as progress:
         serve(jq, float(seconds), int(most), int(largest), progress)
 
 
@@ -58,41 +59,42 @@ def serve(jq: Any, seconds: float, most: int, largest: int, progress: Any) -> No
         frame = read_frame(parent)
         if frame is None:
             return
-        head, _, body = frame.partition(b"\n")
-        if head[:1] == b"C":
+        letter, content = frame
+        name, _, body = content.partition(b"\n")
+        if letter == b"C":
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            programs[head[1:]], answer = compiled(jq, body.decode())
+            programs[name], mistake = compiled(jq, body.decode())
             signal.setitimer(signal.ITIMER_PROF, 0)
-            write_frame(answer)
+            write_frame(b"=" if mistake is None else b"!", mistake or "")
             continue
-        program = programs[head[1:]]
+        program = programs[name]
         lines: list[str] = []
         for number, document in enumerate(body.decode().split("\n")):
             if os.getppid() != parent:
                 return
-            struct.pack_into("<I", progress, 0, number)
+            struct.pack_into("<q", progress, 0, number)
             signal.setitimer(signal.ITIMER_PROF, seconds)
             lines.append(evaluated(program, document, most, largest))
             if len(lines) == GROUP:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-                write_frame("\n".join(lines))
+                write_frame(b"A", "\n".join(lines))
                 lines.clear()
         signal.setitimer(signal.ITIMER_PROF, 0)
-        struct.pack_into("<I", progress, 0, IDLE)
+        struct.pack_into("<q", progress, 0, IDLE)
         if lines:
-            write_frame("\n".join(lines))
+            write_frame(b"A", "\n".join(lines))
 
 
-def compiled(jq: Any, program: str) -> tuple[Any, str]:
-    """Compile a program so that it writes its results as JSON, which keeps the digits of numbers; return it and the answer.
+def compiled(jq: Any, program: str) -> tuple[Any, str | None]:
+    """Compile a program so that it writes its results as JSON, which keeps the digits of numbers; return it, or None and the error.
 
     It is first compiled as it is, since only a complete program may be put into parentheses. The line breaks end a comment.
     """
     try:
         jq.compile(program)
-        return jq.compile(f"({program}\n\n)|tojson"), "="
+        return jq.compile(f"({program}\n\n)|tojson"), None
     except ValueError as error:
-        return None, f"!{error}"
+        return None, str(error)
 
 
 def evaluated(program: Any, document: str, most: int, largest: int) -> str:
@@ -132,10 +134,14 @@ def depth(text: str) -> int:
     return deepest
 
 
-def read_frame(parent: int) -> bytes | None:
+def read_frame(parent: int) -> tuple[bytes, bytes] | None:
     """Return the next frame; None at the end of stdin or when the parent is gone."""
-    head = read_exactly(4, parent)
-    return None if head is None else read_exactly(int.from_bytes(head, "little"), parent)
+    head = read_exactly(_HEAD.size, parent)
+    if head is None:
+        return None
+    letter, size = _HEAD.unpack(head)
+    body = read_exactly(size, parent)
+    return None if body is None else (letter, body)
 
 
 def read_exactly(size: int, parent: int) -> bytes | None:
@@ -152,9 +158,9 @@ def read_exactly(size: int, parent: int) -> bytes | None:
     return bytes(data)
 
 
-def write_frame(text: str) -> None:
+def write_frame(letter: bytes, text: str) -> None:
     data = text.encode("utf-8", "replace")
-    data = len(data).to_bytes(4, "little") + data
+    data = _HEAD.pack(letter, len(data)) + data
     while data:
         data = data[os.write(1, data) :]
 

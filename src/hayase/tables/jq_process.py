@@ -6,33 +6,29 @@ limit is CPU time, so that a busy machine refuses nothing; wall-clock time only 
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import mmap
 import os
-import select
 import signal
-import struct
+import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hayase.core.child_process import STANDING_STILL, Gone, Restarts, SharedNote, ended_by_signal
 from hayase.core.errors import EnvironmentUnfit
+from hayase.core.frames import Garbled, Inbox, Stalled, readable, send_within
 from hayase.tables.jq_child import IDLE
 
 __all__ = ["JqProcess", "Limits"]
 
 _CHILD = Path(__file__).with_name("jq_child.py")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-STANDING_STILL = 600.0
-"""Seconds without an answer after which the process counts as hanging, even on a busy machine."""
 _MOST_BYTES = 8 << 20
-_MOST_STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +41,8 @@ class Limits:
     size: int = 16 << 20
 
 
-class _Died(Exception):
-    """The process ended, or hangs."""
-
-
 class _Running:
-    """One process: its pipes, its progress, and the programs it knows."""
+    """One process: its socket, its progress, and the programs it knows."""
 
     def __init__(self, limits: Limits):
         spec = importlib.util.find_spec("jq")
@@ -58,18 +50,17 @@ class _Running:
             raise EnvironmentUnfit('the Python package "jq" is missing; install it: pip install jq')
         self.owner = os.getpid()
         self.known: set[int] = set()
-        with tempfile.TemporaryFile() as file:
-            file.write(struct.pack("<I", IDLE))
-            file.flush()
-            self.progress = mmap.mmap(file.fileno(), 4)
-            arguments = [str(Path(spec.origin).parent), limits.seconds, limits.memory, limits.results, limits.size]
+        self._progress = SharedNote(8, IDLE)
+        self._channel, theirs = socket.socketpair()
+        self._inbox, self._frames = Inbox(self._channel), deque[tuple[bytes, bytes]]()
+        arguments = [str(Path(spec.origin).parent), limits.seconds, limits.memory, limits.results, limits.size]
+        with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", str(_CHILD), *map(str, arguments), str(file.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                [sys.executable, "-I", str(_CHILD), *map(str, arguments), str(self._progress.file)],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
-                bufsize=0,
-                pass_fds=[file.fileno()],
+                pass_fds=[self._progress.file],
                 cwd="/",
                 env={
                     "TZ": "UTC",
@@ -77,36 +68,28 @@ class _Running:
                     **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                 },
             )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.sink, self.source = self.process.stdin.fileno(), self.process.stdout.fileno()
 
-    def send(self, data: bytes) -> None:
-        data = len(data).to_bytes(4, "little") + data
-        view = memoryview(data)
+    def send(self, letter: bytes, parts: Sequence[bytes]) -> None:
+        """Send a frame; raises `Gone` if the process does not read it."""
         try:
-            while view:
-                view = view[os.write(self.sink, view) :]
-        except BrokenPipeError as error:
-            raise _Died from error
+            send_within(self._channel, letter, parts, STANDING_STILL)
+        except (OSError, Stalled) as error:
+            raise Gone from error
 
-    def receive(self) -> bytes:
-        return self._exactly(int.from_bytes(self._exactly(4), "little"))
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            if not select.select([self.source], [], [], STANDING_STILL)[0]:
-                raise _Died
-            part = os.read(self.source, size - len(data))
-            if not part:
-                raise _Died
-            data += part
-        return bytes(data)
+    def receive(self) -> tuple[bytes, bytes]:
+        """Return the next frame; raises `Gone` if none can come any more."""
+        while not self._frames:
+            if self._inbox.ended or not readable([self._channel], STANDING_STILL):
+                raise Gone
+            try:
+                self._frames += self._inbox.frames()
+            except Garbled as error:
+                raise Gone from error
+        return self._frames.popleft()
 
     def current_document(self) -> int | None:
         """Return the number of the current document; None if there is none."""
-        number: int = struct.unpack_from("<I", self.progress, 0)[0]
+        number = self._progress.numbers[0]
         return None if number == IDLE else number
 
     def end(self) -> int:
@@ -115,11 +98,8 @@ class _Running:
             return 0
         self.process.kill()
         code = self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        self.progress.close()
+        self._channel.close()
+        self._progress.close()
         return code
 
 
@@ -129,7 +109,7 @@ class JqProcess:
     def __init__(self, limits: Limits | None = None):
         self.limits = limits or Limits()
         self.starts = 0
-        self._idle_deaths = 0
+        self._restarts = Restarts("the process for jq")
         self._programs: dict[str, int] = {}
         self._running: list[_Running] = []
         self._lock = threading.Lock()
@@ -167,27 +147,20 @@ class JqProcess:
         lines: list[bytes] = []
         running = self._ready(program)
         try:
-            running.send(b"E%d\n" % self._programs[program] + b"\n".join(documents[start:end]))
+            running.send(b"E", [b"%d\n" % self._programs[program], b"\n".join(documents[start:end])])
             while len(lines) < end - start:
-                lines += running.receive().split(b"\n")
-        except _Died:
+                lines += running.receive()[1].split(b"\n")
+        except Gone:
             guilty = running.current_document()
             code = self._end()
             if guilty is None or code == -signal.SIGKILL:  # killed from outside, or because it hung: try again
-                self._died_idle(code)
+                self._restarts.count(_how(code))
                 return lines
             while len(lines) < guilty:  # evaluated, but not received
                 lines += self._portion(program, documents, start + len(lines), start + guilty)
             lines.append(f"!it {_reason(code, self.limits)}".encode())
-        self._idle_deaths = 0
+        self._restarts.reset()
         return lines
-
-    def _died_idle(self, code: int) -> None:
-        """Count a death that no event caused; EnvironmentUnfit if it happens again and again."""
-        self._idle_deaths += 1
-        if self._idle_deaths == _MOST_STARTS:
-            self._idle_deaths = 0
-            raise EnvironmentUnfit(f"the process for jq ended {_MOST_STARTS} times by itself, the last with {code}")
 
     def _ready(self, program: str) -> _Running:
         """Return a process that has compiled the program."""
@@ -200,12 +173,12 @@ class JqProcess:
 
     def _compile(self, running: _Running, program: str) -> str | None:
         number = self._programs.setdefault(program, len(self._programs))
-        running.send(b"C%d\n" % number + program.encode())
-        answer = running.receive().decode()
-        if answer == "=":
-            running.known.add(number)
-            return None
-        return answer[1:]
+        running.send(b"C", [b"%d\n" % number, program.encode()])
+        letter, mistake = running.receive()
+        if letter != b"=":
+            return mistake.decode()
+        running.known.add(number)
+        return None
 
     def _retried(self, ask: Callable[[_Running], str | None]) -> str | None:
         """Ask about a program until there is an answer. A process that exceeds a limit while compiling blames the program."""
@@ -213,11 +186,11 @@ class JqProcess:
             running = self._start()
             try:
                 return ask(running)
-            except _Died:
+            except Gone:
                 code = self._end()
                 if code in (-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV):
                     return f"compiling it {_reason(code, self.limits)}"
-                self._died_idle(code)
+                self._restarts.count(_how(code))
 
     def _start(self) -> _Running:
         if self._running and self._running[0].owner != os.getpid():
@@ -240,3 +213,7 @@ def _reason(code: int, limits: Limits) -> str:
     if code == -signal.SIGPROF:
         return f"takes more than {limits.seconds:g} s of computing"
     return f"takes more than {limits.memory >> 20:,} MB of memory, or is nested too deep"
+
+
+def _how(code: int) -> str:
+    return ended_by_signal(-code)[1] if code < 0 else f"it ended with exit code {code}"
