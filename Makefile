@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := $(VENV)/.installed-docs
 FUZZ := $(VENV)/.installed-fuzz
+# Compiled modules are kept: without them every process of a test run compiles what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test coverage check fmt fuzz bench docs docs-serve test-long lock java
 
