@@ -9,17 +9,21 @@ import re
 import select
 import socket
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pyarrow as pa
 import pytest
 from starlette.routing import Route
 
 from hayase.core.clock import now_us
+from hayase.core.declarations import StreamDeclaration
 from hayase.engine.home import Home
 from hayase.serving import Limits, Service, Status, body_admission, connections, create_app
+from hayase.serving.bodies import ARROW, JSON, NDJSON, records_in
 from hayase.serving.route_support import Abandoned
 from hayase.serving.server import Address
 from serving_shop import Shop, shop
@@ -409,3 +413,32 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_addresses() -> None:
     assert str(Address.from_text("[::1]:0")) == "[::1]:0"
+
+
+LARGE = {
+    "array<decimal(20, 2)>": [0.25] * 20_000,
+    "array<struct<a: bigint>>": [{"a": number} for number in range(20_000)],
+    "array<timestamp>": ["2026-01-01T00:00:00Z"] * 20_000,
+    "map<string, double>": {str(number): number for number in range(20_000)},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [*product((JSON, NDJSON), LARGE), (ARROW, "array<decimal(20, 2)>"), (ARROW, "array<timestamp>")]
+)
+def test_one_large_record_is_abandoned_too(kind: str, column: str) -> None:
+    """The client goes while the values of the record are converted."""
+    declaration = StreamDeclaration("s", f"ts bigint, v {column}", "ts", time_unit="s")
+    row = {"ts": 1, "v": LARGE[column]}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, (table := pa.Table.from_pylist([row])).schema) as writer:
+        writer.write_table(table)
+    body = sink.getvalue().to_pybytes() if kind == ARROW else orjson.dumps(row)
+    checks = iter(range(3))
+
+    def check() -> None:
+        if next(checks, None) is None:
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        records_in(body, kind, declaration, 0, check=check)

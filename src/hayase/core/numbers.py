@@ -7,6 +7,7 @@ large for any column is a `BeyondNumber`, which no column accepts and every mess
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -23,6 +24,8 @@ from decimal import (
     Underflow,
 )
 from typing import Any
+
+from hayase.core.abandonment import OFTEN, check_abandoned, is_abandonable
 
 __all__ = ["NUMBER", "BeyondNumber", "exact_loads", "fits_arrow", "is_number", "number_of"]
 
@@ -104,13 +107,26 @@ def exact_loads(text: bytes | str) -> Any:
     [1, 0.5, Decimal('0.12345678901234567890123')]
     """
     text = text if isinstance(text, str) else text.decode()
+    decoder = _abandonable_decoder() if is_abandonable() else _DECODER
     try:
         try:
-            return _DECODER.decode(text)
+            return decoder.decode(text)
         except ValueError:  # perhaps an integer with more digits than Python reads
             return _PATIENT_DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deep; make it flatter") from None
+
+
+def _abandonable_decoder() -> json.JSONDecoder:
+    """Return a decoder that checks now and then whether its work is abandoned. Only numbers with a fraction take long."""
+    numbers = itertools.count()
+
+    def parse(text: str) -> int | float | Decimal:
+        if not next(numbers) % OFTEN:
+            check_abandoned()
+        return number_of(text)
+
+    return json.JSONDecoder(parse_float=parse, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(word: str) -> Any:

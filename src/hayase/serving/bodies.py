@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from hayase.core.abandonment import abandonable
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.numbers import exact_loads
 from hayase.serving.arrow_bodies import BodyLimits, read_arrow
@@ -82,9 +83,16 @@ def records_in(
 ) -> Conformed:
     """Return the records of a body, divided into those that fit the stream's schema and those that do not.
 
-    A body that exceeds `most` is a problem before it is parsed. `check` is called now and then, and raises if the client no
-    longer waits.
+    A body that exceeds `most` is a problem before it is parsed. `check` is called now and then, also inside of a record with many
+    values, and raises if the client no longer waits.
     """
+    with abandonable(check):
+        return _records_in(body, kind, declaration, now, most, check)
+
+
+def _records_in(
+    body: bytes, kind: str, declaration: StreamDeclaration, now: int, most: BodyLimits, check: Callable[[], None]
+) -> Conformed:
     if kind == ARROW:
         table = read_arrow(body, most)
         check()

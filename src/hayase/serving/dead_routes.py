@@ -111,8 +111,8 @@ class DeadRoutes:
     async def _settled(self, request: Request, model: type[_Asked], work: Callable[[_Asked], Settlement]) -> Response:
         self.service.moment()
         content_type(request.headers, (JSON,))
-        asked = read_as(await self.desk.body(request), model)
-        report = await self.desk.run(work, asked)
+        body = await self.desk.body(request)
+        report = await self.desk.run(lambda: work(read_as(body, model)))
         return Response(json_text(report.plain()), media_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _replay(self, asked: ReplayAsked) -> Settlement:

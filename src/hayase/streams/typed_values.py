@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.abandonment import OFTEN, check_abandoned
 from hayase.core.errors import HayaseError, nearest
 from hayase.core.numbers import exact_loads, is_number, number_of
 from hayase.core.schemas import ddl
@@ -306,7 +307,15 @@ def _array(kind: pa.DataType) -> Convert:
             value = value.tolist() if value.dtype.kind not in "Mm" else list(value)
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray, memoryview)):
             raise Unfit(value, kind)
-        return [_within(inner, item, f"[{at}]") for at, item in enumerate(value)]
+        items = []
+        for at, item in enumerate(value):
+            if not at % OFTEN:
+                check_abandoned()
+            try:
+                items.append(inner(item))
+            except Unfit as error:
+                raise error.inside(f"[{at}]") from error
+        return items
 
     return convert
 
@@ -320,12 +329,15 @@ def _map(kind: pa.DataType) -> Convert:
         if not isinstance(pairs, list) or not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise Unfit(value, kind)
         result = []
-        for key, item in pairs:
+        for at, (key, item) in enumerate(pairs):
+            if not at % OFTEN:
+                check_abandoned()
             if is_null(key):
                 raise Unfit(value, kind, "a key is null")
-            # the keys of a JSON object are always text
-            fitted = _within(key_of_text if isinstance(key, str) else key_of, key, f"[{shown(key)}]")
-            result.append((fitted, _within(inner, item, f"[{shown(key)}]")))
+            try:  # the keys of a JSON object are always text
+                result.append(((key_of_text if isinstance(key, str) else key_of)(key), inner(item)))
+            except Unfit as error:
+                raise error.inside(f"[{shown(key)}]") from error
         return result
 
     return convert
@@ -340,13 +352,12 @@ def _struct(kind: pa.DataType) -> Convert:
         for name in value:
             if name not in fields:
                 raise Unfit(value, kind, f"unknown field {shown(name)}" + nearest(str(name), fields))
-        return {name: _within(inner, value.get(name), f".{name}") for name, inner in fields.items()}
+        result = {}
+        for name, inner in fields.items():
+            try:
+                result[name] = inner(value.get(name))
+            except Unfit as error:
+                raise error.inside(f".{name}") from error
+        return result
 
     return convert
-
-
-def _within(convert: Convert, value: Any, place: str) -> Any:
-    try:
-        return convert(value)
-    except Unfit as error:
-        raise error.inside(place) from error
