@@ -21,15 +21,27 @@ import psutil
 import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hayase.core.errors import EnvironmentUnfit
 from hayase.engine.doctor import LEAST_FILES
+from hayase.engine.spark.class_archive import JAVA_OPTIONS, ClassArchive, class_archive
 from hayase.engine.spark.failures import failure_of
 from hayase.engine.spark.warm_interpreters import WarmInterpreters
 
-__all__ = ["JAVA_HINT", "is_warm", "java_version", "keep_warm", "local_master", "open_session", "task_slots", "warm_up"]
+__all__ = [
+    "JAVA_HINT",
+    "is_warm",
+    "java_build",
+    "java_version",
+    "keep_warm",
+    "local_master",
+    "open_session",
+    "task_slots",
+    "warm_up",
+]
 
 JAVA_HINT = (
     "Spark needs Java 17 or newer. Install one (Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`, "
@@ -71,17 +83,25 @@ _PATIENT = {
 """Timeouts where all of Spark is one process: a part that does not answer there is slow, not lost."""
 
 
-def java_version() -> int | None:
-    """Return the major version of the Java that Spark would use; None if there is none."""
+def java_build() -> str | None:
+    """Return what `java -version` of the Java that Spark would use prints: version, vendor and build. None if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not java:
         return None
     try:
-        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=True).stderr
+        return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    version = output.partition('"')[2].partition('"')[0]
+
+
+def java_version(build: str | None = None) -> int | None:
+    """Return the major version of a Java, by default of that which Spark would use; None if there is none.
+
+    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_402"')
+    (17, 8)
+    """
+    version = (build or java_build() or "").partition('"')[2].partition('"')[0]
     major = version.removeprefix("1.").partition(".")[0].partition("-")[0]
     return int(major) if major.isdigit() else None
 
@@ -116,28 +136,50 @@ def open_session(
     cannot start here.
     """
     check_spark_version(pyspark.__version__)
-    version = java_version()
-    if version is None or version < LEAST_JAVA:
+    build = java_build()
+    version = None if build is None else java_version(build)
+    if build is None or version is None or version < LEAST_JAVA:
         home = os.environ.get("JAVA_HOME")
         place = f" in {home}, where JAVA_HOME points" if home else " on the PATH"
         raise EnvironmentUnfit(f"found {'no Java' if version is None else f'Java {version}'}{place}. {JAVA_HINT}")
     where = master or local_master()
     _check_files()
     chosen = _SETTINGS | _local_settings(where) | dict(settings or {})
-    builder = SparkSession.builder.appName("hayase")
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
+    archive = class_archive(build, chosen)
     # the JVM inherits stderr when it starts, and keeps it
     with _stderr_to(None if verbose else log or Path(os.devnull)), _secret_settings(where, chosen):
         warm = _warm_interpreters(where)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = sys.executable if warm is None else str(warm.executable)
         with _started(log):
-            session = builder.getOrCreate()
+            session = _session_with(archive, chosen)
     session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
     if warm is not None:
         warm.wait()  # Spark waits ten seconds for an interpreter; on a busy machine the server may need longer
     return session
+
+
+def _session_with(archive: ClassArchive | None, settings: Mapping[str, str]) -> SparkSession:
+    """Start the session, or return the one that runs. A JVM that does not start with the class archive is started without it; if
+    there is no archive yet, it is recorded when this process ends."""
+    options = "" if archive is None or SparkContext._gateway is not None else archive.java_options()
+    try:
+        session = _builder({**settings, JAVA_OPTIONS: options} if options else settings).getOrCreate()
+    except (PySparkException, Py4JError, OSError):
+        if archive is None or not options or SparkContext._gateway is not None:
+            raise
+        archive.remove()
+        return _builder(settings).getOrCreate()
+    if archive is not None and not options:
+        archive.record_at_exit()
+    return session
+
+
+def _builder(settings: Mapping[str, str]) -> SparkSession.Builder:
+    builder = SparkSession.builder.appName("hayase")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
 
 
 def keep_warm() -> None:
