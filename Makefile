@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@uv="$$(command -v uv || echo $(BIN)/uv)"; export VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_SYSTEM_CERTS=true; \
 	  $$uv pip install --quiet --compile-bytecode --requirement requirements.lock && $$uv pip install --quiet --no-deps --editable .
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/python -c 'from hayase.lifetimes.kernel import compile_ahead; compile_ahead()'
+	@$(BIN)/python -m hayase.console.compilation
 	@touch $@
 
 java:

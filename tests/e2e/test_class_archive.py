@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hayase.core.user_cache import user_cache
+
 SESSION = """
 from pathlib import Path
 from hayase.engine.spark.session import local_master, open_session
@@ -25,7 +27,11 @@ archive = class_archive(java_build(), {})
 
 
 def _python(program: str, directory: Path, **environment: str) -> str:
-    """Run a program with a cache of its own and return what it printed: nothing else may be on the terminal."""
+    """Run a program with class archives of its own and return what it printed: nothing else may be on the terminal."""
+    machine_code, cache = user_cache("machine-code"), directory / "cache" / "hayase"
+    if machine_code is not None and not cache.exists():
+        cache.mkdir(parents=True)
+        (cache / "machine-code").symlink_to(machine_code)  # loops need not be compiled again
     variables = os.environ | {"XDG_CACHE_HOME": str(directory / "cache")} | environment
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=directory, env=variables, capture_output=True, text=True, check=False

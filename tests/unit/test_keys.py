@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from hayase.core.errors import DeclarationError
-from hayase.core.keys import EncodedKeys, KeyIndex, buckets, check_key_type, compile_ahead, encode, hashes, split
+from hayase.core.keys import EncodedKeys, KeyIndex, buckets, check_key_type, encode, hashes, split
 
 
 def rows_of(encoded: EncodedKeys) -> list[bytes]:
@@ -187,23 +187,3 @@ def test_an_index_of_keys_keeps_the_ones_it_is_told() -> None:
 def test_checking_a_type_does_not_load_the_compiler() -> None:
     program = "import sys, hayase.core.keys, hayase.lifetimes.kernel; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_loops_work_where_machine_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_ahead()
-    from numba import types
-
-    from hayase.core import key_loops
-
-    real, asked = key_loops.njit, []
-
-    def njit(*arguments: object, **options: object) -> object:
-        asked.append(options)
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function: no locator available")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(key_loops, "njit", njit)
-    doubled = key_loops.compiled(types.int64, types.int64)(lambda number: number * 2)
-    assert doubled(21) == 42
-    assert [options.get("cache") for options in asked] == [True, None]

@@ -1,22 +1,21 @@
-"""Compiled loops of `hayase.core.keys`: encoding, hashing, bucketing and looking up keys; also how all loops are compiled.
+"""Compiled loops of `hayase.core.keys`: encoding, hashing, bucketing and looking up keys.
 
-Importing a module of loops compiles each loop for exactly one signature and caches the machine code on disk: seconds once, a
-fraction of one afterwards. Therefore `keys` imports this module only when rows arrive. A key is a run of 8-byte words. Numba
-recompiles a function only when its own file changes, so everything that a loop calls is in its file.
+Importing a module of loops loads their machine code, or compiles it (`hayase.core.machine_code`). Therefore `keys` imports this
+module only when rows arrive. A key is a run of 8-byte words. A loop is compiled again only when its own file changes, so
+everything that a loop calls is in its file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.runtime import rtsys
 from numba.extending import intrinsic
+
+from hayase.core.machine_code import compiled
 
 __all__ = [
     "BLOCK",
@@ -64,34 +63,6 @@ def _readonly(kind: Any, dimensions: int = 1) -> Any:
 
 _i64, _u64, _i32, _u32, _u8, _flag = types.int64, types.uint64, types.int32, types.uint32, types.uint8, types.boolean
 _none, _pair = types.void, types.UniTuple
-
-
-def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for the signature (result, arguments...) now, releasing the GIL, and cache the machine code if possible."""
-
-    def build(function: Callable[..., Any]) -> Callable[..., Any]:
-        wanted = signature[0](*signature[1:])
-        try:
-            loop = njit(nogil=True, cache=True, **options)(function)
-            _take_up(loop, wanted)
-            loop.compile(wanted)  # unless it was loaded
-            loop.disable_compile()
-        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
-            loop = njit(wanted, nogil=True, **options)(function)
-        return cast("Callable[..., Any]", loop)
-
-    return build
-
-
-def _take_up(loop: Any, wanted: Any) -> None:
-    """Load the cached machine code, if any: the first thing that `compile` does, but without setting up the compiler, which
-    takes longer than loading."""
-    with global_compiler_lock:
-        rtsys.initialize(loop.targetctx)
-        kept = loop._cache._load_overload(wanted, loop.targetctx)
-        if kept is not None:
-            loop.targetctx.insert_user_function(kept.entry_point, kept.fndesc, [kept.library])
-            loop.add_overload(kept)
 
 
 @intrinsic  # type: ignore[untyped-decorator, unused-ignore]

@@ -27,7 +27,6 @@ __all__ = [
     "KeyIndex",
     "buckets",
     "check_key_type",
-    "compile_ahead",
     "decode",
     "encode",
     "fixed_column",
@@ -62,11 +61,6 @@ class EncodedKeys:
     def words(self) -> np.ndarray:
         """The same bytes as 8-byte words."""
         return self.data.view(np.uint64)
-
-
-def compile_ahead() -> None:
-    """Compile the loops, unless they are in the cache: seconds on the first start of a machine, a fraction of one later."""
-    from hayase.core import key_loops  # noqa: F401  (importing compiles; see the module)
 
 
 def check_key_type(kind: pa.DataType) -> None:

@@ -75,7 +75,9 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         from hayase.engine.home import log_file
         from hayase.engine.spark.runner import opened, running, start_session
 
-        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(start_session, Home(home), options.master)
+        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(
+            start_session, Home(home), options.master, on_phase=display.phase
+        )
         pipeline = open_shop(home)  # planned while Spark starts
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -63,19 +63,22 @@ class KernelConfig:
     earliest: tuple[int, ...] = ()
 
 
-def compile_ahead() -> None:
-    """Compile the loops of all operators and of the keys, unless they are in the cache."""
+def compile_ahead(on_progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Load the loops of all operators and of the keys; compile those that are not in the cache, on all cores.
+
+    `on_progress` gets the number of loops that have been compiled and the number of all that are not in the cache.
+    """
     import importlib
     import pkgutil
 
-    from hayase import lifetimes, windows
-    from hayase.core import keys
+    from hayase import core, lifetimes, windows
+    from hayase.core.machine_code import compiled_ahead
 
-    keys.compile_ahead()
-    for package in (lifetimes, windows):
-        for module in pkgutil.iter_modules(package.__path__):
-            if module.name.endswith("_loops"):
-                importlib.import_module(f"{package.__name__}.{module.name}")  # importing compiles; see the modules
+    with compiled_ahead(on_progress):
+        for package in (core, lifetimes, windows):
+            for module in pkgutil.iter_modules(package.__path__):
+                if module.name.endswith("_loops"):
+                    importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 class QueryKernel:

@@ -301,6 +301,12 @@ def _status_of(exit_: SystemExit) -> int:
     return 1
 
 
+def _announce(compiled: int, missing: int) -> None:
+    """Tell the pipeline's process why the server is not ready yet."""
+    if compiled % 10 == 0:
+        os.write(1, f"compiling kernels for this processor, once: {compiled} of {missing}\n".encode())
+
+
 def main() -> None:
     """Import all modules, announce readiness, and serve."""
     parent, listener = os.getppid(), socket.socket(fileno=int(sys.argv[1]))
@@ -309,7 +315,7 @@ def main() -> None:
 
     for name in (*NEEDED, *PLANNING):
         import_module(name)
-    compile_ahead()
+    compile_ahead(_announce)
     threads = [task.joinpath("comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     if len(threads) > 1:
         sys.exit(f"the fork server does not serve, since libraries have started threads: {', '.join(threads)}")

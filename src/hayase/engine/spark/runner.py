@@ -27,14 +27,19 @@ WATCH = 0.02
 """Seconds between checks whether a lane is idle, has failed or is to stop."""
 
 
-def start_session(home: Home, master: str | None = None, verbose: bool = False) -> SparkSession:
+def start_session(
+    home: Home,
+    master: str | None = None,
+    verbose: bool = False,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> SparkSession:
     """Start a Spark session for the lanes of a home, and its workers in the background. The default, local master has task slots
     for each lane, so that functions of operations, which may only wait, do not delay the main lane."""
     if master is None:
         definition = latest(home)
         lanes = 1 if definition is None else len(definition.lanes)
         master = local_master(lanes * (os.cpu_count() or 1))
-    session = open_session(master, log=log_file(home), verbose=verbose)
+    session = open_session(master, log=log_file(home), verbose=verbose, on_phase=on_phase)
     warm_up(session)
     return session
 
@@ -75,7 +80,7 @@ def running(
         if session is None:
             on_phase("starting Spark")
             on_condition(Condition("starting", "starting Spark"))
-            session = start_session(home, master, verbose)
+            session = start_session(home, master, verbose, on_phase)
         on_phase("starting the lanes")
         lanes = Lanes(session, home, ledger, awake=awake, on_commit=on_commit, on_condition=on_condition)
     try:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -129,11 +129,12 @@ def open_session(
     log: Path | None = None,
     verbose: bool = False,
     settings: Mapping[str, str] | None = None,
+    on_phase: Callable[[str], None] = lambda phase: None,
 ) -> SparkSession:
     """Return a session for lanes. `master` is any Spark master, by default this machine with all its cores.
 
-    The output of the JVM and the workers goes to `log`, or with `verbose` to the terminal. Raise EnvironmentUnfit if Spark
-    cannot start here.
+    The output of the JVM and the workers goes to `log`, or with `verbose` to the terminal. `on_phase` gets what the start is
+    waiting for, if that takes long. Raise EnvironmentUnfit if Spark cannot start here.
     """
     check_spark_version(pyspark.__version__)
     build = java_build()
@@ -155,7 +156,7 @@ def open_session(
             session = _session_with(archive, chosen)
     session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
     if warm is not None:
-        warm.wait()  # Spark waits ten seconds for an interpreter; on a busy machine the server may need longer
+        warm.wait(on_phase)  # Spark waits ten seconds for an interpreter; on a busy machine the server may need longer
     return session
 
 

@@ -13,9 +13,11 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from hayase.engine.spark import interpreter_launcher
+from hayase.engine.spark.fork_server import READY
 
 __all__ = ["WarmInterpreters"]
 
@@ -67,13 +69,17 @@ class WarmInterpreters:
         """Whether the server runs and has imported everything."""
         return self._ready.is_set() and self._process is not None and self._process.poll() is None
 
-    def wait(self) -> bool:
-        """Wait without a time limit until the server is ready; return False if it has ended instead."""
+    def wait(self, on_progress: Callable[[str], None] = lambda progress: None) -> bool:
+        """Wait without a time limit until the server is ready; return False if it has ended instead. `on_progress` gets what the
+        server says it does."""
         process = self._process
         if process is None or process.stdout is None:
             return False
-        if not self._ready.is_set() and process.stdout.readline() != b"":
-            self._ready.set()
+        while not self._ready.is_set() and (line := process.stdout.readline()):
+            if line == READY:
+                self._ready.set()
+            else:
+                on_progress(line.decode().rstrip("\n"))
         return self.is_ready
 
     def close(self) -> None:

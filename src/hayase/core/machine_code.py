@@ -1,0 +1,213 @@
+"""Compiling loops, and the cache of their machine code.
+
+A loop is compiled for exactly one signature when its module is imported, unless the cache has it. The cache is in the user's cache
+directory, so that all checkouts, environments and installed packages with the same sources share it; a directory of it holds the
+loops of one module and is named by a digest of what they depend on. Numba adds the processor to the key of each loop.
+
+`compiled_ahead` compiles the loops of several modules at once, on all cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numba
+import numpy as np
+from numba import njit
+from numba.core import config
+from numba.core.caching import CacheImpl, CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
+
+from hayase.core.user_cache import keep_newest, user_cache
+
+__all__ = ["compiled", "compiled_ahead"]
+
+VERSION = 1
+"""To be raised when loops are compiled in another way, such as with other options."""
+KEPT = 8
+"""How many versions of a module stay in the cache."""
+
+_log = logging.getLogger(__name__)
+
+
+def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile for the signature (result, arguments...) now, releasing the GIL, and cache the machine code if possible."""
+
+    def build(function: Callable[..., Any]) -> Callable[..., Any]:
+        wanted = signature[0](*signature[1:])
+        try:
+            loop = njit(nogil=True, **options)(function)
+            loop._cache = FunctionCache(function) if config.CACHE_DIR else _Cache(function)
+            if not _take_up(loop, wanted):
+                if _missing is not None:
+                    _missing.append((loop, wanted))
+                    return cast("Callable[..., Any]", loop)
+                _compile(loop, wanted)
+            loop.disable_compile()
+        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
+            loop = njit(wanted, nogil=True, **options)(function)
+        return cast("Callable[..., Any]", loop)
+
+    return build
+
+
+def _compile(loop: Any, wanted: Any) -> None:
+    """Compile a loop in this process, and say so on a terminal: it takes up to half a minute."""
+    _say_once()
+    _log.info("compiling %s.%s", loop.py_func.__module__, loop.py_func.__qualname__)
+    loop.compile(wanted)
+
+
+@functools.cache
+def _say_once() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("compiling loops for this processor; they are kept for the next time\n")
+
+
+def _take_up(loop: Any, wanted: Any) -> bool:
+    """Load the cached machine code, if any, and return whether there was: the first thing that `compile` does, but without
+    setting up the compiler, which takes longer than loading."""
+    with global_compiler_lock:
+        rtsys.initialize(loop.targetctx)
+        kept = loop._cache._load_overload(wanted, loop.targetctx)
+        if kept is None:
+            return False
+        loop.targetctx.insert_user_function(kept.entry_point, kept.fndesc, [kept.library])
+        loop.add_overload(kept)
+        return True
+
+
+# ------------------------------------------------------------------------------------------------- all cores
+
+_missing: list[tuple[Any, Any]] | None = None
+"""Inside `compiled_ahead`, the loops that are to be compiled, with their signatures."""
+
+
+@contextlib.contextmanager
+def compiled_ahead(on_progress: Callable[[int, int], None] = lambda done, of: None) -> Iterator[None]:
+    """Compile all loops that are missing in the modules imported in the block, at its end, on all cores.
+
+    `on_progress` gets the number of compiled loops and the number of all that are missing.
+    """
+    global _missing
+    if _missing is not None:
+        raise RuntimeError("loops are being compiled ahead already")
+    missing: list[tuple[Any, Any]] = []
+    _missing = missing
+    try:
+        yield
+    finally:
+        _missing = None
+    if missing:
+        missing.sort(key=lambda task: -len(task[1].args))  # loops with many arguments are the largest: they go first
+        _compile_in_children(missing, on_progress)
+    for loop, wanted in missing:
+        if not _take_up(loop, wanted):  # its child has failed, or nothing can be cached
+            _compile(loop, wanted)
+        loop.disable_compile()
+
+
+def _compile_in_children(missing: list[tuple[Any, Any]], on_progress: Callable[[int, int], None]) -> None:
+    """Compile loops into the cache in one child per core. A child takes the next loop from a pipe of numbers and reports it in
+    another, so that no child is idle while there is work."""
+    on_progress(0, len(missing))
+    tasks, add_task = os.pipe()
+    reports, report = os.pipe()
+    os.write(add_task, b"".join(number.to_bytes(2) for number in range(len(missing))))
+    os.close(add_task)
+    children = []
+    for _ in range(min(os.cpu_count() or 1, len(missing))):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                while number := os.read(tasks, 2):
+                    loop, wanted = missing[int.from_bytes(number)]
+                    loop.compile(wanted)
+                    os.write(report, b".")
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    os.close(tasks)
+    os.close(report)
+    done = 0
+    with open(reports, "rb", buffering=0) as lines:  # noqa: PTH123 - a descriptor
+        while lines.read(1):
+            done += 1
+            on_progress(done, len(missing))
+    for child in children:
+        os.waitpid(child, 0)
+
+
+# ------------------------------------------------------------------------------------------------- the cache
+
+
+class _Locator(_CacheLocator):
+    """Says where the machine code of a loop is: in a directory of the user's cache that belongs to a version of its module."""
+
+    def __init__(self, directory: Path, line: int) -> None:
+        self._directory, self._line = directory, line
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> _Locator | None:
+        """Return the locator of a loop; None if the user's cache cannot be written. Then Numba looks for another place."""
+        directory = _directory(function.__module__, file)
+        return None if directory is None else cls(directory, function.__code__.co_firstlineno)
+
+    def get_cache_path(self) -> str:
+        return str(self._directory)
+
+    def get_source_stamp(self) -> str:
+        return self._directory.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    def ensure_cache_path(self) -> None:
+        """Create the directory, and remove those of versions that were used longest ago."""
+        if self._directory.is_dir():
+            return
+        self._directory.mkdir(exist_ok=True)
+        module = self._directory.name.rpartition("-")[0]
+        for old in keep_newest(list(self._directory.parent.glob(f"{module}-*")), KEPT):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+class _Implementation(CompileResultCacheImpl):
+    _locator_classes = (_Locator, *CacheImpl._locator_classes)
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Implementation
+
+
+@functools.cache
+def _directory(module: str, file: str) -> Path | None:
+    """Return the directory for the loops of a module.
+
+    They depend on its source, on constants that it imports, which are part of the machine code, and on the versions of Python and
+    Numba. It is called for the first loop of the module, when everything has been imported.
+    """
+    cache = user_cache("machine-code")
+    if cache is None:
+        return None
+    digest = hashlib.sha256(f"{VERSION} {sys.version_info[:2]} {numba.__version__};".encode())
+    for name, value in sorted(vars(sys.modules[module]).items()):
+        if isinstance(value, int | float | np.generic):
+            digest.update(f"{name}={value!r};".encode())
+    try:
+        digest.update(Path(file).read_bytes())
+    except OSError:
+        return None
+    return cache / f"{module}-{digest.hexdigest()[:24]}"
