@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 HAYASE = [sys.executable, "-c", "from hayase.cli import main; main()"]
@@ -140,3 +142,39 @@ def test_a_pipeline_runs_stops_and_goes_on(shop: Path) -> None:
     assert totals[: len(first)] == first
     appeared = [row for row in totals if row["event_time"] == row["valid_from"] and row["user_id"] == "taro"]
     assert [row["orders"] for row in appeared] == list(range(1, 5))
+
+
+def _group(leader: int) -> list[psutil.Process]:
+    """The processes of a group, without its leader."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == leader != process.pid:
+                found.append(process)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("command", [["run", "--plain"], ["demo", "--plain"]])
+def test_ctrl_c_while_spark_starts_says_what_happens(shop: Path, command: list[str]) -> None:
+    with subprocess.Popen(
+        [*HAYASE, *command],
+        cwd=shop, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        start_new_session=True,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        while "starting Spark" not in run.stdout.readline():
+            pass
+        started: list[psutil.Process] = []
+        while not any("SparkSubmit" in " ".join(process.info["cmdline"] or ()) for process in started):
+            psutil.wait_procs([psutil.Process(run.pid)], timeout=0.1)
+            started = _group(run.pid)
+        os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+        said = run.stdout.read()
+    assert run.returncode == 130
+    assert said.splitlines()[-1] == "stopping: Spark was still starting, and nothing was processed"
+    assert "Traceback" not in said
+    _, left = psutil.wait_procs(started, timeout=600)
+    assert not left

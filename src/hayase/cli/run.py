@@ -26,7 +26,7 @@ from hayase.cli.terminal import (
     output,
 )
 from hayase.console.log_output import log_output
-from hayase.console.stop_signals import Stopping
+from hayase.console.stop_signals import Stopping, starting
 from hayase.core.errors import HayaseError
 from hayase.core.log_files import LogFormat
 
@@ -122,6 +122,8 @@ def _run(
         )
         start = pipeline.progress()
         display = stack.enter_context(open_display(console, pipeline.declaration.name, begun, plain=plain))
+        start_up = stack.enter_context(contextlib.ExitStack())
+        start_up.enter_context(starting(console.print))
         from hayase.engine.home import log_file
         from hayase.engine.spark.runner import opened, running
 
@@ -140,6 +142,7 @@ def _run(
             on_phase=display.phase,
             on_condition=partial(_report, display, status),
         ) as lanes:
+            start_up.close()
             # Spark sets its own handler for Ctrl-C when its session starts, so ours is set after that, until the lanes are drained
             stack.enter_context(stopping.listening())
             if status is not None and status.now.manifest.version < lanes.manifest.version:

@@ -1,4 +1,5 @@
-"""Handles Ctrl-C and SIGTERM: the first asks the command to stop in order, the second interrupts it."""
+"""Handles Ctrl-C and SIGTERM: the first asks the command to stop in order, the second interrupts it. Before the lanes run, the
+first interrupts."""
 
 from __future__ import annotations
 
@@ -6,10 +7,39 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["Stopping"]
+__all__ = ["INTERRUPTED", "Stopping", "starting"]
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+
+@contextlib.contextmanager
+def starting(say: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block Spark starts: Ctrl-C says at once what happens, in one line, and raises KeyboardInterrupt, by which the
+    program ends in order with exit code 130; another Ctrl-C ends the process."""
+    text = "stopping: Spark was still starting, and nothing was processed"
+    interrupts = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            os._exit(INTERRUPTED)
+        say(text)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not interrupts:  # PySpark has replaced the handler
+            say(text)
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Stopping:
@@ -45,4 +75,4 @@ class Stopping:
         if self._signals == 2:
             raise KeyboardInterrupt
         if self._signals > 2:
-            os._exit(130)
+            os._exit(INTERRUPTED)

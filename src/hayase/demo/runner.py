@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from hayase.console.pipeline_view import RUNNING
-from hayase.console.stop_signals import Stopping
+from hayase.console.stop_signals import Stopping, starting
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.demo.display import DemoDisplay, open_demo_display
 from hayase.demo.events import BLOCKED, Shop
@@ -71,11 +71,13 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
     stopping = Stopping()
     with contextlib.ExitStack() as stack:
         display = stack.enter_context(open_demo_display(console, options.plain, begun))
+        start_up = stack.enter_context(contextlib.ExitStack())
+        start_up.enter_context(starting(console.print))
         display.phase("starting Spark")
         from hayase.engine.home import log_file
         from hayase.engine.spark.runner import opened, running, start_session
 
-        starting = stack.enter_context(ThreadPoolExecutor(1)).submit(
+        session_start = stack.enter_context(ThreadPoolExecutor(1)).submit(
             start_session, Home(home), options.master, on_phase=display.phase
         )
         pipeline = open_shop(home)  # planned while Spark starts
@@ -84,7 +86,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         ledger = stack.enter_context(opened(pipeline.home))
         server = stack.enter_context(_served(ledger))
         display.show_hints(hints(home, server.url, Shop().on_spree(0), program_name()))
-        session = starting.result()
+        session = session_start.result()
         spark_log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
         stack.enter_context(
             contextlib.redirect_stderr(spark_log)
@@ -93,6 +95,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
             pipeline.home, ledger=ledger, session=session, awake=True,
             on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.tell,
         ) as lanes:  # fmt: skip
+            start_up.close()
             stack.enter_context(stopping.listening())
             observer, sender = Observer(pipeline), Sender(pipeline, options.ticks if options.fast else None)
             sender.start()

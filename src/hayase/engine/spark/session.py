@@ -75,6 +75,9 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+QUICK_START = "-XX:TieredStopAtLevel=1"
+"""The option of a JVM that runs driver and executor: it compiles quickly, not thoroughly. The work is done in Python, so that the
+JVM needs half of the CPU time, even after 160 batches (docs/design/0019-start.md)."""
 _PATIENT = {
     "spark.network.timeout": "3600s",
     "spark.executor.heartbeatInterval": "60s",
@@ -147,12 +150,14 @@ def open_session(
     _check_files()
     chosen = _SETTINGS | _local_settings(where) | dict(settings or {})
     archive = class_archive(build, chosen)
+    if _is_one_process(where):
+        chosen.setdefault(JAVA_OPTIONS, QUICK_START)
     # the JVM inherits stderr when it starts, and keeps it
     with _stderr_to(None if verbose else log or Path(os.devnull)), _secret_settings(where, chosen):
         warm = _warm_interpreters(where)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["PYSPARK_PYTHON"] = sys.executable if warm is None else str(warm.executable)
-        with _started(log):
+        with _started(log), _without_children_after_interrupt():
             session = _session_with(archive, chosen)
     session.sparkContext.setLogLevel("WARN" if verbose or log else "OFF")
     if warm is not None:
@@ -164,8 +169,9 @@ def _session_with(archive: ClassArchive | None, settings: Mapping[str, str]) -> 
     """Start the session, or return the one that runs. A JVM that does not start with the class archive is started without it; if
     there is no archive yet, it is recorded when this process ends."""
     options = "" if archive is None or SparkContext._gateway is not None else archive.java_options()
+    with_archive = {**settings, JAVA_OPTIONS: f"{settings.get(JAVA_OPTIONS, '')} {options}"} if options else settings
     try:
-        session = _builder({**settings, JAVA_OPTIONS: options} if options else settings).getOrCreate()
+        session = _builder(with_archive).getOrCreate()
     except (PySparkException, Py4JError, OSError):
         if archive is None or not options or SparkContext._gateway is not None:
             raise
@@ -263,6 +269,21 @@ def _started(log: Path | None) -> Iterator[None]:
         failure = failure_of(str(error), log or Path("the terminal (-v)"))
         remedy = failure.remedy or "`hayase doctor` says what this machine lacks"
         raise EnvironmentUnfit(f"Spark did not start: {failure.cause}\n{remedy}") from error
+
+
+@contextlib.contextmanager
+def _without_children_after_interrupt() -> Iterator[None]:
+    """After Ctrl-C, end the processes that were started in the block: a JVM that is still starting would go on for a while."""
+    before = psutil.Process().children()
+    try:
+        yield
+    except KeyboardInterrupt:
+        for child in psutil.Process().children():
+            if child not in before:
+                for process in (*child.children(recursive=True), child):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+        raise
 
 
 def _is_one_process(master: str) -> bool:
