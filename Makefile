@@ -10,7 +10,7 @@ FUZZ := $(VENV)/.installed-fuzz
 # Compiled modules are kept: without them every process of a test run compiles what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test coverage check fmt fuzz bench docs docs-serve test-long lock java
+.PHONY: help setup demo test coverage check fmt fuzz bench docs docs-serve test-long lock java wheel
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,9 @@ fmt: setup  ## format the code
 
 bench: setup java  ## run every benchmark (an hour or two) and write docs/measurements.md; results go to bench-results/
 	@$(BIN)/python -m benchmarks.measurements --measure
+
+wheel: setup  ## build the package into dist/; `pip install dist/*.whl` needs no checkout
+	@uv="$$(command -v uv || echo $(BIN)/uv)"; UV_SYSTEM_CERTS=true $$uv build --quiet --wheel --out-dir dist && ls dist/*.whl
 
 docs: $(DOCS)  ## build the guide into site/, strictly
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "the guide is in site/index.html"

@@ -470,6 +470,9 @@ class TestDoctor:
     def states(self, **changed: object) -> dict[str, str]:
         return {each.what: each.state for each in diagnose(replace(self.FACTS, **changed)) if each.state != "good"}  # type: ignore[arg-type]
 
+    def test_packages_without_bytecode_are_slow(self) -> None:
+        assert self.states(bytecode=False) == {"bytecode": "advice"}
+
     def test_a_good_machine_has_nothing_to_say(self) -> None:
         assert self.states() == {}
 

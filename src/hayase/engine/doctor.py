@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
 import resource
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,6 +59,8 @@ class Facts:
     required: Mapping[str, str]
     files: int | None = None
     """How many files a process may open; None means no limit."""
+    bytecode: bool = True
+    """Whether packages have compiled bytecode."""
 
 
 def examine(home: Path | None = None) -> Facts:
@@ -81,6 +85,7 @@ def examine(home: Path | None = None) -> Facts:
         packages=packages,
         required=required,
         files=None if (most := resource.getrlimit(resource.RLIMIT_NOFILE)[1]) == resource.RLIM_INFINITY else most,
+        bytecode=_has_bytecode("numba"),
     )
 
 
@@ -98,6 +103,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         Finding("cores", f"{facts.cores} ({facts.system})"),
         *_files(facts),
         *_packages(facts),
+        *_bytecode(facts),
     )  # fmt: skip
 
 
@@ -150,6 +156,25 @@ def _packages(facts: Facts) -> tuple[Finding, ...]:
             missing.append(Finding(name, found, "missing", f'pip install "{name}{bounds}"'))
     shown = ", ".join(f"{name} {facts.packages[name]}" for name in _TOLD if facts.packages.get(name))
     return tuple(missing) or (Finding("packages", f"all {len(facts.required)} ({shown})"),)
+
+
+def _bytecode(facts: Facts) -> tuple[Finding, ...]:
+    """Return advice if every start compiles all modules again: uv installs no bytecode, and PYTHONDONTWRITEBYTECODE keeps Python
+    from writing it."""
+    if facts.bytecode:
+        return ()
+    advice = (
+        f"every command starts 2 seconds later: `{sys.executable} -m compileall -q {sysconfig.get_path('purelib')}`"
+    )
+    return (Finding("bytecode", "none in the packages", "advice", advice),)
+
+
+def _has_bytecode(package: str) -> bool:
+    """Whether Python would find or write bytecode for a package; also true if it is not installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.cached is None:
+        return True
+    return not sys.dont_write_bytecode or Path(spec.cached).exists()
 
 
 def _within(version: str, bounds: str) -> bool:
