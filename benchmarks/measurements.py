@@ -29,6 +29,7 @@ NAMES = (
     "streams",
     "lanes",
     "latency",
+    "start",
     "lifetimes",
     "windows",
     "peers",
@@ -44,6 +45,7 @@ NOTES = {
     "governor": "0013-governor",
     "operations": "0015-operations",
     "mapreduce": "0014-jobs",
+    "start": "0019-start",
 }
 """Where the design notes have figures of a benchmark."""
 MEASURED = "measured"
@@ -417,6 +419,7 @@ SECTIONS = (
     Section("Operations", "operations", engine),
     Section("jq in rules", "jq", jq),
     Section("Lanes", "lanes", engine),
+    Section("Start", "start", engine),
     Section("Latency", "latency", engine),
     Section("Streams", "streams", engine),
     Section("Beside Flink SQL", "peers", peers),

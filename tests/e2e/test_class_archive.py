@@ -61,7 +61,7 @@ def test_a_jvm_that_does_not_start_with_the_archive_is_started_without_it(tmp_pa
 @pytest.mark.long
 def test_an_archive_is_recorded_once_and_used(tmp_path: Path) -> None:
     record = (
-        "from hayase.engine.spark.class_recording import record; print(record(archive), record(archive), archive.file)"
+        "from hayase.engine.spark.class_recorder import record; print(record(archive), record(archive), archive.file)"
     )
     first, second, path = _python(ARCHIVE + record, tmp_path).split()
     assert (first, second) == ("True", "True")

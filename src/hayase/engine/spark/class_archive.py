@@ -1,7 +1,7 @@
 """The class archive: Spark's classes as the JVM keeps them in memory (class data sharing), in a file of the user's cache.
 
 A JVM that maps the archive does not read, parse and verify these classes again, which halves the CPU time of a start. The archive
-is recorded by a run of its own, in the background, when a process that found none ends (`hayase.engine.spark.class_recording`).
+is recorded by a run of its own, in the background, when a process that found none ends (`hayase.engine.spark.class_recorder`).
 
 Nothing depends on it. The JVM itself compares the archive with its build and class path and does without if they differ. Only a
 truncated archive would crash it, so the name states the size; and a JVM that does not start is started again without an archive.
@@ -88,7 +88,7 @@ class ClassArchive:
     def _record_in_background(self) -> None:
         if self.file is not None:
             return
-        command = [sys.executable, "-P", "-m", "hayase.engine.spark.class_recording", str(self.directory), self.key]
+        command = [sys.executable, "-P", "-m", "hayase.engine.spark.class_recorder", str(self.directory), self.key]
         nowhere = subprocess.DEVNULL
         with contextlib.suppress(OSError):
             subprocess.Popen(

@@ -1,7 +1,8 @@
-"""Records a class archive: `python -m hayase.engine.spark.class_recording DIRECTORY KEY` runs a small pipeline and stops.
+"""Records a class archive: `python -m hayase.engine.spark.class_recorder [DIRECTORY KEY]` runs a small pipeline and stops.
 
-It runs at the lowest priority, and only once at a time for each archive. The pipeline uses what every lane uses, so that the JVM
-has loaded the classes of a first batch; the JVM writes the archive as it ends.
+Without arguments it records the archive that sessions here use. It runs at the lowest priority, and once at a time for each
+archive. The pipeline uses what every lane uses, so that the JVM has loaded the classes of a first batch; the JVM writes the
+archive as it ends.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hayase.engine.spark.class_archive import JAVA_OPTIONS, ClassArchive
+from hayase.engine.spark.class_archive import JAVA_OPTIONS, ClassArchive, class_archive
 
 __all__ = ["record"]
 
@@ -69,7 +70,16 @@ def _run_pipeline(java_options: str) -> None:
             raise RuntimeError(f"the JVM ended with status {jvm.returncode}")
 
 
+def _archive() -> ClassArchive | None:
+    if len(sys.argv) == 3:
+        return ClassArchive(Path(sys.argv[1]), sys.argv[2])
+    from hayase.engine.spark.session import java_build
+
+    return class_archive(java_build() or "", {})
+
+
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.nice(19)
-    sys.exit(0 if record(ClassArchive(Path(sys.argv[1]), sys.argv[2])) else 1)
+    archive = _archive()
+    sys.exit(0 if archive is not None and record(archive) else 1)
