@@ -44,7 +44,7 @@ def record(archive: ClassArchive) -> bool:
 def _run_pipeline(java_options: str) -> None:
     """Run a pipeline on a local Spark whose JVM has the options, and wait until the JVM has ended."""
     from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
-    from hayase.engine.definition.definitions import propose
+    from hayase.engine.definition.proposals import propose
     from hayase.engine.home import Home, log_file
     from hayase.engine.spark.runner import run_until_idle
     from hayase.engine.spark.session import local_master, open_session, warm_up
