@@ -48,7 +48,6 @@ PRIVATE = re.compile(r"(?:^|\.)(_[a-zA-Z]\w*)$")
 EXCEPTIONS = {
     # what operators keep is bounded, and nothing public says how much they keep
     "laws/test_folds_laws.py": {"_form", "_pool"},
-    "laws/test_ordering_laws.py": {"_runs"},
     "unit/test_aggregates.py": {"_groups", "_pairs", "_texts"},
     "unit/test_governor.py": {"_samples"},
     "unit/test_joins.py": {"_index", "_keys", "_pool"},
@@ -59,7 +58,6 @@ EXCEPTIONS = {
     "command_line.py": {"_verbose"},  # the command line starts with `-v` unset, as a new process does
     "laws/test_jq_laws.py": {"_process"},  # two ways to evaluate share one process
     "laws/test_table_store_laws.py": {"_columns"},
-    "unit/test_bad_input.py": {"_place"},
     "unit/test_condition.py": {"_clock", "_clocks"},
     "unit/test_replaying.py": {"_definition"},
     "unit/test_table_damage.py": {"_database"},
