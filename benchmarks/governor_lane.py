@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 
 from benchmarks.governor_scenarios import Poisson
-from benchmarks.measure import median, until_idle
+from benchmarks.measure import cpu_seconds, median, until_idle
 from benchmarks.operation_functions import SERVICE, serve
 from hayase import Pipeline
 from hayase.core.stages import OPERATIONS
@@ -27,7 +26,7 @@ from hayase.engine.spark.runner import running
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
-__all__ = ["Costs", "Pool", "costs", "cpu_seconds", "idle_cpu", "keeps_up", "least", "pool", "session_of", "watched"]
+__all__ = ["Costs", "Pool", "costs", "idle_cpu", "keeps_up", "least", "pool", "session_of", "watched"]
 
 SEED = 11
 WINDOW = 5.0
@@ -256,12 +255,3 @@ def idle_cpu(session: Any, queues: int, workers: int, policy: str, seconds: floa
         before, began = cpu_seconds(), time.monotonic()
         _watch(found, seconds)
         return (cpu_seconds() - before) / (time.monotonic() - began)
-
-
-def cpu_seconds() -> float:
-    """What this process and all below it have used, with those that have ended."""
-    total = 0.0
-    for each in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):  # its time is in that of its parent
-            total += sum(each.cpu_times()[:4])
-    return total

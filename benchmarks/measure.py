@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 
 __all__ = [
     "Steps",
     "alternate",
+    "cpu_seconds",
     "draw_rates",
     "fsynced_bytes_per_second",
     "median",
@@ -45,6 +47,15 @@ def seconds_of(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
+
+
+def cpu_seconds() -> float:
+    """What this process and all below it have used, with those that have ended."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # its time is in that of its parent
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def until_idle(lane: Any, patience: float = 900.0) -> None:

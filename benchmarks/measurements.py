@@ -382,13 +382,13 @@ def peers(data: Data) -> Iterable[str]:
 
 def jq(data: Data) -> Iterable[str]:
     """Kinds of jq expressions, evaluated by Hayase beside libjq."""
-    yield f"One program for each kind of expression, over {number(data['events'])} events of a shop; events per second:"
+    yield f"One program for each kind of expression, over {number(data['events'])} events of a shop; events per second of CPU time:"
     yield ""
     yield from table(
         ("expression", "program", "in process", "libjq"),
         [
             (name, f"`{data['expressions'][name]}`", told["in process"], told["libjq"])
-            for name, told in data["events_per_second"].items()
+            for name, told in data["events_per_cpu_second"].items()
         ],
     )
 

@@ -25,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import operation_functions as functions
-from benchmarks.governor_lane import cpu_seconds
-from benchmarks.measure import alternate, median, seconds_of, until_idle
+from benchmarks.measure import alternate, cpu_seconds, median, seconds_of, until_idle
 from hayase import Pipeline
 from hayase.core.function_sources import source_of
 from hayase.core.stages import OFFSET, TIME
