@@ -15,6 +15,7 @@ import pytest
 
 import jq as libjq
 from hayase.core.errors import EnvironmentUnfit
+from hayase.core.frames import readable
 from hayase.tables import jq_process
 from hayase.tables.jq import Events, Jq, Limits, Refused, Several
 from hayase.tables.jq_child import GROUP, depth
@@ -282,10 +283,15 @@ def test_a_process_that_is_killed_is_replaced(jq: Jq) -> None:
 
 
 def test_a_process_that_stands_still_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jq_process, "STANDING_STILL", 2.0)
     with Jq() as opened:
         assert opened.evaluate(".[]", Events([[1]])) == [1]
-        os.kill(opened.process_id, signal.SIGSTOP)
+        stopped = opened.process_id
+
+        def impatient(sources: Any, seconds: float) -> Any:  # with the stopped process only: another may start slowly
+            return readable(sources, 0.2 if psutil.pid_exists(stopped) else seconds)
+
+        monkeypatch.setattr(jq_process, "readable", impatient)
+        os.kill(stopped, signal.SIGSTOP)
         assert opened.evaluate(".[]", Events([[1], [2]])) == [1, 2]
         assert opened.starts > 1
 
