@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import re
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -57,6 +58,19 @@ def test_the_python_api_has_the_fields_of_operations() -> None:
         default = parameters[field.name].default
         if not field.required:
             assert default is None or field.kind.read(default) == field.value, field.name
+
+
+def test_the_python_api_passes_all_fields_of_operations_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: dict[str, Any] = {}
+
+    def builder(function: str, writes: str | None, options: dict[str, Any], directory: str) -> OperationDeclaration:
+        passed.update(options)
+        return OperationDeclaration("f", ("s",), function)
+
+    monkeypatch.setattr("hayase.operations.operation_builder.operation_of", builder)
+    options: dict[str, Any] = {name: object() for name in get_type_hints(hy.OperationOptions)}
+    hy.Pipeline("shop", home=tmp_path).operation("module:f", reads="s", **options)
+    assert passed == {"reads": "s", **options}
 
 
 def test_the_python_api_has_the_fields_of_streams_and_tables() -> None:
