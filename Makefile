@@ -41,7 +41,7 @@ demo: setup java  ## run the demo: a shop's events, live, for about a minute
 test: setup java  ## run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
-coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 % outside of the engine
+coverage: setup  ## run the tests that need no JVM, and say which branches they take: at least 90 %
 	@$(BIN)/python -m pytest -m "not spark" --numprocesses 2 --no-loadscope-reorder --cov --cov-report term
 
 test-long: setup java  ## rounds of faults by seed (HAYASE_SEEDS=20; HAYASE_SEED=123 repeats one), then the long tests

@@ -17,19 +17,19 @@ from contextlib import suppress
 __all__ = ["is_held", "show_held"]
 
 _FLOCK = struct.Struct("hhqqi")  # `struct flock` of 64-bit Linux: type, whence, start, length, process
-_ASKABLE = sys.platform == "linux" and struct.calcsize("P") == 8
+CAN_ASK = sys.platform == "linux" and struct.calcsize("P") == 8
 
 
 def show_held(descriptor: int) -> None:
     """Make visible to `is_held` that this open file is locked. The caller holds its `flock`."""
-    if _ASKABLE:
+    if CAN_ASK:
         with suppress(OSError):  # a file system without such locks: then the lock cannot be queried
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
 
 
 def is_held(descriptor: int) -> bool:
     """Whether another open file holds the lock of the file behind this descriptor."""
-    if _ASKABLE:
+    if CAN_ASK:
         holder = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         return bool(_FLOCK.unpack(holder[: _FLOCK.size])[0] != fcntl.F_UNLCK)
     try:
