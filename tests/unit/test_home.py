@@ -360,7 +360,7 @@ def test_a_log_with_a_gap_goes_on_once_the_loss_is_accepted(shop: hy.Pipeline, s
 
 def test_a_log_that_is_shorter_takes_no_more_records(shop: hy.Pipeline) -> None:
     max((shop.home.path / "streams" / "orders").glob("*.seg")).unlink()
-    with pytest.raises(StreamError, match=r"ends before record 39, and had 40: .* --accept-loss orders"):
+    with pytest.raises(StreamError, match=r"ends before record 39, and had 40 records: .* --accept-loss orders"):
         shop.append("orders", [{"time": "2026-01-01T00:00:59Z", "id": "x", "user": "a", "amount": 1}])
 
 
@@ -421,6 +421,23 @@ def test_a_stream_that_vanished_goes_on_when_the_loss_is_accepted(
     assert hayase_("home", "repair", shop.home.path, "--accept-loss", stream).code == 0
     every_file.later(shop)
     assert not list(verify(shop.home))
+
+
+def test_settlements_that_vanished_are_missed_and_can_be_given_up(shop: hy.Pipeline, hayase_: Command) -> None:
+    """Without them every settled dead letter would be open again."""
+    home = shop.home.path
+    gone = home / "streams" / "_settled"
+    shutil.rmtree(gone)
+    command = f"home repair {home} --accept-loss _settled"
+    for told in (hayase_("dead", "list", "--home", home), hayase_("home", "verify", home)):
+        assert told.code == 1
+        assert str(gone) in told.out + told.err
+        assert f"`hayase {command}`" in told.out + told.err
+    with pytest.raises(StreamError, match="put the directory back from a backup"):
+        every_file.later(shop)
+    assert hayase_(*command.split(" ")).code == 0
+    assert hayase_("home", "verify", home).code == 0
+    every_file.later(shop)
 
 
 def test_the_output_of_a_stage_that_vanished_is_written_again_by_a_reset(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import xxhash
 
-from hayase.core.errors import DamagedState, StreamError, UnknownName
+from hayase.core.errors import DamagedState, HayaseError, StreamError, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, query_of
 from hayase.core.times import BEGINNING
 from hayase.streams import durable
@@ -77,7 +77,8 @@ class Head:
         """Return what the index lacks compared with this head, as text; None if nothing."""
         if index.next < self.next:
             files = f"{index.next:020d}-*.seg and those behind it, up to record {self.next},"
-            return f"the log ends before record {index.next}, and had {self.next}: {files} are missing"
+            ends = f"ends before record {index.next}" if index.next else "is empty"
+            return f"the log {ends}, and had {self.next} records: {files} are missing"
         if index.clock < self.clock or index.running_max < self.running_max:
             return f"the file that told its clock, {index.next:020d}-{index.next:020d}-*.seg, is missing"
         return None
@@ -290,6 +291,15 @@ class LogDirectory:
         os.pwrite(descriptor, owner, 0)
         return False
 
-    def _gone(self) -> UnknownName:
+    def _gone(self) -> HayaseError:
+        """Return the error for a log whose directory does not exist: unknown, or lost if a lane has read records from it."""
+        home, lanes = self.path.parent.parent, (MAIN, OPERATIONS)
+        seen = known_end(home, self.stream, lanes)
+        if seen and not is_output(home, self.stream, lanes):
+            return StreamError(
+                self.stream,
+                f'the log of stream "{self.stream}" is missing: {self.path} had {seen} records; put the directory back from a '
+                f"backup, or {self._without_them()}",
+            )
         known = [path.name for path in self.path.parent.glob("*/") if path.is_dir()]
         return UnknownName("stream", self.stream, known, f' in "{self.path.parent}"')

@@ -27,6 +27,7 @@ from hayase.core.errors import HayaseError, UnknownName
 from hayase.core.reasons import KIND_MEANINGS
 from hayase.core.times import BEGINNING, END, instant
 from hayase.engine.home import Home
+from hayase.engine.logs import index_of
 from hayase.engine.results.query_results import Time
 from hayase.streams import Piece, StreamLog
 from hayase.streams.dead_letters import APPEND, DEAD, SETTLED, with_kinds
@@ -412,10 +413,8 @@ def _joined(lots: Sequence[Lot]) -> Lot:
 
 
 def _bounds(log: StreamLog) -> tuple[int, int]:
-    if not log.path.is_dir():
-        return 0, 0
-    index = log.index()
-    return index.start, index.next
+    index = index_of(log)
+    return (0, 0) if index is None else (index.start, index.next)
 
 
 def _lot(rows: pa.RecordBatch, first: int, wanted: Filter, settled: np.ndarray) -> Lot:

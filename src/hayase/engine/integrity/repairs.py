@@ -28,7 +28,7 @@ from hayase.streams.dead_letters import APPEND, DEAD, SETTLED, dead_table
 from hayase.streams.log_directory import LogDirectory
 from hayase.streams.producers import FOLDED, folded_as_bytes, folded_in
 from hayase.streams.schema_evolution import DECLARATION, StoredDeclaration, stored_declaration
-from hayase.streams.stream_ends import forget_end, is_output
+from hayase.streams.stream_ends import forget_end, is_output, known_end
 
 __all__ = ["accept_loss", "rewrite"]
 
@@ -94,12 +94,16 @@ def accept_loss(home: Home, stream: str) -> tuple[int, tuple[str, ...]]:
     """Let a log continue that has lost records; return how many are given up, and the stages that are reset for it."""
     path = home.path / "streams" / stream
     stored = stored_declaration(path)
+    if stored is None and known_end(home.path, stream, (MAIN, OPERATIONS)):  # the whole directory is lost
+        stored = _known(latest(home), stream, home)
     if stored is None:
         raise UnknownName("stream", stream, [directory.name for directory in path.parent.glob("*/")])
     if stored.mark is not None or is_output(home.path, stream, (MAIN, OPERATIONS)):
         raise HayaseError(
             f'stream "{stream}" is written by a stage, which can write it again: `hayase reset {query_of(stream)} --from earliest`'
         )
+    if not path.is_dir():
+        StreamLog.ensure(home.path, stored.declaration)
     log = LogDirectory(path, stream)
     with log.writing():
         old_head, dropped = log.head(), log.drop_gaps()

@@ -41,6 +41,7 @@ from hayase.streams.producers import folded_in
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed
 from hayase.streams.segments import open_segment
+from hayase.streams.stream_ends import ends_of
 
 __all__ = ["Finding", "verify"]
 
@@ -170,9 +171,10 @@ def _unless_gone_on(commits: Commits, manifest: Manifest, found: Iterator[Findin
 
 
 def _streams(home: Home) -> Iterator[Finding]:
-    for path in _names(home.path / "streams", "*"):
-        if path.is_dir():
-            yield from _stream(home, path)
+    read = {name for lane in (MAIN, OPERATIONS) for name, end in ends_of(home.path, lane).ends.items() if end}
+    directories = {path for path in _names(home.path / "streams", "*") if path.is_dir()}
+    for path in sorted(directories | {home.path / "streams" / name for name in read}):
+        yield from _stream(home, path)
 
 
 def _stream(home: Home, path: Path) -> Iterator[Finding]:
