@@ -423,6 +423,18 @@ def test_a_stream_that_vanished_goes_on_when_the_loss_is_accepted(
     assert not list(verify(shop.home))
 
 
+def test_a_damaged_state_file_is_one_finding_with_one_command(shop: hy.Pipeline, hayase_: Command) -> None:
+    file = _state_file(shop.home.path)
+    file.write_bytes(bytes(file.stat().st_size))
+    (finding,) = verify(shop.home)
+    assert finding.path == str(file)
+    (command,) = re.findall(r"`hayase (reset [^`]+)`", finding.remedy)
+    assert hayase_(*command.split(" "), "--home", shop.home.path).code == 0
+    forget_kernels()
+    every_file.run(shop)
+    assert list(verify(shop.home)) == []
+
+
 def test_settlements_that_vanished_are_missed_and_can_be_given_up(shop: hy.Pipeline, hayase_: Command) -> None:
     """Without them every settled dead letter would be open again."""
     home = shop.home.path
