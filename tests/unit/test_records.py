@@ -431,6 +431,7 @@ def test_records_that_contain_themselves_have_a_text() -> None:
 
 def test_values_are_shown_short() -> None:
     assert len(shown("a" * 10_000)) < 70
+    assert shown(16**5000) == "0x1" + "0" * 57 + "…"
     assert len(shown({str(at): [at] * 1000 for at in range(1000)})) < 300
     assert "\n" not in shown(b"a\nb") + shown("a\nb")
 

@@ -58,8 +58,8 @@ def shown(value: object) -> str:
         return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
     try:
         text = _SHORT.repr(value)
-    except Exception:  # raised by a user-defined __repr__
-        text = object.__repr__(value)
+    except Exception:  # raised by a user-defined __repr__, or for an integer with more digits than Python converts
+        text = f"{value:#x}"[:_SHOWN] + "…" if isinstance(value, int) else object.__repr__(value)
     return _quoted(text)[1:-1] if not text.isprintable() else text
 
 
