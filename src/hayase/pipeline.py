@@ -362,6 +362,7 @@ class Pipeline:
         or exceeds its limits is tried `attempts` times; then its records become dead letters. Data `files` beside the module,
         paths or patterns such as "models/*.json", are shipped with it: the function finds them relative to its `__file__`.
         """
+        # one keyword per option, more than elsewhere: the signature is the reference of the public call (`OperationOptions`)
         from hayase.operations.operation_builder import operation_of
 
         options = {
@@ -563,6 +564,7 @@ class Pipeline:
         before `until`), the start of the stage's `version`, the first and last of the `offsets` of the record, the `first` letter
         number. `edit` is a function that returns the record to replay instead. Late records stay open unless `late` is true.
         """
+        # one keyword per filter, as in `hayase dead` and over HTTP: the signature is the reference of the public call
         from hayase.engine.dead_letters.letters import Filter
 
         wanted = Filter.of(

@@ -33,6 +33,7 @@ from hayase.engine.integrity.migrations import MIGRATIONS, upgrade
 from hayase.engine.integrity.verification import verify
 from hayase.streams import StreamLog, durable
 from hayase.streams.home_format import FORMAT, FORMAT_FILE, format_of, write_format
+from hayase.testing import at, trial
 from interruptions import room_for_homes
 
 if TYPE_CHECKING:
@@ -514,6 +515,17 @@ def test_a_finish_that_is_missing_is_noticed(shop: hy.Pipeline) -> None:
     max((shop.home.path / "streams" / "orders").glob("*.seg")).unlink()
     with pytest.raises(StreamError, match="clock"):
         shop.append("orders", [{"time": "2026-01-01T00:00:59Z", "id": "x", "user": "a", "amount": 1}])
+
+
+def test_a_finding_has_problem_and_remedy_apart_whatever_the_path_is_called(tmp_path: Path) -> None:
+    with trial(home=tmp_path / "old; new") as pipeline:
+        pipeline.stream("orders", "time timestamp")
+        pipeline.append("orders", [{"time": at(0)}])
+        file = pipeline.home.path / "streams" / "orders" / "stream.json"
+        file.write_bytes(file.read_bytes().replace(b"orders", b"ordres"))
+        (finding,) = verify(pipeline.home)
+        assert finding.problem.startswith(f"the declaration {file} cannot be read: ")
+        assert finding.remedy.startswith("put back a copy from a backup, or run `hayase home repair")
 
 
 @pytest.mark.parametrize("stream", ["_dead", "_settled"])

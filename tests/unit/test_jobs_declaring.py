@@ -130,13 +130,13 @@ def test_all_mistakes_of_a_job_are_told_at_once() -> None:
         'step 8 of job "j": a map has a function or aggregates; give one of them',
     ]
     assert 'unknown type "foo"' in told[10]
-    assert [each.field for each in caught.value.mistakes[:5]] == [
+    assert [each.subject for each in caught.value.mistakes[:5]] == [
         "reads",
         "every",
         "rounds",
         "steps.0.kind",
         "steps.1.function",
-    ]  # type: ignore[attr-defined]
+    ]
 
 
 def test_a_step_that_is_wrong_is_not_added() -> None:

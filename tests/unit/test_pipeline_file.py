@@ -9,7 +9,6 @@ import pytest
 
 from hayase.core.declarations import (
     DAY,
-    FieldMistake,
     GovernorDeclaration,
     OperationDeclaration,
     PipelineDeclaration,
@@ -782,6 +781,22 @@ def test_mistakes_in_jobs_have_their_place(tmp_path: Path, old: str, new: str, s
     assert said in str(caught.value)
 
 
+def test_mistakes_in_steps_that_planning_finds_have_their_place(tmp_path: Path) -> None:
+    (tmp_path / "access.py").write_text("def parse(record):\n    yield record\n")
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(JOBS.replace("sum(size)", "sum(sise)").replace("batches: true", "reads: totls"))
+    with pytest.raises(DeclarationError) as caught:
+        check_file(read_pipeline(path))
+    texts = [str(mistake).removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes]
+    assert [text.partition(" (")[0] for text in texts] == ["pipeline.yaml:11:9: step 1"]
+    assert 'unknown stream or group "totls"' in texts[0]
+    path.write_text(JOBS.replace("sum(size)", "sum(sise)"))
+    with pytest.raises(
+        DeclarationError, match=r'pipeline.yaml:12:9: step 2 .*unknown column "sise"; did you mean "size"'
+    ):
+        check_file(read_pipeline(path))
+
+
 OPERATIONS = """\
 pipeline: shop
 streams:
@@ -883,9 +898,9 @@ def test_all_mistakes_of_an_operation_are_told(mistakes):
 
 def test_mistakes_of_the_planner_have_the_place_of_the_field(read):
     file = read(OPERATIONS)
-    assert str(file.at("operation", "scores", FieldMistake("bad", field="key"))) == "shop.yaml:11:10: bad"
-    assert str(file.at("operation", "scores", FieldMistake("bad", field="together"))) == "shop.yaml:6:3: bad"
-    assert str(file.at("governor", "", FieldMistake("bad", field="u"))) == "shop.yaml:22:25: bad"
+    assert str(file.at("operation", "scores", Mistake("bad", subject="key"))) == "shop.yaml:11:10: bad"
+    assert str(file.at("operation", "scores", Mistake("bad", subject="together"))) == "shop.yaml:6:3: bad"
+    assert str(file.at("governor", "", Mistake("bad", subject="u"))) == "shop.yaml:22:25: bad"
 
 
 @pytest.mark.parametrize(

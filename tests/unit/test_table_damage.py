@@ -20,7 +20,7 @@ from test_table_store import TABLE, ingest
 import hayase as hy
 from hayase.core.errors import DamagedState, HayaseError
 from hayase.engine.local import InProcess
-from hayase.tables import rocksdb, seals, stores
+from hayase.tables import rocksdb, seals
 from hayase.tables.lookups import reader_of
 from hayase.tables.stores import verify
 from hayase.tables.table import open_own, open_reader
@@ -64,6 +64,15 @@ def rows_of(path: Path, opened: Callable[..., Any]) -> list[Any]:
         return list(table.scan(limit=1000).rows)
 
 
+def damage_of(path: Path) -> str:
+    """What `verify` says about a store; empty if it finds nothing."""
+    try:
+        verify(path)
+    except DamagedState as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_damaged_file_is_named_or_does_no_harm(whole: Path, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -76,7 +85,7 @@ def test_a_damaged_file_is_named_or_does_no_harm(whole: Path, tmp_path: Path, se
         file.unlink()
     else:
         flip(file, chance)
-    found = verify(path)
+    damage = damage_of(path)
     for opened in (open_reader, open_own):
         told = ""
         try:
@@ -86,8 +95,7 @@ def test_a_damaged_file_is_named_or_does_no_harm(whole: Path, tmp_path: Path, se
         if told:
             assert file.name in told
             assert "hayase reset users --from earliest" in told
-            assert found
-            assert file.name in found[0].message
+            assert file.name in damage
 
 
 @pytest.mark.parametrize("cut", [1, 3, 40, 400])
@@ -242,7 +250,7 @@ def test_a_store_of_before_seals_goes_on_and_gets_one(tmp_path: Path) -> None:
     _run(tmp_path, range(0))
     assert seals.read_seal(path) is not None
     assert _rows(tmp_path) == before
-    assert verify(path) == []
+    assert damage_of(path) == ""
 
 
 def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
@@ -254,4 +262,4 @@ def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
     assert isinstance(error, HayaseError)
     assert "ulimit -n" in str(error)
     assert "reset" not in str(error)
-    assert stores.verify(tmp_path / "tables" / "never") == []
+    assert damage_of(tmp_path / "tables" / "never") == ""

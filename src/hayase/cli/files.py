@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hayase.core.errors import DeclarationError, HayaseError, UnknownName
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, UnknownName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,11 +170,20 @@ def declare_stream(described: Described, paths: Sequence[Path]) -> StreamDeclara
             described.name, ddl(schema), time, time_unit=described.time_unit, slack=slack, max_ahead=None
         )
     except DeclarationError as error:
-        raise HayaseError("\n".join(_as_options(str(mistake)) for mistake in error.mistakes)) from error
+        raise HayaseError("\n".join(str(_as_options(mistake, described)) for mistake in error.mistakes)) from error
 
 
-def _as_options(message: str) -> str:
-    return message.replace("say what it counts: one of", "say what it counts with --time-unit, one of")
+def _as_options(mistake: Mistake, described: Described) -> Mistake:
+    """Return a mistake in the declaration of a stream with a hint that names the option from which it was made."""
+    if mistake.subject != "time_unit":
+        return mistake
+    from hayase.core.times import UNITS
+
+    known = described.time_unit in UNITS
+    return replace(
+        mistake,
+        hint="leave --time-unit out" if known else f"say what it counts with --time-unit, one of {', '.join(UNITS)}",
+    )
 
 
 def _time_column(schema: pa.Schema, stream: str) -> str:

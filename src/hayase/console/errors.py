@@ -30,6 +30,5 @@ def show_error(console: Console, error: HayaseError) -> None:
 
 
 def _mistake(mistake: Mistake) -> Text:
-    text = str(mistake)
-    place, _, _ = text.partition(mistake.message)
-    return Text.assemble((place, "bold"), mistake.message, (text[len(place) + len(mistake.message) :], "cyan"))
+    hint = f"; {mistake.hint}" if mistake.hint else ""
+    return Text.assemble((mistake.place, "bold"), mistake.message, (hint, "cyan"))

@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError, HayaseError, nearest
+from hayase.core.errors import DeclarationError, HayaseError, suggestion
 from hayase.core.keys import check_key_type
 from hayase.core.sketches import (
     digest_of_one,
@@ -180,7 +180,7 @@ class Aggregate:
             return _loaded(name)
         known = AGGREGATES.get(SYNONYMS.get(name, name))
         if known is None:
-            hint = nearest(name, [*AGGREGATES, *SYNONYMS]).removeprefix("; ")
+            hint = suggestion(name, [*AGGREGATES, *SYNONYMS])
             raise DeclarationError(f"there is no aggregate {name}", hint)
         return known
 
@@ -622,7 +622,7 @@ def _loaded(name: str) -> Aggregate:
     aggregate = getattr(module, attribute, None)
     if aggregate is None:
         others = [key for key, value in vars(module).items() if isinstance(value, Aggregate)]
-        hint = nearest(attribute, others).removeprefix("; ") or "it has no aggregate at all"
+        hint = suggestion(attribute, others) or "it has no aggregate at all"
         raise DeclarationError(f'the module {module_name} has no "{attribute}"', hint)
     if not isinstance(aggregate, Aggregate):
         raise DeclarationError(

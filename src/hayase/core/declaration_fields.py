@@ -42,19 +42,8 @@ __all__ = [
     "STREAM",
     "TABLE",
     "Field",
-    "FieldMistake",
     "FieldTable",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldMistake(Mistake):
-    """A mistake in one field of a declaration: whoever read the fields from a file knows where that one stands.
-
-    The line and column, if any, count within the field's own text.
-    """
-
-    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +102,14 @@ class FieldTable:
         """The fields that must be there, each with what to write if it is missing."""
         return {field.name: field.required for field in self.fields if field.required}
 
-    def read(self, data: Mapping[str, Any], of: str) -> tuple[dict[str, Any], list[FieldMistake]]:
+    def read(self, data: Mapping[str, Any], of: str) -> tuple[dict[str, Any], list[Mistake]]:
         """The declared values of the fields in `data`, and the mistakes in those that cannot be read.
 
         >>> OPERATION.read({"pause": "1 s", "attempts": "few"}, ' of operation "scores"')[0]
         {'pause': 1000000}
         """
         values: dict[str, Any] = {}
-        mistakes: list[FieldMistake] = []
+        mistakes: list[Mistake] = []
         for field in self.fields:
             if field.name in data:
                 value = data[field.name]
@@ -128,7 +117,7 @@ class FieldTable:
                     values[field.name] = None if value is None and field.value is None else field.kind.read(value)
                 except HayaseError as error:
                     mistakes += [
-                        FieldMistake(f"{field.name}{of}: {mistake.message}", mistake.hint, field=field.name)
+                        Mistake(f"{field.name}{of}: {mistake.message}", mistake.hint, subject=field.name)
                         for mistake in mistakes_of(error)
                     ]
         return values, mistakes

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from hayase.core.algebra import Aggregate
-from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldMistake, FieldTable
-from hayase.core.errors import DeclarationError, UnknownName, nearest
+from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldTable
+from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest, suggestion
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.times import UNITS
 
@@ -26,7 +26,6 @@ __all__ = [
     "EVENT_TIME",
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
-    "FieldMistake",
     "GovernorDeclaration",
     "JobDeclaration",
     "OperationDeclaration",
@@ -114,14 +113,12 @@ class StreamDeclaration:
             schema = self.arrow_schema
         except DeclarationError as error:
             raise DeclarationError(
-                FieldMistake(
-                    f"schema{of}: {mistake.message}", mistake.hint, None, mistake.line, mistake.column, "schema"
-                )
+                Mistake(f"schema{of}: {mistake.message}", mistake.hint, None, mistake.line, mistake.column, "schema")
                 for mistake in error.mistakes
             ) from error
         object.__setattr__(self, "schema", ddl(schema))
         mistakes = [
-            _mistake(what, f'unknown {what} column "{name}"{where}', nearest(name, schema.names).removeprefix("; "))
+            _mistake(what, f'unknown {what} column "{name}"{where}', suggestion(name, schema.names))
             for what, name in (("time", self.time), ("id", self.id), ("changes", self.changes))
             if name is not None and name not in schema.names
         ]
@@ -146,7 +143,7 @@ class StreamDeclaration:
         if mistakes:
             raise DeclarationError(mistakes)
 
-    def _time_mistakes(self, kind: pa.DataType, where: str) -> list[FieldMistake]:
+    def _time_mistakes(self, kind: pa.DataType, where: str) -> list[Mistake]:
         if pa.types.is_timestamp(kind):
             if self.time_unit is not None:
                 message = f"time_unit{where} is for integer time columns; this one is a timestamp"
@@ -198,8 +195,8 @@ class StreamDeclaration:
         return rows.rename_columns([self.shown_name(name) for name in rows.schema.names]) if self.hides_time else rows
 
 
-def _mistake(field: str, message: str, hint: str) -> FieldMistake:
-    return FieldMistake(message, hint or None, field=field)
+def _mistake(field: str, message: str, hint: str | None) -> Mistake:
+    return Mistake(message, hint, subject=field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +253,14 @@ class TableDeclaration:
     def __post_init__(self) -> None:
         checked_name("table", self.name)
         where = f' of table "{self.name}"'
-        mistakes: list[FieldMistake] = []
+        mistakes: list[Mistake] = []
         names = [*self.key, *(column for column, _ in self.columns)]
         for name in names:
             try:
                 checked_name("column", name)
             except DeclarationError as error:
                 mistakes += [
-                    _mistake("columns", f"{mistake.message}{where}", mistake.hint or "") for mistake in error.mistakes
+                    _mistake("columns", f"{mistake.message}{where}", mistake.hint) for mistake in error.mistakes
                 ]
         twice = [name for at, name in enumerate(names) if name.lower() in [other.lower() for other in names[:at]]]
         for name in dict.fromkeys(twice):
@@ -345,9 +342,9 @@ class StepDeclaration:
         return ", ".join(f"{name}={call}" if name else call for name, call in self.aggregates)
 
     @property
-    def mistakes(self) -> list[FieldMistake]:
+    def mistakes(self) -> list[Mistake]:
         """Everything that is wrong with the step by itself."""
-        mistakes: list[FieldMistake] = []
+        mistakes: list[Mistake] = []
         if self.kind not in STEP_KINDS:
             return [_mistake("kind", f'there is no step "{self.kind}"', nearest(self.kind, STEP_KINDS)[2:])]
         if (self.function is None) != bool(self.aggregates):
@@ -384,10 +381,10 @@ class StepDeclaration:
             try:
                 checked_name("group", group)
             except DeclarationError as error:
-                mistakes += [_mistake("writes", mistake.message, mistake.hint or "") for mistake in error.mistakes]
+                mistakes += [_mistake("writes", mistake.message, mistake.hint) for mistake in error.mistakes]
         return mistakes
 
-    def _misplaced(self) -> list[FieldMistake]:
+    def _misplaced(self) -> list[Mistake]:
         """Mistakes for fields that a step of this kind, or a step with aggregates, does not have."""
         mistakes = [
             _mistake(field.name, f"a {self.kind} has no {field.name}", f"only a {' or a '.join(field.only)} has")
@@ -407,20 +404,20 @@ class StepDeclaration:
         return cls(**{**data, **lists, "aggregates": tuple((name, call) for name, call in data["aggregates"])})
 
 
-def _attempts_mistakes(attempts: int, fields: FieldTable, where: str) -> list[FieldMistake]:
+def _attempts_mistakes(attempts: int, fields: FieldTable, where: str) -> list[Mistake]:
     least, most = fields["attempts"].at_least or 0, fields["attempts"].at_most or 0
     if least <= attempts <= most:
         return []
     return [_mistake("attempts", f"{attempts} attempts{where}", f"give {least} to {most}")]
 
 
-def _schema_mistakes(text: str, reserved: tuple[str, ...] = ()) -> list[FieldMistake]:
+def _schema_mistakes(text: str, reserved: tuple[str, ...] = ()) -> list[Mistake]:
     """What is wrong with a schema, whose columns must not have the `reserved` names."""
     try:
         names = arrow_schema(text).names
     except DeclarationError as error:
         return [
-            FieldMistake(mistake.message, mistake.hint, None, mistake.line, mistake.column, "schema")
+            Mistake(mistake.message, mistake.hint, None, mistake.line, mistake.column, "schema")
             for mistake in error.mistakes
         ]
     return [
@@ -447,7 +444,7 @@ class JobDeclaration:
     def __post_init__(self) -> None:
         checked_name("job", self.name)
         where = f' of job "{self.name}"'
-        mistakes: list[FieldMistake] = []
+        mistakes: list[Mistake] = []
         if not self.reads:
             mistakes.append(_mistake("reads", f'job "{self.name}" reads nothing', "name a stream or several"))
         if self.every <= 0:
@@ -461,7 +458,7 @@ class JobDeclaration:
                 replace(
                     mistake,
                     message=f"step {number}{where}: {mistake.message}",
-                    field=f"steps.{number - 1}.{mistake.field}",
+                    subject=f"steps.{number - 1}.{mistake.subject}",
                 )
                 for mistake in step.mistakes
             ]
@@ -508,7 +505,7 @@ class OperationDeclaration:
     def __post_init__(self) -> None:
         checked_name("operation", self.name)
         where = f' of operation "{self.name}"'
-        mistakes: list[FieldMistake] = []
+        mistakes: list[Mistake] = []
         if not self.reads:
             mistakes.append(
                 _mistake("reads", f'operation "{self.name}" reads nothing', "name a stream, several, or q*")
@@ -578,7 +575,7 @@ class GovernorDeclaration:
         return cls(**{**data, "options": tuple((name, value) for name, value in data["options"])})
 
 
-def clashes(names: Iterable[str]) -> list[FieldMistake]:
+def clashes(names: Iterable[str]) -> list[Mistake]:
     """Return a mistake for every name that occurred before. Case is ignored: names are files, and SQL ignores case.
 
     >>> [mistake.message for mistake in clashes(["events", "totals", "Events"])]

@@ -58,6 +58,10 @@ class HayaseError(Exception):
 class Mistake:
     """One mistake in a declaration: the message, a hint what to do, and the place.
 
+    `subject` is the part of the declaration that it is about: a field, such as `slack` or `steps.0.window`; empty if it is the
+    declaration as a whole. Whoever has read the declaration from a file, or from options, knows where that part stands. As long
+    as there is no `file`, the line and column count within the text of that part.
+
     >>> print(Mistake('unknown column "prise"', hint='did you mean "price"?', file="shop.yaml", line=3, column=8))
     shop.yaml:3:8: unknown column "prise"; did you mean "price"?
     """
@@ -67,10 +71,16 @@ class Mistake:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    subject: str = ""
+
+    @property
+    def place(self) -> str:
+        """The place as the beginning of a line, such as `shop.yaml:3:8: `; empty if it is not known."""
+        parts = [str(part) for part in (self.file, self.line, self.column) if part is not None]
+        return f"{':'.join(parts)}: " if parts else ""
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return (f"{place}: " if place else "") + self.message + (f"; {self.hint}" if self.hint else "")
+        return self.place + self.message + (f"; {self.hint}" if self.hint else "")
 
 
 def by_place(mistake: Mistake) -> tuple[int, int]:
@@ -106,9 +116,9 @@ class UnknownName(HayaseError):
 class StreamError(HayaseError):
     """An error in the log of a stream; `stream` is its name."""
 
-    def __init__(self, stream: str, message: str):
+    def __init__(self, stream: str, problem: str, remedy: str | None = None):
         self.stream = stream
-        super().__init__(message)
+        super().__init__(problem, remedy)
 
 
 class DamagedSegment(StreamError):

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hayase.core.errors import DeclarationError, nearest
+from hayase.core.errors import DeclarationError, suggestion
 
 __all__ = ["FunctionSource", "needed_text", "source_of"]
 
@@ -114,7 +114,7 @@ def _loaded(source: FunctionSource) -> Callable[..., Any]:
     function = getattr(module, attribute, None)
     if function is None:
         others = [name for name, value in vars(module).items() if inspect.isfunction(value)]
-        hint = nearest(attribute, others).removeprefix("; ") or "it has no function at all"
+        hint = suggestion(attribute, others) or "it has no function at all"
         raise DeclarationError(f'{place} has no "{attribute}"', hint)
     if not callable(function):
         raise DeclarationError(f"{source.name} is a {type(function).__name__} and no function", "name a function")

@@ -10,7 +10,7 @@ from typing import Any
 
 from hayase.core.declaration_fields import JOB, STEP
 from hayase.core.declarations import STEP_KINDS, JobDeclaration, StepDeclaration
-from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.plain_data import mistakes_of
 
 __all__ = ["declared_job", "is_function", "job_data"]
@@ -27,7 +27,7 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
     mistakes: list[Mistake] = []
     for field in data:
         if field not in JOB.names:
-            hint = nearest(str(field), JOB.names).removeprefix("; ")
+            hint = suggestion(str(field), JOB.names)
             mistakes.append(Mistake(f'job "{name}" has no "{field}"', hint))
     steps = []
     listed = data.get("steps", ())
@@ -39,7 +39,9 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
             steps.append(_declared_step(step, directory))
         except HayaseError as error:
             mistakes += [
-                Mistake(f'step {number} of job "{name}": {mistake.message}', mistake.hint)
+                Mistake(
+                    f'step {number} of job "{name}": {mistake.message}', mistake.hint, subject=f"steps.{number - 1}"
+                )
                 for mistake in mistakes_of(error)
             ]
     values, unreadable = JOB.read(
@@ -57,7 +59,7 @@ def _declared_step(data: object, directory: str | None) -> StepDeclaration:
         raise DeclarationError("it is no step", "begin it with map:, reduce: or merge:")
     kind = kinds[0]
     mistakes = [
-        Mistake(f'a {kind} has no "{name}"', nearest(str(name), STEP.names).removeprefix("; "))
+        Mistake(f'a {kind} has no "{name}"', suggestion(str(name), STEP.names))
         for name in data
         if name != kind and name not in STEP.names
     ]

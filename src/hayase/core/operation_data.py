@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from hayase.core.declaration_fields import GOVERNOR, OPERATION
-from hayase.core.declarations import FieldMistake, GovernorDeclaration, OperationDeclaration
-from hayase.core.errors import DeclarationError, HayaseError, nearest
+from hayase.core.declarations import GovernorDeclaration, OperationDeclaration
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.field_kinds import NUMBER
 from hayase.core.plain_data import mistakes_of
 from hayase.core.schemas import arrow_schema, ddl
@@ -22,52 +22,52 @@ __all__ = ["declared_governor", "declared_operation", "governor_data", "operatio
 def declared_operation(name: str, data: Mapping[str, Any], directory: str | None = None) -> OperationDeclaration:
     """Return the declaration of an operation from its plain data; its module lies in `directory`.
 
-    A DeclarationError carries a `FieldMistake` for everything that is wrong.
+    A DeclarationError carries a mistake for everything that is wrong, with the field as its subject.
 
     >>> operation = declared_operation("scores", {"reads": "orders", "function": "shop:score", "window": "5 minutes"})
     >>> operation.reads, operation.window, operation.by_time
     (('orders',), 300000000, True)
     """
     where = f' of operation "{name}"'
-    mistakes: list[FieldMistake] = []
+    mistakes: list[Mistake] = []
     for field in data:
         if field not in OPERATION.names:
-            hint = nearest(str(field), OPERATION.names).removeprefix("; ")
-            mistakes.append(FieldMistake(f'operation "{name}" has no "{field}"', hint, field=str(field)))
+            hint = suggestion(str(field), OPERATION.names)
+            mistakes.append(Mistake(f'operation "{name}" has no "{field}"', hint, subject=str(field)))
     for field, hint in OPERATION.required.items():
         if field not in data:
-            mistakes.append(FieldMistake(f'operation "{name}" has no {field}', hint, field=field))
+            mistakes.append(Mistake(f'operation "{name}" has no {field}', hint, subject=field))
     values, unreadable = OPERATION.read(data, where)
     mistakes += unreadable
     values |= _windows(values, where, mistakes)
-    known = {mistake.field for mistake in mistakes}
+    known = {mistake.subject for mistake in mistakes}
     try:
         operation = OperationDeclaration(name, directory=directory, **{"reads": ("_",), "function": "_:_", **values})
     except DeclarationError as error:
         for mistake in error.mistakes:
-            field = mistake.field if isinstance(mistake, FieldMistake) else ""
+            field = mistake.subject
             if field not in known:
                 message = f"schema{where}: {mistake.message}" if field == "schema" else mistake.message
-                mistakes.append(FieldMistake(message, mistake.hint, None, mistake.line, mistake.column, field))
+                mistakes.append(Mistake(message, mistake.hint, None, mistake.line, mistake.column, field))
         raise DeclarationError(mistakes) from error
     if mistakes:
         raise DeclarationError(mistakes)
     return operation if operation.schema is None else replace(operation, schema=ddl(arrow_schema(operation.schema)))
 
 
-def _windows(values: dict[str, Any], where: str, mistakes: list[FieldMistake]) -> dict[str, Any]:
+def _windows(values: dict[str, Any], where: str, mistakes: list[Mistake]) -> dict[str, Any]:
     """Take the extents of the window and its slide out of `values`; return them as the declaration keeps them.
 
     Both are numbers of records, or both are durations; otherwise a mistake is added.
     """
     window, by_time = values.pop("window", None) or OPERATION["window"].value
     slide, slides_by_time = values.pop("slide", None) or (None, by_time)
-    if any(mistake.field in ("window", "slide") for mistake in mistakes):
+    if any(mistake.subject in ("window", "slide") for mistake in mistakes):
         return {}
     if by_time != slides_by_time:
         unit = "a time" if by_time else "so many records"
         message = f"windows{where} last {unit}, and do not slide by that"
-        mistakes.append(FieldMistake(message, f"slide by {unit}, like the window", field="slide"))
+        mistakes.append(Mistake(message, f"slide by {unit}, like the window", subject="slide"))
         return {}
     return {"window": window, "slide": slide, "by_time": by_time}
 
@@ -102,14 +102,13 @@ def declared_governor(data: Mapping[str, Any]) -> GovernorDeclaration:
                 options.append((str(name), NUMBER.read(value)))
             except HayaseError as error:
                 mistakes += [
-                    FieldMistake(f"{name} of the governor: {mistake.message}", mistake.hint, field=str(name))
+                    Mistake(f"{name} of the governor: {mistake.message}", mistake.hint, subject=str(name))
                     for mistake in mistakes_of(error)
                 ]
     try:
         governor = GovernorDeclaration(options=tuple(sorted(options)), **values)
     except DeclarationError as error:
-        wrong = [mistake for mistake in error.mistakes if isinstance(mistake, FieldMistake)]
-        raise DeclarationError([*mistakes, *wrong]) from error
+        raise DeclarationError([*mistakes, *error.mistakes]) from error
     if mistakes:
         raise DeclarationError(mistakes)
     return governor

@@ -42,7 +42,6 @@ import yaml
 from hayase.core.declaration_fields import OPERATION, RETENTION, STREAM, TABLE, FieldTable
 from hayase.core.declarations import (
     AggregateDeclaration,
-    FieldMistake,
     GovernorDeclaration,
     JobDeclaration,
     OperationDeclaration,
@@ -56,7 +55,7 @@ from hayase.core.declarations import (
     checked_name,
     clashes,
 )
-from hayase.core.errors import DeclarationError, HayaseError, Mistake, nearest
+from hayase.core.errors import DeclarationError, HayaseError, Mistake, suggestion
 from hayase.core.field_kinds import Kind
 from hayase.core.job_data import declared_job
 from hayase.core.operation_data import declared_governor, declared_operation
@@ -90,7 +89,8 @@ class PipelineFile:
 
     `places` has the start of the text of each ("query", name) and ("schema", stream); of each ("stream", name),
     ("table", name), ("job", name) and ("operation", name); of the type of each ("column", "table.column"); of the value of each
-    ("operation", "operation.field") and ("governor", ".field"); and of the name or the start of the ("rules", name).
+    ("operation", "operation.field") and ("governor", ".field"); of each step ("job", "job.steps.0"); and of the name or the start
+    of the ("rules", name).
 
     `mistakes` is empty unless the file was read with `partly`. `unread` has the names of streams, tables and stages with such
     mistakes; `declaration` does not have them, or not with all the fields in the file.
@@ -112,8 +112,8 @@ class PipelineFile:
         if mistake.file is not None:
             return mistake
         place = self.places.get((kind, name))
-        if isinstance(mistake, FieldMistake):
-            place = self.places.get((kind, f"{name}.{mistake.field}"), place)
+        if mistake.subject:
+            place = self.places.get((kind, f"{name}.{mistake.subject}"), place)
         written = self.texts.get((kind, name))
         if written is not None and mistake.line is not None:
             place = written.place(mistake.line, mistake.column or 1)
@@ -186,7 +186,7 @@ class _Reading(NodeReading):
         entries = self.mapping(node, where, example)
         for name, (key, _) in entries.items():
             if name not in keys:
-                self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, keys).removeprefix("; "))
+                self.wrong(key, f"unknown key {key_text(name)} in {where}", suggestion(name, keys))
         return {name: value for name, (_, value) in entries.items() if name in keys}
 
     def values(self, parts: Mapping[str, yaml.Node], readers: Mapping[str, _Reader], of: str = "") -> dict[str, Any]:
@@ -220,7 +220,7 @@ class _Reading(NodeReading):
         rules = self.rules(parts.get("rules"))
         latest = dict(self.named)
         for mistake in clashes(name for name, _ in self.named):
-            self.wrong(latest[mistake.field], mistake.message, mistake.hint)
+            self.wrong(latest[mistake.subject], mistake.message, mistake.hint)
             self.unnamed = True
         if self.unnamed:
             return None
@@ -325,8 +325,8 @@ class _Reading(NodeReading):
         self, name: str, parts: Mapping[str, yaml.Node], values: Mapping[str, Any], mistake: Mistake
     ) -> None:
         """Note a mistake that the declaration of a stream finds, at the field that it is about."""
-        if not isinstance(mistake, FieldMistake):  # a mistake in the schema, which does not know its stream
-            mistake = FieldMistake(
+        if not mistake.subject:  # a mistake in the schema, which does not know its stream
+            mistake = Mistake(
                 f'schema of stream "{name}": {mistake.message}',
                 mistake.hint,
                 None,
@@ -334,7 +334,7 @@ class _Reading(NodeReading):
                 mistake.column,
                 "schema",
             )
-        part = mistake.field
+        part = mistake.subject
         if part == "schema":
             place = self.texts["schema", name].place(mistake.line or 1, mistake.column or 1)
             self.mistakes.append(Mistake(mistake.message, mistake.hint, None, place.line, place.column))
@@ -381,15 +381,20 @@ class _Reading(NodeReading):
             )
             return None
         parts = {part.value: value for part, value in node.value if isinstance(part, yaml.ScalarNode)}
+        listed = parts.get("steps")
+        steps = (
+            {f"steps.{at}": step for at, step in enumerate(listed.value)}
+            if isinstance(listed, yaml.SequenceNode)
+            else {}
+        )
+        for part, step in steps.items():
+            self.places["job", f"{name}.{part}"] = place_of(step, self.source)
         try:
             return declared_job(name, _plain(node), self.directory)
         except DeclarationError as error:
-            for mistake in error.mistakes:  # noted at the step that it is about
-                number = re.match(r"step (\d+) ", mistake.message)
-                steps = parts.get("steps")
-                listed = steps.value if isinstance(steps, yaml.SequenceNode) else []
-                at = int(number[1]) - 1 if number else len(listed)
-                self.wrong(listed[at] if at < len(listed) else key, mistake.message, mistake.hint)
+            for mistake in error.mistakes:
+                step = ".".join(mistake.subject.split(".")[:2])
+                self.wrong(steps.get(step, key), mistake.message, mistake.hint)
             self.unread |= _names_below(parts.get("steps"))  # these include the streams that the job writes
         return None
 
@@ -411,7 +416,7 @@ class _Reading(NodeReading):
                 return operation
         except DeclarationError as error:
             for mistake in error.mistakes:
-                field = mistake.field if isinstance(mistake, FieldMistake) else ""
+                field = mistake.subject
                 if field in parts and field not in texts:  # the mistake in that field has been noted already
                     continue
                 written = self.texts.get(("operation", f"{name}.{field}"))
@@ -444,7 +449,7 @@ class _Reading(NodeReading):
             return declared_governor(self.texts_of(parts, " of the governor"))
         except DeclarationError as error:
             for mistake in error.mistakes:
-                at = parts[mistake.field] if isinstance(mistake, FieldMistake) else node
+                at = parts[mistake.subject] if mistake.subject else node
                 self.wrong(at, mistake.message, mistake.hint)
         return None
 
@@ -490,7 +495,7 @@ class _Reading(NodeReading):
             TableDeclaration(name, ("key",), (("column", ""),), **ages)
         except DeclarationError as error:
             for mistake in error.mistakes:
-                part = mistake.field if isinstance(mistake, FieldMistake) else ""
+                part = mistake.subject
                 if part == "horizon" and part not in parts:  # the default horizon is too short
                     hint = f'add "horizon: {duration_text(ages["fold_after"])}", or longer; {mistake.hint}'
                     self.wrong(parts["fold_after"], mistake.message, hint)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from hayase.core.declarations import JobDeclaration, StepDeclaration
-from hayase.core.errors import Mistake, nearest
+from hayase.core.errors import Mistake, suggestion
 
 __all__ = ["NEXT", "JobGraph", "Run", "graph_of"]
 
@@ -99,26 +99,31 @@ def _unknown(
     job: JobDeclaration, streams: Collection[str], tables: Collection[str], groups: Collection[str]
 ) -> Iterator[Mistake]:
     readable = [*streams, *groups]
-    for where, names in [("", job.reads), *((_step(job, at), step.reads) for at, step in enumerate(job.steps))]:
+    reads = [("", "", job.reads), *((*_step(job, at), step.reads) for at, step in enumerate(job.steps))]
+    for subject, where, names in reads:
         for name in names:
             if name in readable:
                 continue
             if name in tables:
-                hint = "a merge meets a table: @job.merge"
-                yield Mistake(f'{where}"{name}" is a table, and cannot be read like a stream', hint)
-            else:
-                yield Mistake(
-                    f'{where}unknown stream or group "{name}"', nearest(name, readable).removeprefix("; ") or None
+                message, hint = (
+                    f'"{name}" is a table, and cannot be read like a stream',
+                    "a merge meets a table: @job.merge",
                 )
+                yield Mistake(where + message, hint, subject=subject)
+            else:
+                message = f'{where}unknown stream or group "{name}"'
+                yield Mistake(message, suggestion(name, readable), subject=subject)
 
 
 def _unwritable(job: JobDeclaration, streams: Collection[str]) -> Iterator[Mistake]:
     for at, step in enumerate(job.steps):
         for name in dict.fromkeys((step.writes, *step.also)):
             if name is not None and name in streams:
+                subject, where = _step(job, at)
                 hint = "name a group of the job's own, or a table"
-                yield Mistake(f'{_step(job, at)}"{name}" is a stream that others write', hint)
+                yield Mistake(f'{where}"{name}" is a stream that others write', hint, subject=subject)
 
 
-def _step(job: JobDeclaration, at: int) -> str:
-    return f"step {at + 1} ({job.steps[at].title}): "
+def _step(job: JobDeclaration, at: int) -> tuple[str, str]:
+    """Return a step as the subject of a mistake, and the start of the message."""
+    return f"steps.{at}", f"step {at + 1} ({job.steps[at].title}): "

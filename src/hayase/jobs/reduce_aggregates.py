@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
 from hayase.core.declarations import AggregateDeclaration, StepDeclaration
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.jobs.key_groups import Groups
 from hayase.jobs.plain_aggregates import accepted_values, of_texts, unfit_values
@@ -208,4 +208,4 @@ def _known(name: str, shape: Shape) -> str:
     if name in shape.schema.names and not (shape.plain and name == KEY):
         return name
     names = shape.rest if shape.plain else shape.schema.names
-    raise DeclarationError(f'unknown column "{name}"', nearest(name, names).removeprefix("; "))
+    raise DeclarationError(f'unknown column "{name}"', suggestion(name, names))

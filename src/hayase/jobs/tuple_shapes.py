@@ -14,7 +14,7 @@ from hayase.core.declarations import (
     StreamDeclaration,
     TableDeclaration,
 )
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.function_sources import FunctionSource
 from hayase.core.keys import check_key_type
 from hayase.core.schemas import arrow_schema
@@ -74,7 +74,7 @@ class JobShapes:
 
     def wrong(self, step: StepDeclaration, message: str, hint: str | None = None) -> None:
         at = next(at for at, other in enumerate(self.job.steps) if other is step)
-        self.mistakes.append(Mistake(f"step {at + 1} ({step.title}): {message}", hint))
+        self.mistakes.append(Mistake(f"step {at + 1} ({step.title}): {message}", hint, subject=f"steps.{at}"))
 
     def check(self) -> None:
         """Determine the shapes of all runs and collect the mistakes."""
@@ -98,7 +98,7 @@ class JobShapes:
                     for mistake in error.mistakes:
                         self.wrong(step, mistake.message, mistake.hint)
             if step.kind == "merge" and step.table not in self.stored:
-                hint = nearest(step.table or "", self.stored).removeprefix("; ")
+                hint = suggestion(step.table or "", self.stored)
                 self.wrong(step, f'unknown table "{step.table}"', hint or "declare it with p.table")
 
     # ------------------------------------------------------------------------------------------ shapes
@@ -142,7 +142,7 @@ class JobShapes:
         shape = Shape(arrow_schema(step.schema), step.key)
         for name in step.key:
             if name not in shape.schema.names:
-                self.wrong(step, f'unknown key column "{name}"', nearest(name, shape.schema.names).removeprefix("; "))
+                self.wrong(step, f'unknown key column "{name}"', suggestion(name, shape.schema.names))
         return shape
 
     def _read_shape(self, draft: Draft) -> Shape | None:
@@ -178,7 +178,7 @@ class JobShapes:
             return None
         for name in key:
             if name not in shape.schema.names:
-                self.wrong(step, f'unknown key column "{name}"', nearest(name, shape.schema.names).removeprefix("; "))
+                self.wrong(step, f'unknown key column "{name}"', suggestion(name, shape.schema.names))
                 return None
             try:
                 check_key_type(shape.schema.field(name).type)
@@ -244,8 +244,8 @@ class JobShapes:
             return
         for call in aggregates.calls:
             if call.name not in table.column_names:
-                hint = nearest(call.name, table.column_names).removeprefix("; ")
-                self.wrong(step, f'table "{table.name}" has no column "{call.name}"', hint)
+                nearest = suggestion(call.name, table.column_names)
+                self.wrong(step, f'table "{table.name}" has no column "{call.name}"', nearest)
         if not aggregates.shape.plain and len(aggregates.shape.key) != len(table.key):
             message = (
                 f'it groups by {", ".join(aggregates.shape.key)}, and table "{table.name}" by {", ".join(table.key)}'

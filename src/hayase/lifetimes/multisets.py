@@ -262,7 +262,8 @@ class _Numbered:
         if rows.schema.names != self._written or rows.schema.types[:-3] != self._known.schema.types:
             raise DamagedState(
                 f'the state section "{self.store.section}" has the columns {", ".join(rows.schema.names)} '
-                f"instead of {', '.join(self._written)}; reset the stage"
+                f"instead of {', '.join(self._written)}",
+                "reset the stage",
             )
         times = [rows.column(name) for name in (START, END, ID)]
         there = pc.not_equal(times[0], times[1])

@@ -143,7 +143,8 @@ class RestoredSections:
         if any(name not in rows.schema.names for name in needed):
             raise DamagedState(
                 f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
-                f"and not all of {', '.join(needed)}; reset the stage"
+                f"and not all of {', '.join(needed)}",
+                "reset the stage",
             )
         if rows.num_rows:
             self._batches[section].append(rows)

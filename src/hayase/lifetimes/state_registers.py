@@ -22,7 +22,8 @@ def check_section(section: str, rows: pa.RecordBatch, wanted: pa.Schema) -> None
     if rows.schema.names != wanted.names or rows.schema.types != wanted.types:
         raise DamagedState(
             f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
-            f"instead of {', '.join(wanted.names)}; reset the stage"
+            f"instead of {', '.join(wanted.names)}",
+            "reset the stage",
         )
 
 
@@ -63,7 +64,8 @@ class Registers:
         if rows.schema.names != self._schema.names:
             raise DamagedState(
                 f'the state section "{section}" has the columns {", ".join(rows.schema.names)} '
-                f"instead of {', '.join(self._schema.names)}; reset the stage"
+                f"instead of {', '.join(self._schema.names)}",
+                "reset the stage",
             )
         if rows.num_rows and version >= self._written:
             self._values = {name: int(values(rows.column(name), np.int64)[-1]) for name in self._schema.names}

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError, nearest
+from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.reasons import Reason
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
@@ -66,7 +66,7 @@ class OperationConfig:
         self.window.check(self.reads)
         if self.time not in self.output.names:
             message = f'unknown time column "{self.time}" in the output of operation "{self.name}"'
-            raise DeclarationError(message, nearest(self.time, self.output.names).removeprefix("; "))
+            raise DeclarationError(message, suggestion(self.time, self.output.names))
 
     @property
     def writes(self) -> pa.Schema:

@@ -23,8 +23,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from hayase.core.declarations import FieldMistake, OperationDeclaration, PipelineDeclaration, StreamDeclaration
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.declarations import OperationDeclaration, PipelineDeclaration, StreamDeclaration
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.function_sources import FunctionSource
 from hayase.core.schemas import arrow_schema, ddl
 from hayase.core.stages import OFFSET, OPERATIONS, Input, Mapped, Stage
@@ -96,7 +96,7 @@ def plan_operations(
         name = operation.name
         if name in circles:
             message = f"operations read each other: {' -> '.join(circles[name])}"
-            mistakes.append((name, FieldMistake(message, "let one of them read something else", field="reads")))
+            mistakes.append((name, Mistake(message, "let one of them read something else", subject="reads")))
             continue
         try:
             read = _read(operation, known, declared)
@@ -160,14 +160,14 @@ def _read(operation: OperationDeclaration, known: Mapping[str, StreamDeclaration
     for pattern in operation.reads:
         if "*" in pattern and not any(fnmatchcase(name, pattern) for name in names):
             hint_ = f"there are: {', '.join(sorted(names)[:20])}" if names else "there are no streams"
-            mistakes.append(FieldMistake(f'no stream matches "{pattern}"{where}', hint_, field="reads"))
+            mistakes.append(Mistake(f'no stream matches "{pattern}"{where}', hint_, subject="reads"))
         elif "*" not in pattern and pattern not in names:
-            hint = nearest(pattern, names).removeprefix("; ") or "declare it"
-            mistakes.append(FieldMistake(f'unknown stream "{pattern}"{where}', hint, field="reads"))
+            hint = suggestion(pattern, names) or "declare it"
+            mistakes.append(Mistake(f'unknown stream "{pattern}"{where}', hint, subject="reads"))
     read = read_by(operation, names)
     if len(read) > MOST_STREAMS:
         mistakes.append(
-            FieldMistake(f"{len(read)} streams are read{where}", f"at most {MOST_STREAMS} can be", field="reads")
+            Mistake(f"{len(read)} streams are read{where}", f"at most {MOST_STREAMS} can be", subject="reads")
         )
     if mistakes:
         raise DeclarationError(mistakes)
@@ -235,9 +235,7 @@ def read_schema(operation: OperationDeclaration, streams: Sequence[StreamDeclara
         message = (
             f'what operation "{operation.name}" reads must have the same columns; {"; ".join(differences[:3])}{more}'
         )
-        raise DeclarationError(
-            [FieldMistake(message, "select the same columns by a query, or read less", field="reads")]
-        )
+        raise DeclarationError([Mistake(message, "select the same columns by a query, or read less", subject="reads")])
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
@@ -261,7 +259,7 @@ def _output(operation: OperationDeclaration, read: StreamDeclaration) -> StreamD
     result_schema = given_schema(operation.schema, read.time, read.shown_name(read.time))
     if not len(result_schema):
         message = f'the schema of operation "{name}" has no column besides "{read.time}"'
-        raise DeclarationError([FieldMistake(message, "say what else its function gives", field="schema")])
+        raise DeclarationError([Mistake(message, "say what else its function gives", subject="schema")])
     time = read.arrow_schema.field(read.time)
     try:
         schema = ddl(pa.schema([time, *result_schema]))
@@ -270,7 +268,7 @@ def _output(operation: OperationDeclaration, read: StreamDeclaration) -> StreamD
         )
     except DeclarationError as error:
         raise DeclarationError(
-            FieldMistake(f'output of operation "{name}": {mistake.message}', mistake.hint, field="schema")
+            Mistake(f'output of operation "{name}": {mistake.message}', mistake.hint, subject="schema")
             for mistake in error.mistakes
         ) from error
 
@@ -280,7 +278,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
     if operation.schema is None:
         message = f'what operation "{name}" gives is not known'
         hint = 'declare its schema, like "user string, score double", or append some records and check again'
-        raise DeclarationError([FieldMistake(message, hint, field="schema")])
+        raise DeclarationError([Mistake(message, hint, subject="schema")])
     first = streams[0]
     reads, output = read_schema(operation, streams), _output(operation, first)
     window = window_of(operation, streams)
@@ -288,8 +286,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         window.check(reads)
     except DeclarationError as error:
         raise DeclarationError(
-            FieldMistake(f'operation "{name}": {mistake.message}', mistake.hint, field="key")
-            for mistake in error.mistakes
+            Mistake(f'operation "{name}": {mistake.message}', mistake.hint, subject="key") for mistake in error.mistakes
         ) from error
     facts = [[stream.name, stream.schema, stream.time, stream.time_unit] for stream in streams]
     fingerprint = _digest([_MEANING, _fingerprint_facts(operation), facts, output.schema])

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.errors import DeclarationError, nearest
+from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.keys import check_key_type
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.core.times import duration_text
@@ -80,7 +80,7 @@ class WindowSpec:
         """Raise DeclarationError if a key column does not exist or its type cannot be a key."""
         for name in self.by:
             if name not in schema.names:
-                raise DeclarationError(f'unknown key column "{name}"', nearest(name, schema.names).removeprefix("; "))
+                raise DeclarationError(f'unknown key column "{name}"', suggestion(name, schema.names))
             check_key_type(schema.field(name).type)
 
 

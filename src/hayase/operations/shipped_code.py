@@ -24,7 +24,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 from hayase.core.declarations import OperationDeclaration
-from hayase.core.errors import DamagedState, DeclarationError, nearest
+from hayase.core.errors import DamagedState, DeclarationError, suggestion
 from hayase.core.function_sources import needed_text
 from hayase.streams import durable
 
@@ -80,8 +80,8 @@ def check_shipped(directory: Path) -> None:
     directory."""
     if directory.is_dir() and _digest(_stored(directory)) != directory.name:
         raise DamagedState(
-            f"the code in {directory} is damaged: it does not match its checksum, which is its name; put back a copy from a "
-            "backup, or declare the operation again with the same code: `hayase apply FILE`"
+            f"the code in {directory} is damaged: it does not match its checksum, which is its name",
+            "put back a copy from a backup, or declare the operation again with the same code: `hayase apply FILE`",
         )
 
 
@@ -133,7 +133,7 @@ def _script(place: str, attribute: str, directory: str | None) -> tuple[str, dic
     ]
     text = needed_text(source, attribute)
     if not any(name == attribute for statement in ast.parse(text).body for name in _names(statement)):
-        hint = nearest(attribute, functions).removeprefix("; ") or "it has no function at all"
+        hint = suggestion(attribute, functions) or "it has no function at all"
         raise DeclarationError(f'{place} has no "{attribute}"', hint)
     local = _Local(path.parent)
     for name in _imported(ast.parse(text), "", local):

@@ -46,7 +46,7 @@ def format_of(home: Path) -> int | None:
             if not any((home / name).is_dir() for name in _TRACES):
                 return None
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedState(f"the format {home / FORMAT_FILE} cannot be read: {error}; {_restore(home)}") from error
+            raise DamagedState(f"the format {home / FORMAT_FILE} cannot be read: {error}", _restore(home)) from error
     return 1
 
 
@@ -94,13 +94,13 @@ def _refuse_others(home: Path, found: int | None) -> None:
         return
     if found > FORMAT:
         raise FormatMismatch(
-            f"the home {home} has format {found}, and this version of Hayase knows formats up to {FORMAT}; use the version "
-            "that wrote it, or a newer one"
+            f"the home {home} has format {found}, and this version of Hayase knows formats up to {FORMAT}",
+            "use the version that wrote it, or a newer one",
         )
     description = "has no format number, as before homes had one" if found == 1 else f"has format {found}"
     raise FormatMismatch(
-        f"the home {home} {description}, and this version of Hayase runs on format {FORMAT}; bring it up to date with "
-        f"`hayase home upgrade {home}`"
+        f"the home {home} {description}, and this version of Hayase runs on format {FORMAT}",
+        f"bring it up to date with `hayase home upgrade {home}`",
     )
 
 

@@ -273,7 +273,9 @@ class StreamLog:
                     if not again:
                         name = self.declaration.name
                         raise StreamError(
-                            name, f'there is no staged segment "{staged}" for stream "{name}"; was it published before?'
+                            name,
+                            f'there is no staged segment "{staged}" for stream "{name}"',
+                            "was it published before?",
                         ) from None
                     durable.fsync_directory(
                         self.path

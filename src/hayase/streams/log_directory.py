@@ -155,8 +155,8 @@ class LogDirectory:
             return listing
         raise StreamError(
             self.stream,
-            f'the log of stream "{self.stream}" in "{self.path}" is not whole: {reason}; put back the missing files '
-            f"from a backup, under their own names, or {self._without_them()}",
+            f'the log of stream "{self.stream}" in "{self.path}" is not whole: {reason}',
+            f"put back the missing files from a backup, under their own names, or {self._without_them()}",
         )
 
     def _without_them(self) -> str:

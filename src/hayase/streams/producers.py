@@ -105,7 +105,7 @@ def folded_in(directory: Path, stream: str, listing: Listing) -> list[Produced]:
         return [Produced(*row) for row in orjson.loads(read_sealed(path, "producers", remedy))["producers"]]
     except FileNotFoundError:
         if is_trimmed(listing):
-            raise StreamError(stream, f'the producers {path} of stream "{stream}" are missing; {remedy}') from None
+            raise StreamError(stream, f'the producers {path} of stream "{stream}" are missing', remedy) from None
         return []
     except (ValueError, KeyError, TypeError) as error:
-        raise StreamError(stream, f"the producers {path} cannot be read: {error}; {remedy}") from error
+        raise StreamError(stream, f"the producers {path} cannot be read: {error}", remedy) from error

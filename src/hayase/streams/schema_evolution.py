@@ -55,8 +55,8 @@ def stored_declaration(path: Path) -> StoredDeclaration | None:
             if not _has_records(path):
                 return None
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedState(f"the {_KIND} {file} cannot be read: {error}; {remedy}") from error
-    raise DamagedState(f"the {_KIND} {file} is missing, and its stream has records; {remedy}")
+            raise DamagedState(f"the {_KIND} {file} cannot be read: {error}", remedy) from error
+    raise DamagedState(f"the {_KIND} {file} is missing, and its stream has records", remedy)
 
 
 def _has_records(path: Path) -> bool:

@@ -35,7 +35,7 @@ def unseal(data: bytes, kind: str, path: Path, remedy: str) -> bytes:
     line, _, body = data.partition(b"\n")
     if line == b"%s%s %s" % (_MAGIC, kind.encode(), _digest(body)):
         return body
-    raise DamagedState(f"the {kind} {path} cannot be read: {_reason(line, kind)}; {remedy}")
+    raise DamagedState(f"the {kind} {path} cannot be read: {_reason(line, kind)}", remedy)
 
 
 def _reason(line: bytes, kind: str) -> str:
@@ -52,7 +52,7 @@ def read_sealed(path: Path, kind: str, remedy: str) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise DamagedState(f"the {kind} {path} cannot be read: {error}; {remedy}") from error
+        raise DamagedState(f"the {kind} {path} cannot be read: {error}", remedy) from error
     return unseal(data, kind, path, remedy)
 
 

@@ -168,8 +168,8 @@ def unwritten(stream: str, error: OSError) -> StreamError:
     if durable.no_room(error):
         return StreamError(
             stream,
-            f'no room on disk for stream "{stream}" ({error.strerror}); nothing was changed: free some space or set a '
-            f"retention, then do it again",
+            f'no room on disk for stream "{stream}" ({error.strerror})',
+            "nothing was changed: free some space or set a retention, then do it again",
         )
     return StreamError(stream, f'stream "{stream}" cannot be written: {error}\n{remedy_of(error)}')
 
@@ -286,6 +286,6 @@ def damaged(path: Path, stream: str, what: str) -> DamagedSegment:
     """Return the error for a damaged segment file, with the advice what to do."""
     return DamagedSegment(
         stream,
-        f'segment "{path}" of stream "{stream}" is damaged: {what}; put back an intact copy of this file (same name) '
-        f"from a backup, and check the disk",
+        f'segment "{path}" of stream "{stream}" is damaged: {what}',
+        "put back an intact copy of this file (same name) from a backup, and check the disk",
     )

@@ -76,16 +76,18 @@ class Wanted:
         names = list(columns)
         for name in names:
             if name not in self.names and not self.ignore_others:
-                hint = nearest(str(name), self.names).removeprefix("; ")
                 remedy = "leave the column out, or ignore all others (--ignore-others, ignore_others=True)"
-                raise HayaseError(f'table "{self.table}" takes no column {shown(name)}; {hint}; {remedy}')
+                raise HayaseError(
+                    f'table "{self.table}" takes no column {shown(name)}{nearest(str(name), self.names)}; {remedy}'
+                )
             if names.count(name) > 1 and name in self.names:
                 raise HayaseError(f'column {shown(name)} for table "{self.table}" is there twice; rename one')
         for name in self.needed:
             if whole and name not in names:
-                hint = nearest(name, names).removeprefix("; ")
                 remedy = f"name the column that it is (--key {name}=COLUMN), or rename the column"
-                raise HayaseError(f'the rows for table "{self.table}" have no column "{name}"; {hint}; {remedy}')
+                raise HayaseError(
+                    f'the rows for table "{self.table}" have no column "{name}"{nearest(name, names)}; {remedy}'
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import rocksdict
@@ -30,7 +30,7 @@ from hayase.core.errors import DamagedState, EnvironmentUnfit, HayaseError, Home
 from hayase.core.system_errors import remedy_of
 from hayase.streams import durable
 from hayase.tables import seals
-from hayase.tables.stores import GENERATION, Finding, Result, View
+from hayase.tables.stores import GENERATION, Result, View
 
 __all__ = ["RocksReader", "RocksStore", "discard", "verify_files", "write_sorted"]
 
@@ -487,17 +487,10 @@ def discard(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def verify_files(path: Path) -> list[Finding]:
-    """Read every live file of a store, block by block. Stops at the first finding, since the remedy is the same for all."""
-    try:
-        store = RocksReader(path)
-        try:
-            store.read(_read_all)
-        finally:
-            store.close()
-    except DamagedState as error:
-        return [Finding(path, str(error))]
-    return []
+def verify_files(path: Path) -> None:
+    """Read every live file of a store, block by block; DamagedState for the first damage, since the remedy is the same for all."""
+    with closing(RocksReader(path)) as store:
+        store.read(_read_all)
 
 
 def _read_all(view: View) -> None:

@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 import yaml
 
 from hayase.core.declarations import checked_name
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.yaml_nodes import (
     NodeReading,
     Place,
@@ -309,7 +309,7 @@ class _Reading(NodeReading):
         for name, (key, value) in self.pairs(node, where).items():
             meaning = names.get(name)
             if meaning is None:
-                self.wrong(key, f"unknown key {key_text(name)} in {where}", nearest(name, names).removeprefix("; "))
+                self.wrong(key, f"unknown key {key_text(name)} in {where}", suggestion(name, names))
             elif meaning in nodes:
                 self.wrong(key, f'"{name}" and "{first[meaning]}" in {where} mean the same', "remove one of them")
             else:

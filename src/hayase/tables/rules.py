@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hayase.core.declarations import checked_name
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 
 __all__ = ["Branch", "RuleMistake", "RuleSet", "SourceRules", "TableRules", "Update", "resolved"]
 
@@ -161,10 +161,10 @@ def _method(
 ) -> str | RuleMistake:
     number, column, method = update.number, update.column, update.method
     if table not in tables:
-        return RuleMistake(f'unknown table "{table}"', _hint(table, tables), update=number, part="table")
+        return RuleMistake(f'unknown table "{table}"', suggestion(table, tables), update=number, part="table")
     if column not in tables[table]:
         message = f'unknown column "{column}" in table "{table}"'
-        return RuleMistake(message, _hint(column, tables[table]), update=number, part="column")
+        return RuleMistake(message, suggestion(column, tables[table]), update=number, part="column")
     parts = keys.get(table, len(update.key))
     if parts != len(update.key):
         message = f'the key of table "{table}" has {parts} parts, this one has {len(update.key)}'
@@ -172,9 +172,5 @@ def _method(
     column_methods = tables[table][column]
     if method is not None and method not in column_methods:
         message = f'column "{column}" of table "{table}" has no method "{method}"'
-        return RuleMistake(message, _hint(method, column_methods), update=number, part="method")
+        return RuleMistake(message, suggestion(method, column_methods), update=number, part="method")
     return method or column_methods[0]
-
-
-def _hint(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    return nearest(name, known).removeprefix("; ")

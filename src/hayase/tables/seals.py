@@ -62,9 +62,10 @@ def damaged(path: Path, what: str) -> DamagedState:
     """Return the error of a damaged store: what is wrong, and how to restore the table."""
     name = path.name
     return DamagedState(
-        f'table "{name}" is damaged: {what}; restore {path} and {seal_path(path).name} from a copy, or rebuild the table from '
+        f'table "{name}" is damaged: {what}',
+        f"restore {path} and {seal_path(path).name} from a copy, or rebuild the table from "
         f"its streams with `hayase reset {name} --from earliest` and the next run (rows that were loaded from files must then "
-        "be loaded again)"
+        "be loaded again)",
     )
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -31,7 +30,7 @@ import pyarrow.compute as pc
 from hayase.core.errors import DamagedState
 from hayase.tables.entries import ENTRIES
 
-__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "Finding", "ReadableStore", "Store", "View", "check_begun",
+__all__ = ["FACT", "GENERATION", "MARK", "MARKER", "PAYLOAD", "ROW", "ReadableStore", "Store", "View", "check_begun",
            "discard", "generation_of", "marker_in_key", "open_readable", "open_store", "run_of", "verify",
            "write_run"]  # fmt: skip
 
@@ -42,14 +41,6 @@ GENERATION = FACT + b"generation"
 """The key of a table's generation."""
 
 _RUN_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Damage of the store in a directory; the message names the file and says what to do."""
-
-    path: Path
-    message: str
 
 
 class View(Protocol):
@@ -115,15 +106,12 @@ def open_readable(path: Path) -> ReadableStore:
     return RocksReader(path)
 
 
-def verify(path: Path) -> list[Finding]:
-    """Verify the store of a table in a directory (`home.table(name)`); return its damages, an empty list if there are none.
-
-    It reads every live file completely. A pipeline may be running. A missing store is a finding if the table was begun. Each
-    message says what to do.
-    """
+def verify(path: Path) -> None:
+    """Read every live file of the store of a table (`home.table(name)`); DamagedState says which file is damaged and what to do.
+    A pipeline may be running. A missing store is damage if the table was begun."""
     from hayase.tables.rocksdb import verify_files
 
-    return verify_files(path)
+    verify_files(path)
 
 
 def generation_of(path: Path) -> str | None:

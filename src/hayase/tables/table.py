@@ -247,8 +247,8 @@ class OwnTable(Table):
                 missing = next(file for file in files if file not in there)
                 name = self.declaration.name
                 raise DamagedState(
-                    f'a run of table "{name}" is missing: {missing}; rebuild the table from its streams with '
-                    f"`hayase reset {name} --from earliest` and the next run"
+                    f'a run of table "{name}" is missing: {missing}',
+                    f"rebuild the table from its streams with `hayase reset {name} --from earliest` and the next run",
                 )
             for file in there:
                 durable.remove(file)

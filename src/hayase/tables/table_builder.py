@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from hayase.core.declarations import TableDeclaration
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.tables import TYPES, ColumnType
 
 __all__ = ["Column", "declared_table"]
@@ -30,7 +30,7 @@ def declared_table(
         kind = _type_name(column_type)
         if kind not in TYPES:
             message = f'column "{column}" of table "{name}" has {_shown(column_type)}, which is no column type'
-            hint = nearest(kind, TYPES).removeprefix("; ") if kind else "give one like hy.Counter()"
+            hint = suggestion(kind, TYPES) if kind else "give one like hy.Counter()"
             mistakes.append(Mistake(message, hint))
         types.append((column, kind))
     parts = () if key is None else (key,) if isinstance(key, str) else tuple(key)

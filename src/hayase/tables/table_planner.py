@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.declarations import PipelineDeclaration, StreamDeclaration, TableDeclaration
-from hayase.core.errors import DeclarationError, Mistake, nearest
+from hayase.core.errors import DeclarationError, Mistake, suggestion
 from hayase.core.stages import OFFSET, Input, Stage
 from hayase.tables import TYPES
 from hayase.tables.emitted_rows import EmittedMapSide
@@ -54,7 +54,7 @@ def plan_tables(
         for column, kind in table.columns:
             if kind not in TYPES:
                 message = f'column "{column}" of table "{table.name}" has the unknown type "{kind}"'
-                mistakes.append((f"{table.name}.{column}", Mistake(message, nearest(kind, TYPES).removeprefix("; "))))
+                mistakes.append((f"{table.name}.{column}", Mistake(message, suggestion(kind, TYPES))))
     files: list[RuleFile] = []
     for declared in declaration.rules:
         try:
@@ -108,7 +108,7 @@ def _source_mistakes(
         if source.source not in streams:
             if source.source in expected:
                 continue
-            hint = nearest(source.source, [*streams, *expected]).removeprefix("; ")
+            hint = suggestion(source.source, [*streams, *expected])
             yield RuleMistake(f'unknown stream "{source.source}"', hint, update=numbers[0], part="source")
         elif _id_column(streams[source.source]) is None:
             message = f'stream "{source.source}" has no id, and without one a repeated event would count twice'

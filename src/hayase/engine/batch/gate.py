@@ -87,7 +87,7 @@ class FileGate:
             except FileNotFoundError:
                 return Grants()
             except (ValueError, TypeError) as error:
-                raise DamagedState(f"the gate {self.path} cannot be read: {error}; delete it to open it") from error
+                raise DamagedState(f"the gate {self.path} cannot be read: {error}", "delete it to open it") from error
             self._grants_seen = identity
         return self._grants
 

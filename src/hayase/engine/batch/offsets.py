@@ -222,8 +222,8 @@ def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | No
     if end < position.at and (index is None or log.look().next < position.at):
         raise DamagedState(
             f'stage "{stage}" has read stream "{log.declaration.name}" up to record {position.at}, and the log in {log.path} ends '
-            f"before record {end}: files are missing; put them back from a backup, or let the stage begin anew: "
-            f"`hayase reset {query_of(stage)} --from earliest`"
+            f"before record {end}: files are missing",
+            f"put them back from a backup, or let the stage begin anew: `hayase reset {query_of(stage)} --from earliest`",
         )
     return index
 

@@ -104,15 +104,15 @@ def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:
 class DamagedStateFile(DamagedState):
     """A state file that cannot be used, and the stages that have state in it."""
 
-    def __init__(self, path: Path, problem: str, stages: Collection[str]):
+    def __init__(self, path: Path, damage: str, stages: Collection[str]):
         names = ", ".join(f'"{stage}"' for stage in stages)
         resets = " ".join(dict.fromkeys(map(query_of, stages)))
         few = len(stages) == 1
         super().__init__(
-            f"the state of {'stage' if few else 'stages'} {names} {problem}; restore it from a copy, or compute the "
-            f"{'stage' if few else 'stages'} anew by `hayase reset {resets} --from earliest`"
+            f"the state of {'stage' if few else 'stages'} {names} {damage}",
+            f"restore it from a copy, or compute the {'stage' if few else 'stages'} anew by `hayase reset {resets} --from earliest`",
         )
-        self.path, self.problem = path, problem
+        self.path, self.damage = path, damage
 
     def of_all(self, states: Mapping[str, Mapping[int, Sequence[SegmentRef]]]) -> DamagedStateFile:
         """Return the error that names all stages with state in the file, by the states of a manifest."""
@@ -121,7 +121,7 @@ class DamagedStateFile(DamagedState):
             for identity, buckets in states.items()
             if any(ref.file == self.path.name for refs in buckets.values() for ref in refs)
         }
-        return DamagedStateFile(self.path, self.problem, sorted(stages)) if stages else self
+        return DamagedStateFile(self.path, self.damage, sorted(stages)) if stages else self
 
 
 def read_tuples(directory: Path, ref: SegmentRef, stage: str) -> pa.RecordBatch:

@@ -292,8 +292,8 @@ class Commits:
                 begun = _mark_of(self.home.path / "streams" / record.name)
             if begun is not None and begun.isdigit() and int(begun) >= record.generation:
                 raise DamagedState(
-                    f'the manifests in {self.directory} are missing, although "{query_of(record.name)}" has written its output; '
-                    f"{_REMEDY}"
+                    f'the manifests in {self.directory} are missing, although "{query_of(record.name)}" has written its output',
+                    _REMEDY,
                 )
 
     def check_not_longer(self, manifest: Manifest) -> None:
@@ -308,7 +308,8 @@ class Commits:
     def _newer_lost(self, manifest: Manifest, output: str, has: str) -> DamagedState:
         return DamagedState(
             f'"{output}" has {has}, and the newest manifest of lane {self.lane}, {self.path_of(manifest.version)}, knows only of '
-            f"{manifest.ends[output]}: a newer manifest is missing, or an older copy was put in its place; {_REMEDY}"
+            f"{manifest.ends[output]}: a newer manifest is missing, or an older copy was put in its place",
+            _REMEDY,
         )
 
     def _check_published(self, manifest: Manifest, anew: frozenset[str], replaced: frozenset[str]) -> None:
@@ -327,13 +328,13 @@ class Commits:
             if actual_end < end:
                 raise DamagedState(
                     f'stream "{stream}" ends before record {actual_end}, and batch {manifest.version} of lane {self.lane} wrote up '
-                    f"to {end}: a file in {self.home.staged(self.lane)} or {self._log(stream).path} is missing; put it back from a "
-                    f"backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`"
+                    f"to {end}: a file in {self.home.staged(self.lane)} or {self._log(stream).path} is missing",
+                    f"put it back from a backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`",
                 )
         if manifest.offset.settled > settled_end(self.home):
             raise DamagedState(
-                f"{self.home.path / 'streams' / SETTLED.name} has fewer records than lane {self.lane} has read; put its missing "
-                f"files back from a backup"
+                f"{self.home.path / 'streams' / SETTLED.name} has fewer records than lane {self.lane} has read",
+                "put its missing files back from a backup",
             )
 
     def _carry_out(
@@ -419,8 +420,8 @@ class Commits:
             return StreamLog.open(self.home.path, stream)
         except UnknownName as error:
             raise DamagedState(
-                f'{self.home.path / "streams" / stream} is missing, although stage "{query_of(stream)}" was begun; put it back '
-                f"from a backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`"
+                f'{self.home.path / "streams" / stream} is missing, although stage "{query_of(stream)}" was begun',
+                f"put it back from a backup, or let the stage begin anew: `hayase reset {query_of(stream)} --from earliest`",
             ) from error
 
     def versions(self) -> list[int]:
@@ -441,11 +442,11 @@ class Commits:
         try:
             manifest = Manifest.from_json(read_sealed(path, _KIND, _REMEDY))
         except FileNotFoundError as error:
-            raise DamagedState(f"the {_KIND} {path} is missing; {_REMEDY}") from error
+            raise DamagedState(f"the {_KIND} {path} is missing", _REMEDY) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedState(f"the {_KIND} {path} cannot be read: {error}; {_REMEDY}") from error
+            raise DamagedState(f"the {_KIND} {path} cannot be read: {error}", _REMEDY) from error
         if manifest.version != version:
-            raise DamagedState(f"the {_KIND} {path} is that of version {manifest.version}; {_REMEDY}")
+            raise DamagedState(f"the {_KIND} {path} is that of version {manifest.version}", _REMEDY)
         return manifest
 
 
@@ -479,9 +480,9 @@ def _older_copy(home: Home, table: str, lane: str, version: int) -> DamagedState
     path = home.table(table)
     problem = "is an older copy" if path.exists() else "is missing"
     return DamagedState(
-        f'table "{table}" lacks the updates of batch {version} of lane {lane}: {path} {problem}; restore a newer copy of it and '
-        f"of {path.name}.seal, or rebuild the table from its streams with `hayase reset {table} --from earliest` and the next run "
-        "(rows that were loaded from files must then be loaded again)"
+        f'table "{table}" lacks the updates of batch {version} of lane {lane}: {path} {problem}',
+        f"restore a newer copy of it and of {path.name}.seal, or rebuild the table from its streams with "
+        f"`hayase reset {table} --from earliest` and the next run (rows that were loaded from files must then be loaded again)",
     )
 
 
@@ -500,12 +501,12 @@ def _successor(
     planned = reports[0].batch
     if planned.start != base.offset and base.version:
         raise DamagedState(
-            f"batch {batch} begins where manifest {base.version} does not end; the checkpoint belongs to another time. "
-            f"Delete {definition.home.path / 'checkpoints'}: the manifests say where to go on"
+            f"batch {batch} begins where manifest {base.version} does not end",
+            f"the checkpoint belongs to another time: delete {definition.home.path / 'checkpoints'}; manifests say where to go on",
         )
     if planned.start.definition == definition.version and len(reports) != definition.buckets:
         raise DamagedState(
-            f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets; this is a fault in Hayase"
+            f"batch {batch} has {len(reports)} reports for {definition.buckets} buckets", "this is a fault in Hayase"
         )
     begun_stages = tuple(record.name for record in begun(planned.start, definition))
     identities = {record.identity for record in definition.records}

@@ -382,7 +382,7 @@ def _complete(letters: Letters) -> None:
     except FileNotFoundError:
         return
     except ValueError as error:
-        raise DamagedState(f"{path} cannot be read: {error}; {hint}") from error
+        raise DamagedState(f"{path} cannot be read: {error}", hint) from error
     if not np.isin(pending["letters"], letters.settled()).any():
         _append_once(letters, pending)
     durable.remove(path)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from hayase.core.declarations import FieldMistake, OperationDeclaration, PipelineDeclaration
+from hayase.core.declarations import OperationDeclaration, PipelineDeclaration
 from hayase.core.errors import DeclarationError, Mistake, UnknownName
 from hayase.core.pipeline_file import PipelineFile
 from hayase.core.stages import Stage
@@ -114,7 +114,7 @@ def _kept(declaration: PipelineDeclaration, mistakes: list[_Placed], pending: bo
 
 def _is_open(mistake: Mistake) -> bool:
     """Return whether the mistake is a schema that is not known yet."""
-    return isinstance(mistake, FieldMistake) and mistake.field == "schema"
+    return mistake.subject == "schema"
 
 
 def _governor_mistakes(declaration: PipelineDeclaration) -> list[_Placed]:
@@ -129,13 +129,13 @@ def _governor_mistakes(declaration: PipelineDeclaration) -> list[_Placed]:
             policy_named(governor.policy, **options)
         except UnknownName as error:
             field = "policy" if error.kind == "policy" else error.name
-            mistakes.append(("governor", "", FieldMistake(str(error), field=field)))
+            mistakes.append(("governor", "", Mistake(str(error), subject=field)))
             if field == "policy":
                 break
         except DeclarationError as error:
             field = next(iter(options), "policy")
             mistakes += [
-                ("governor", "", FieldMistake(mistake.message, mistake.hint, field=field)) for mistake in error.mistakes
+                ("governor", "", Mistake(mistake.message, mistake.hint, subject=field)) for mistake in error.mistakes
             ]
     return mistakes
 
@@ -169,7 +169,7 @@ def _tried(
             except DeclarationError as error:
                 remaining.remove(operation)
                 mistakes += [
-                    ("operation", operation.name, FieldMistake(mistake.message, mistake.hint, field="function"))
+                    ("operation", operation.name, Mistake(mistake.message, mistake.hint, subject="function"))
                     for mistake in error.mistakes
                 ]
                 continue

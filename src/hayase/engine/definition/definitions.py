@@ -152,7 +152,7 @@ def load(home: Home, version: int) -> Definition:
     try:
         data: dict[str, Any] = orjson.loads(read_sealed(path, _KIND, _REMEDY))
         if data["version"] != version:
-            raise DamagedState(f"the {_KIND} {path} is that of version {data['version']}; {_REMEDY}")
+            raise DamagedState(f"the {_KIND} {path} is that of version {data['version']}", _REMEDY)
         return Definition(
             version=data["version"],
             declaration=PipelineDeclaration.from_json(data["declaration"]),
@@ -162,9 +162,9 @@ def load(home: Home, version: int) -> Definition:
             changes=tuple(Change.from_json(change) for change in data.get("changes", ())),
         )
     except FileNotFoundError as error:
-        raise DamagedState(f"the {_KIND} {path} is missing; {_REMEDY}") from error
+        raise DamagedState(f"the {_KIND} {path} is missing", _REMEDY) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedState(f"the {_KIND} {path} cannot be read: {error}; {_REMEDY}") from error
+        raise DamagedState(f"the {_KIND} {path} cannot be read: {error}", _REMEDY) from error
 
 
 @lru_cache(maxsize=64)

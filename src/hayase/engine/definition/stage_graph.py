@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hayase.core.declarations import FieldMistake, PipelineDeclaration, StreamDeclaration
+from hayase.core.declarations import PipelineDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, Mistake
 from hayase.core.stages import Lookup, Stage
 from hayase.cql.planner import plan as plan_queries
@@ -148,7 +148,7 @@ def _circles(declaration: PipelineDeclaration) -> list[_Placed]:
         if kind == "query":
             mistakes.append((kind, name, places[name, path[1]].mistake(message, hint)))
         else:
-            mistake = FieldMistake(message, hint, field="reads") if kind == "operation" else Mistake(message, hint)
+            mistake = Mistake(message, hint, subject="reads") if kind == "operation" else Mistake(message, hint)
             mistakes.append((kind, name, mistake))
     return mistakes
 

@@ -77,9 +77,10 @@ def verify(home: Home, progress: Callable[[Path], None] = lambda path: None) -> 
 
 
 def _finding(path: Path, error: Exception) -> Finding:
-    """Turn an error into a finding; the remedy is the part of its message after the first semicolon."""
-    problem, _, remedy = str(error).partition("; ")
-    return Finding(str(path), problem, remedy or _COPY)
+    """Turn an error into a finding; if it has no remedy, that is a copy from a backup."""
+    if isinstance(error, HayaseError):
+        return Finding(str(path), error.problem, error.remedy or _COPY)
+    return Finding(str(path), str(error), _COPY)
 
 
 def _found(path: Path, work: Callable[..., object], *arguments: Any) -> Iterator[Finding]:
@@ -229,9 +230,8 @@ def _tables(home: Home) -> Iterator[Finding]:
     outputs = [record.output for record in definition.records] if definition is not None else []
     for table in outputs:
         if isinstance(table, TableDeclaration):
-            damages = verify_store(home.table(table.name))
-            for damage in damages:
-                yield _finding(damage.path, HayaseError(damage.message))
+            damages = list(_found(home.table(table.name), verify_store, home.table(table.name)))
+            yield from damages
             if not damages:
                 yield from _found(home.table(table.name), _read_table, home, table)
 

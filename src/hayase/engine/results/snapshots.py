@@ -101,8 +101,8 @@ def check(log: StreamLog, index: Index) -> None:
     if is_trimmed(index) and not snapshots(log, index):
         name = log.declaration.name
         raise DamagedState(
-            f'the snapshot of stream "{name}" in {log.path / DIRECTORY} is missing, and the records before it are removed; put '
-            f"back a copy from a backup, or let the stage begin anew: `hayase reset {query_of(name)} --from earliest`"
+            f'the snapshot of stream "{name}" in {log.path / DIRECTORY} is missing, and the records before it are removed',
+            f"put back a copy from a backup, or let the stage begin anew: `hayase reset {query_of(name)} --from earliest`",
         )
 
 
@@ -128,7 +128,7 @@ def rows_in(log: StreamLog, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         segment = open_segment(path, log.declaration.name)
     except DamagedSegment as error:
         raise DamagedSegment(
-            error.stream, f'the snapshot "{path}" is damaged; remove this file: an older one will do in its place'
+            error.stream, f'the snapshot "{path}" is damaged', "remove this file: an older one will do in its place"
         ) from error
     for number in range(len(segment.trailer.batches)):
         yield under(segment.batch(number), log.declaration.arrow_schema)

@@ -192,4 +192,4 @@ def _kept(path: Path) -> int:
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedState(f"the place of a view, {path}, cannot be read: {error}; {remedy}") from error
+        raise DamagedState(f"the place of a view, {path}, cannot be read: {error}", remedy) from error

@@ -39,7 +39,7 @@ def upgrade(home: Home) -> Upgrade:
     """Bring a home to the format of this version. No process may run it, append to it or change it meanwhile."""
     before = format_of(home.path)
     if before is None:
-        raise FormatMismatch(f"there is no home of a pipeline in {home.path}; name another directory")
+        raise FormatMismatch(f"there is no home of a pipeline in {home.path}", "name another directory")
     if before > FORMAT:
         check_home(home.path)  # raises an error that says what to do
     files, at = 0, before

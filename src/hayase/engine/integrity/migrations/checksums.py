@@ -73,7 +73,7 @@ def _bodies(home: Path) -> Iterator[tuple[Path, tuple[str, bytes | None]]]:
             try:
                 orjson.loads(data)
             except ValueError as error:
-                raise DamagedState(f"the {kind} {path} cannot be read: {error}; {_RESTORE}") from error
+                raise DamagedState(f"the {kind} {path} cannot be read: {error}", _RESTORE) from error
             yield path, (kind, data)
 
 
