@@ -81,7 +81,10 @@ def _uv() -> str:
 def _run(command: list[str], directory: Path) -> str:
     """Run a command outside of the checkout's environment and return what it printed."""
     variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    variables["UV_SYSTEM_CERTS"] = "true"
+    variables |= {
+        "UV_SYSTEM_CERTS": "true",
+        "HAYASE_CLASS_ARCHIVE": "0",
+    }  # no archive for an environment that is removed
     done = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
