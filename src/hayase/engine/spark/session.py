@@ -77,7 +77,7 @@ _SETTINGS = {
 }
 QUICK_START = "-XX:TieredStopAtLevel=1"
 """The option of a JVM that runs driver and executor: it compiles quickly, not thoroughly. The work is done in Python, so that the
-JVM needs half of the CPU time, even after 160 batches (docs/design/0019-start.md)."""
+JVM needs half of the CPU time up to 160 batches, and no more for a batch after 600 (docs/design/0019-start.md)."""
 _PATIENT = {
     "spark.network.timeout": "3600s",
     "spark.executor.heartbeatInterval": "60s",
