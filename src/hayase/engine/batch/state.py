@@ -110,7 +110,7 @@ class DamagedStateFile(DamagedState):
         few = len(stages) == 1
         super().__init__(
             f"the state of {'stage' if few else 'stages'} {names} {damage}",
-            f"restore it from a copy, or compute the {'stage' if few else 'stages'} anew by `hayase reset {resets} --from earliest`",
+            f"restore it from a copy, or compute {'it' if few else 'them'} anew by `hayase reset {resets} --from earliest`",
         )
         self.path, self.damage = path, damage
 
