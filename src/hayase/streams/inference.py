@@ -2,7 +2,8 @@
 
 The whole file is read, or the first 64 MB of a larger one; later records that do not fit are refused when they are
 appended. Text that is a date and a time of day becomes a timestamp, in UTC if it has no zone. A column of numbers gets
-a type that keeps every digit of those seen: bigint, double, or decimal.
+a type that keeps every digit of those seen: bigint, double, or decimal. A number that no column holds (1e400) does not
+count, and its record is refused too.
 """
 
 from __future__ import annotations

@@ -33,9 +33,17 @@ def exact_type(numbers: Iterable[int | float | Decimal]) -> pa.DataType | None:
     numbers = list(numbers)
     found = _common_type(numbers)
     if found is None:
-        possible = [number for number in numbers if _common_type([number]) is not None]
+        possible = [number for number in numbers if _fits_some_column(number)]
         found = _common_type(possible) if possible else None
     return found
+
+
+def _fits_some_column(number: float | Decimal) -> bool:
+    """Return whether some column accepts a number: exactly, or as the nearest double if it is not written as an integer."""
+    if _common_type([number]) is not None:
+        return True
+    nearest = float(number) if isinstance(number, Decimal) and number.is_finite() else math.inf
+    return math.isfinite(nearest) and nearest != 0
 
 
 def _common_type(numbers: Sequence[int | float | Decimal]) -> pa.DataType | None:
