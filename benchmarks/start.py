@@ -53,7 +53,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         }
         for name, measured in starts.items()
     }
-    _draw(phases, out / "start.png")
+    draw(phases, out / "start.png")
     seconds, cpu = (
         {name: sum(told[unit].values()) for name, told in phases.items()} for unit in ("seconds", "cpu_seconds")
     )
@@ -174,7 +174,7 @@ def _command(arguments: Sequence[str], directory: str) -> tuple[float, float]:
     return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
 
 
-def _draw(phases: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
+def draw(phases: Mapping[str, Mapping[str, Mapping[str, float]]], path: Path) -> None:
     """Draw a bar of phases for each variant, by the wall clock and by CPU time."""
     import matplotlib
 
