@@ -22,7 +22,7 @@ from hayase.core.stages import OPERATIONS
 from hayase.engine.batch.lane_governor import GovernorStatus, governor_status
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -132,7 +132,7 @@ def pool(session: Any, queues: int, workers: int, policy: str, **options: float)
         def committed(manifest: Manifest) -> None:
             commits.append((time.time(), output.index().next))
 
-        with running(p.home, session=session, awake=True, on_commit=committed) as lanes:
+        with run_lanes(p.home, session=session, awake=True, on_commit=committed) as lanes:
             made = Pool(p, lanes, logs, output, commits)
             for number in range(queues):
                 made.append(number, max(1, math.ceil(4 * workers / queues)))

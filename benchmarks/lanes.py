@@ -28,7 +28,7 @@ from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -90,7 +90,7 @@ def _pipeline(session: Any, stages: int, limit: int, batches: Batches) -> Iterat
         for number in range(stages):
             p.query(f"totals_{number}", TOTALS)
         p.apply()
-        with running(p.home, session=session, on_commit=batches) as lane:
+        with run_lanes(p.home, session=session, on_commit=batches) as lane:
             FileGate(p.home.gate(MAIN)).set(Grants(limit=limit))
             yield p, lane
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase import Pipeline
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -30,7 +30,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         p.query("totals", TOTALS)
         p.apply()
         results: multiprocessing.Queue[list[tuple[int, int]]] = multiprocessing.get_context("spawn").Queue()
-        with running(p.home, session=session, awake=True) as lane:
+        with run_lanes(p.home, session=session, awake=True) as lane:
             spawn = multiprocessing.get_context("spawn")
             began = time.time()
             writer = spawn.Process(target=_write, args=(home, began, warm_up + measured), daemon=True)

@@ -34,7 +34,7 @@ import pyarrow as pa
 from benchmarks.insertion_queue import InsertionQueue
 from benchmarks.measure import median, until_idle
 from benchmarks.negative_tuples.kernel import NegativeKernel
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.kernel import KernelConfig, in_order, operator
 from hayase.lifetimes.plans import (
@@ -233,7 +233,7 @@ def _summed(rows: pa.RecordBatch) -> float:
             letters = np.frombuffer(data, np.uint8, bounds[-1]) if data else np.empty(0, np.uint8)
             total += float(letters[bounds[0] :].sum(dtype=np.int64) + bounds.sum(dtype=np.int64))
         else:
-            total += float(values(column, np.float64 if pa.types.is_floating(column.type) else np.int64).sum())
+            total += float(raw_values(column, np.float64 if pa.types.is_floating(column.type) else np.int64).sum())
     return total
 
 
@@ -457,7 +457,7 @@ def _lane_rate(session: Any, query: Query, kind: Kind, size: int, tuples: int) -
     from hayase import Pipeline
     from hayase.core.stages import MAIN
     from hayase.engine.batch.gate import FileGate, Grants
-    from hayase.engine.spark.runner import running
+    from hayase.engine.spark.runner import run_lanes
 
     streams = ["STRu"] if len(query.schemas) == 1 else ["STRb0", "STRb1"]
     count = size // len(streams)
@@ -468,7 +468,7 @@ def _lane_rate(session: Any, query: Query, kind: Kind, size: int, tuples: int) -
             p.stream(stream, SCHEMAS[stream], time="time", time_unit="us")
         p.query("result", written)
         p.apply()
-        with running(p.home, session=session) as lane:
+        with run_lanes(p.home, session=session) as lane:
             gate = FileGate(p.home.gate(MAIN))
             gate.set(Grants(limit=1_000_000))
             _append(p, query, streams, 0, size + BATCH)

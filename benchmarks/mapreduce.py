@@ -50,7 +50,7 @@ from benchmarks.measure import draw_rates, until_idle
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.local import InProcess
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -154,7 +154,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
 def _lane(p: hy.Pipeline, session: Any, seen: Batches | None = None) -> Iterator[Any]:
     """A lane that fires as soon as there is something, with its first batch, without data, over."""
     p.apply()
-    with running(p.home, session=session, on_commit=seen) as lane:
+    with run_lanes(p.home, session=session, on_commit=seen) as lane:
         until_idle(lane)
         yield lane
 

@@ -71,11 +71,11 @@ def until_idle(lane: Any, patience: float = 900.0) -> None:
 @contextlib.contextmanager
 def warm_lane(pipeline: Any, session: Any) -> Iterator[Any]:
     """A pipeline that runs, with everything up: its first batch, without data, is over."""
-    from hayase.engine.spark.runner import running
+    from hayase.engine.spark.runner import run_lanes
 
     pipeline.apply()
     begun = threading.Event()
-    with running(pipeline.home, session=session, awake=True, on_commit=lambda manifest: begun.set()) as lane:
+    with run_lanes(pipeline.home, session=session, awake=True, on_commit=lambda manifest: begun.set()) as lane:
         while not begun.wait(0.01):
             lane.check()
         until_idle(lane)

@@ -32,7 +32,7 @@ from hayase.core.stages import OFFSET, TIME
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.definition.operation_changes import update_operation
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.operations.operation_kernel import OperationConfig, OperationKernel
 from hayase.operations.outcomes import Outcomes, Request
@@ -212,7 +212,7 @@ def _running(session: Any, operations: dict[str, Callable[..., Any]], schema: st
             for name, log in outputs.items():
                 commits[name].append((time.monotonic(), log.index().next))
 
-        with running(p.home, session=session, awake=True, on_commit=committed) as lanes:
+        with run_lanes(p.home, session=session, awake=True, on_commit=committed) as lanes:
             made = Running(p, lanes, outputs, commits)
             for name in operations:
                 made.append(f"q_{name}", _records(20 * WORKERS, -20 * WORKERS))

@@ -127,7 +127,7 @@ def first_commit() -> None:
 
     from hayase.engine.home import Home, log_file
     from hayase.engine.spark.class_archive import JAVA_OPTIONS
-    from hayase.engine.spark.runner import running
+    from hayase.engine.spark.runner import run_lanes
     from hayase.engine.spark.session import local_master, open_session, warm_up
 
     mark()
@@ -137,7 +137,7 @@ def first_commit() -> None:
     session = open_session(local_master(), log=log_file(home), settings=settings)
     warm_up(session)
     mark()
-    with running(home, session=session, on_commit=lambda manifest: mark() if len(marks) == 4 else None) as lanes:
+    with run_lanes(home, session=session, on_commit=lambda manifest: mark() if len(marks) == 4 else None) as lanes:
         while len(marks) < 5 or not session.streams.active or not session.streams.active[0].recentProgress:
             lanes.check()
             time.sleep(0.01)

@@ -38,7 +38,7 @@ from benchmarks.measure import until_idle, warm_lane
 from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.local import InProcess
-from hayase.engine.spark.runner import opened, running
+from hayase.engine.spark.runner import open_ledger, run_lanes
 from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
@@ -196,7 +196,7 @@ def _throughput(session: Any, sizes: Sizes, span: int, measured: bool) -> tuple[
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as home:
         p = pipeline_at(home)
         p.apply()
-        with running(p.home, session=session, on_commit=seen) as lane:
+        with run_lanes(p.home, session=session, on_commit=seen) as lane:
             gate = FileGate(p.home.gate(MAIN))
             _append(p, purchases(0, sizes.batch, USERS, span, total))
             until_idle(lane)  # everything is up and warm
@@ -430,9 +430,9 @@ def _served(p: hy.Pipeline, session: Any) -> Iterator[tuple[Any, str]]:
     p.apply()
     status = Status()
     with (
-        opened(p.home) as ledger,
+        open_ledger(p.home) as ledger,
         serving(p.home, "127.0.0.1:0", tables=ledger.tables, status=status) as server,
-        running(p.home, ledger=ledger, session=session, awake=True, on_commit=status.committed) as lane,
+        run_lanes(p.home, ledger=ledger, session=session, awake=True, on_commit=status.committed) as lane,
     ):
         if status.now.manifest.version < lane.manifest.version:
             status.committed(lane.manifest)  # what the lane began with

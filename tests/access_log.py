@@ -1,7 +1,7 @@
 """An access log to test jobs with, in Apache's combined format, and what a plain Python program counts in it.
 
 The log is made from requests, so that what it says is known without reading it. Lines come out of order by less than a
-minute, some of them twice, and some are no lines of a log at all.
+minute, some of them twice, and some are not lines of a log at all.
 
     python access_log.py HOME CHUNKS    a program to be killed; started again on the same home it goes on
 """
@@ -341,13 +341,13 @@ def append_chunk(pipeline: hy.Pipeline, log: Sequence[Request], number: int, chu
 
 def work(home: Path, chunks: int, **how: Any) -> None:
     """Append what is not in the log yet, part by part, while the monitor runs on Spark, and wait until all is done."""
-    from hayase.engine.spark.runner import running
+    from hayase.engine.spark.runner import run_lanes
 
     pipeline, log = monitor(home, buckets=2), log_of(chunks)
     committed = threading.Event()
     with pipeline.home.lock():
         pipeline.apply()
-        with running(pipeline.home, on_commit=lambda manifest: committed.set(), **how) as lane:
+        with run_lanes(pipeline.home, on_commit=lambda manifest: committed.set(), **how) as lane:
             for number in range(chunks):
                 committed.clear()
                 if append_chunk(pipeline, log, number, chunks):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from command_line import Command
 
 
-# No test asserts a time, and a slow machine is no failure. CI tries the same examples every time; people and long runs try
+# No test asserts a time, and a slow machine is not a failure. CI tries the same examples every time; people and long runs try
 # new ones, and a failure prints how to repeat it.
 settings.register_profile(
     "hayase",

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from hayase.core.stages import Spoiled, Tuples
+from hayase.core.stages import FailedRows, Tuples
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 
 Row = dict[str, Any]
@@ -180,7 +180,7 @@ class Driver:
         self._segments: list[_Segment] = []
         self._workers = [_Worker(build(), 0) for _ in range(1 if seed is None else 2)]
         self._reclaimed = 0
-        self.spoiled: list[Spoiled] = []
+        self.spoiled: list[FailedRows] = []
 
     @property
     def operator(self) -> Any:

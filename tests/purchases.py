@@ -563,12 +563,12 @@ def main(home: Path, chunks: int, spark: bool) -> None:
     if not spark:
         _plainly(pipeline, chunks)
         return
-    from hayase.engine.spark.runner import running
+    from hayase.engine.spark.runner import run_lanes
 
     committed = threading.Event()
     with pipeline.home.lock():
         pipeline.apply()
-        with running(pipeline.home, on_commit=lambda manifest: committed.set()) as lane:
+        with run_lanes(pipeline.home, on_commit=lambda manifest: committed.set()) as lane:
             for number in range(chunks):
                 committed.clear()
                 if append_chunk(pipeline, number):

@@ -80,7 +80,7 @@ class Expected:
 
 
 def lifetimes(states: Iterable[tuple[int, Any, Row | None]]) -> Counter[Row]:
-    """The rows of a relation from what each key's row is after some instants, in time order; None is no row."""
+    """The rows of a relation from what each key's row is after some instants, in time order; None is not a row."""
     rows: Counter[Row] = Counter()
     now: dict[Any, tuple[Row, int]] = {}
     for at, key, row in states:

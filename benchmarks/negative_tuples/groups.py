@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.negative_tuples.signed import Signed, gathered, row_bytes
-from hayase.core.keys import KeyIndex, encode, flags, hashes, values
+from hayase.core.keys import KeyIndex, encode, hashes, raw_values, validity
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.plans import Aggregate, Call, Multiset, Rule
 from hayase.lifetimes.relations import Span
@@ -129,11 +129,11 @@ class _Sums:
         for line, name in enumerate(self._arguments):
             column = child.rows.column(name)
             if pa.types.is_signed_integer(column.type):
-                arguments[line] = values(column.cast(pa.int64()), np.int64)
+                arguments[line] = raw_values(column.cast(pa.int64()), np.int64)
             else:
                 arguments[line] = 0
             if column.null_count:
-                valid[line] = flags(column)
+                valid[line] = validity(column)
         events, plus, tags = np.empty(2 * count, np.int64), np.empty(2 * count, np.bool_), np.empty(2 * count, np.int64)
         results, there = np.empty((calls, 2 * count), np.int64), np.empty((calls, 2 * count), np.bool_)
         count_out, overflows = loops.aggregate(

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks.negative_tuples.signed import Signed
 from hayase.core.expressions import Projection
-from hayase.core.keys import KeyIndex, encode, flags, hashes
+from hayase.core.keys import KeyIndex, encode, hashes, validity
 from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import Span
 from hayase.lifetimes.slot_columns import grown, slotted_column
@@ -84,7 +84,7 @@ class _Keys:
 
     def of(self, number: int, keys: Sequence[pa.Array], count: int) -> np.ndarray:
         """Return the numbers of the keys of side 0 or 1."""
-        there = [flags(key) for key in keys if key.null_count]
+        there = [validity(key) for key in keys if key.null_count]
         whole = np.logical_and.reduce(there) if there else None
         if whole is not None:
             keys = [key.filter(pa.array(whole)) for key in keys]

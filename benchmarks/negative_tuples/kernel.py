@@ -30,7 +30,7 @@ from benchmarks.negative_tuples.joins import SignedJoin
 from benchmarks.negative_tuples.leaves import SignedLeaf, signed_leaf
 from benchmarks.negative_tuples.signed import Signed, gathered
 from benchmarks.negative_tuples.streams import SignedToStream
-from hayase.core.stages import TIME, Outcome, Spoiled
+from hayase.core.stages import TIME, FailedRows, Outcome
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, in_order, lifetime_rows, stream_rows
 from hayase.lifetimes.plans import (
@@ -162,7 +162,7 @@ class SignedScalar:
     def __init__(self, node: Scalar) -> None:
         self._scalar = ScalarOperator(node)
         self._raised: set[int] = set()
-        self.spoiled: list[Spoiled] = []
+        self.spoiled: list[FailedRows] = []
 
     def advance(self, inputs: Sequence[Signed], span: Span) -> Signed:
         """Select and project. A row for which an expression raises an error is reported once, when it appears."""
@@ -171,7 +171,7 @@ class SignedScalar:
         self.spoiled = [self._told(refused) for refused in step.spoiled]
         return Signed(step.delta.rows, step.delta.start, step.delta.end, step.delta.id)
 
-    def _told(self, spoiled: Spoiled) -> Spoiled:
+    def _told(self, spoiled: FailedRows) -> FailedRows:
         """Drop the minuses, which raise the same errors as their pluses."""
         assert spoiled.ids is not None
         positions = []
@@ -181,7 +181,7 @@ class SignedScalar:
             else:
                 self._raised.add(tag)
                 positions.append(at)
-        return Spoiled(spoiled.rows.take(pa.array(positions, pa.int64())), [spoiled.reasons[at] for at in positions])
+        return FailedRows(spoiled.rows.take(pa.array(positions, pa.int64())), [spoiled.reasons[at] for at in positions])
 
 
 class SignedUnion:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.negative_tuples.signed import Signed, gathered, row_bytes
-from hayase.core.keys import encode, flags, values
+from hayase.core.keys import encode, raw_values, validity
 from hayase.core.stages import OFFSET, TIME
 from hayase.lifetimes.instants import instants
 from hayase.lifetimes.leaves import round_up
@@ -153,7 +153,7 @@ class _Range(SignedLeaf):
 
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
         batch = inputs[self._input]
-        time = values(batch.column(TIME), np.int64)
+        time = raw_values(batch.column(TIME), np.int64)
         slide, grain = self._window.slide, self._window.grain
         if slide is None:
             start, end = time, round_up(time + max(self._window.length, grain), grain)
@@ -173,7 +173,7 @@ class _Rows(SignedLeaf):
 
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
         batch, ticks = inputs[self._input], inputs[self._window.ticks]
-        times = values(ticks.column(TIME), np.int64)
+        times = raw_values(ticks.column(TIME), np.int64)
         rank = self._seen + _ranks(batch, ticks)
         count, slide = self._window.count, self._window.slide
         appears, goes = rank, rank + count
@@ -190,9 +190,9 @@ def _ranks(batch: pa.RecordBatch, ticks: pa.RecordBatch) -> np.ndarray:
     """Return the positions of a bucket's records among those of the whole stream, both in (time, offset) order."""
     if batch.num_rows == ticks.num_rows:
         return np.arange(batch.num_rows)
-    order = np.argsort(values(ticks.column(OFFSET), np.int64))
-    offsets = values(ticks.column(OFFSET), np.int64)[order]
-    return order[np.searchsorted(offsets, values(batch.column(OFFSET), np.int64))]
+    order = np.argsort(raw_values(ticks.column(OFFSET), np.int64))
+    offsets = raw_values(ticks.column(OFFSET), np.int64)[order]
+    return order[np.searchsorted(offsets, raw_values(batch.column(OFFSET), np.int64))]
 
 
 class _Unbounded(SignedLeaf):
@@ -205,7 +205,7 @@ class _Unbounded(SignedLeaf):
         tags = np.arange(self._next, self._next + batch.num_rows)
         self._next += batch.num_rows
         plus = np.ones(batch.num_rows, np.bool_)
-        return Signed(batch.select(self.schema.names), values(batch.column(TIME), np.int64), plus, tags)
+        return Signed(batch.select(self.schema.names), raw_values(batch.column(TIME), np.int64), plus, tags)
 
 
 # ---------------------------------------------------------------------------------------------------- simple and slow
@@ -225,7 +225,7 @@ class _Partition(SignedLeaf):
 
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
         batch = inputs[self._node.input]
-        times = values(batch.column(TIME), np.int64).tolist()
+        times = raw_values(batch.column(TIME), np.int64).tolist()
         keys = row_bytes(encode([batch.column(name) for name in self._window.keys], batch.num_rows))
         through = [True] * batch.num_rows if self._node.where is None else batch.column(self._node.where).to_pylist()
         rows = pa.concat_batches([self._rows, batch.select(self.schema.names)])
@@ -267,10 +267,10 @@ class _Lifetimes(SignedLeaf):
 
     def read(self, inputs: Sequence[pa.RecordBatch], span: Span) -> Signed:
         batch = inputs[self._input]
-        rows, time = batch.select(self.schema.names), values(batch.column(TIME), np.int64)
-        tag = values(batch.column(ROW_ID), np.int64)
-        end, known = values(batch.column(VALID_TO), np.int64), flags(batch.column(VALID_TO))
-        first = values(batch.column(VALID_FROM), np.int64) == time
+        rows, time = batch.select(self.schema.names), raw_values(batch.column(TIME), np.int64)
+        tag = raw_values(batch.column(ROW_ID), np.int64)
+        end, known = raw_values(batch.column(VALID_TO), np.int64), validity(batch.column(VALID_TO))
+        first = raw_values(batch.column(VALID_FROM), np.int64) == time
         ahead = first & (known if len(known) else True)
         events = Signed(rows, time, first, tag)
         ending = Signed(rows, end, np.zeros(len(first), np.bool_), tag).where(ahead)
@@ -299,5 +299,5 @@ class _Changes(SignedLeaf):
                 self._next += 1
             elif self._there[key]:
                 tags[row] = self._there[key].popleft()
-        time = values(batch.column(TIME), np.int64)
+        time = raw_values(batch.column(TIME), np.int64)
         return Signed(rows, time, np.array(added, np.bool_), tags).where(tags >= 0)

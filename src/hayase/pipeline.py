@@ -68,7 +68,7 @@ from hayase.engine.definition.definitions import Definition, Start
 from hayase.engine.home import Home
 from hayase.engine.local import InProcess
 from hayase.engine.results.query_results import Results, Time
-from hayase.engine.results.subscriptions import View, Views, added
+from hayase.engine.results.subscriptions import Subscription, Subscriptions, added
 from hayase.streams import StreamLog
 from hayase.streams.appends import Accepted, append_conformed, append_source
 from hayase.streams.dead_letters import DEAD
@@ -130,7 +130,7 @@ class Pipeline:
         # an absolute path, because Spark's processes have other working directories
         self.home = Home(Path(home if home is not None else name).expanduser().absolute())
         self._clock = clock or now_us
-        self._views: tuple[View, ...] = ()
+        self._views: tuple[Subscription, ...] = ()
 
     @classmethod
     def from_file(
@@ -411,7 +411,7 @@ class Pipeline:
         """
 
         def subscribe(function: Any) -> Any:
-            self._views = added(self._views, View(stream, function))
+            self._views = added(self._views, Subscription(stream, function))
             return function
 
         return subscribe if function is None else subscribe(function)
@@ -637,11 +637,11 @@ class Pipeline:
         `serve` is an address like 127.0.0.1:8421 at which tables, streams and queries are served over HTTP meanwhile. An address
         that other machines can reach needs a `token`, which every request must then send.
         """
-        from hayase.engine.spark.runner import opened, run
+        from hayase.engine.spark.runner import open_ledger, run
 
         with self.home.lock():
             self.apply()
-            with opened(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as status:
+            with open_ledger(self.home) as ledger, self._viewing() as views, _served(ledger, serve, token) as status:
 
                 def on_commit(manifest: Manifest) -> None:
                     views.committed()
@@ -656,13 +656,13 @@ class Pipeline:
                     self.home, ledger=ledger, master=master, stop=stop, on_commit=on_commit, on_condition=on_condition
                 )
 
-    def _viewing(self) -> Views:
+    def _viewing(self) -> Subscriptions:
         """The subscriptions, as a context manager in which they are called."""
         known = self._names() if self._views else []
         for view in self._views:
             if view.stream not in known:
                 self.results(view.stream)  # a stream that a job names itself; raises UnknownName if there is none
-        return Views(self.home, self._views, self._clock)
+        return Subscriptions(self.home, self._views, self._clock)
 
 
 def _check_start(start: str) -> None:

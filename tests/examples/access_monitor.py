@@ -32,7 +32,7 @@ LINE = re.compile(r'(\S+) \S+ \S+ \[[^]]+] "\S+ (\S+) [^"]*" (\d{3}) (\d+|-) "[^
 def parse(record):
     found = LINE.fullmatch(record["line"])
     if found is None:
-        raise ValueError("this is no line of an access log")
+        raise ValueError("this is not a line of an access log")
     address, path, status, size = found.groups()
     return {"address": address, "path": path, "status": int(status), "size": 0 if size == "-" else int(size)}
 

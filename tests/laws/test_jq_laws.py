@@ -330,7 +330,7 @@ def test_calls_are_refused_wherever_they_stand(shape: str, name: str) -> None:
     assert [name in each.message for each in refusals(program)] == [True]
 
 
-# What may stand around an expression, as often as one likes: `{0}` is a place for a whole one, `{k}` for a name that is no call.
+# What may stand around an expression, as often as one likes: `{0}` is a place for a whole one, `{k}` for a name that is not a call.
 AROUND = [
     "({0})",
     "[{0}]",

@@ -114,7 +114,7 @@ def test_snapshots_intervals_and_changes_are_those_of_the_lives(
         for clock, deed in zip(clocks, deeds):
             writer.batch(clock)
             if "keep" in deed:
-                kept = snapshots.keep(writer.log, 0)
+                kept = snapshots.update_snapshots(writer.log, 0)
             if "compact" in deed:
                 writer.log.compact(at_least=2)
             if "trim" in deed and writer.log.trim(kept // 2 if "half" in deed else kept, 0):
@@ -157,7 +157,7 @@ def test_a_batch_that_is_half_there_is_not_seen(history: tuple[list[Life], list[
             writer.batch(clock)
         if len(clocks) > 1:
             writer.batch(clocks[-1], parts=1)
-            snapshots.keep(writer.log, 0)
+            snapshots.update_snapshots(writer.log, 0)
             check(writer, results, 0)
             with pytest.raises(HayaseError, match=f"final up to {clocks[-2] - 1}, "):
                 results.at(clocks[-2])

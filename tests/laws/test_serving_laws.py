@@ -207,7 +207,7 @@ def test_changes_add_up_to_snapshots(batches: list[list[tuple[int, str, int]]], 
             t.run()
             for name in QUERIES:
                 log = t.results(name).log
-                snapshots.keep(log, 0)
+                snapshots.update_snapshots(log, 0)
                 reader = readers.setdefault(name, Live(log).changes_from_start())
                 if heard[name] and data.draw(st.booleans()):
                     reader = readers[name] = Live(log).changes_from(Cursor.from_text(heard[name][-1][0]))

@@ -16,7 +16,7 @@ import hayase as hy
 import shop
 from hayase.engine.definition import definitions
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import run_until_idle, running
+from hayase.engine.spark.runner import run_lanes, run_until_idle
 from shop import Event, check, expected
 
 pytestmark = pytest.mark.spark
@@ -74,7 +74,7 @@ def test_stages_come_change_and_go_while_it_runs_and_workers_may_die(spark: Spar
     pipeline = shop.shop(tmp_path, 6, ["spend"])
     append(pipeline, given[:100])
     pipeline.apply()
-    with running(pipeline.home, session=spark) as lane:
+    with run_lanes(pipeline.home, session=spark) as lane:
         before = lane.run_ids()
         until(lane.is_idle, lane)
         for name in ("ranks", "big", "copy"):
@@ -113,7 +113,7 @@ def test_a_planner_and_the_fork_server_may_die(spark: SparkSession, tmp_path: Pa
     pipeline = shop.shop(tmp_path, 6, ["spend"])
     append(pipeline, given[:100])
     pipeline.apply()
-    with running(pipeline.home, session=spark) as lane:
+    with run_lanes(pipeline.home, session=spark) as lane:
         until(lane.is_idle, lane)
         (planner,) = _named("hayase-planner")
         planner.kill()
@@ -135,7 +135,7 @@ def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
     given = some_events(600, seed=5)
     pipeline = shop.shop(tmp_path / "spark", 6, shop.WINDOWED)
     pipeline.apply()
-    with running(pipeline.home, session=spark) as lane:
+    with run_lanes(pipeline.home, session=spark) as lane:
         for first in range(0, 600, 150):
             append(pipeline, given[first : first + 150])
             until(lane.is_idle, lane)
@@ -155,7 +155,7 @@ def test_workers_find_aggregates_of_ones_own(spark: SparkSession, tmp_path: Path
     append(pipeline, [Event(at, user, 1) for at, user in enumerate("abcdef")])
     pipeline.finish("events")
     pipeline.apply()
-    with running(pipeline.home, session=spark) as lane:
+    with run_lanes(pipeline.home, session=spark) as lane:
         until(lane.is_idle, lane)
     assert {(row["window"], row["users"]) for row in pipeline.query("last").at(5)} == {(2, "ef"), (4, "cdef")}
 
@@ -182,7 +182,7 @@ def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: S
     pipeline = shop.shop(tmp_path, 0, ["copy", "spend"])
     append(pipeline, [Event(1, "a", 1), Event(2, "x" * (64 * 2**20), 1), Event(3, "a", 1)])
     pipeline.apply()
-    with running(pipeline.home, session=spark) as lane:
+    with run_lanes(pipeline.home, session=spark) as lane:
         until(lane.in_flight, lane)  # and leave while the batch runs
     assert lane.manifest.totals["spend"].read == 3
     found = [(len(row["user"]), row["n"]) for row, _, _ in pipeline.results("spend").intervals()]

@@ -21,7 +21,7 @@ import hayase as hy
 import marking
 from hayase.engine.definition.operation_changes import add_operation, remove_operation, update_operation
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 
 pytestmark = pytest.mark.spark
 HERE = str(Path(marking.__file__).parent)
@@ -97,7 +97,7 @@ def test_operations_come_change_and_go_while_others_do_not_notice(spark: SparkSe
     p.append("events", events(0, 50))
     p.apply()
     options = {"reads": "events", "attempts": 1, "schema": marking.MARKS}
-    with running(p.home, session=spark) as lanes:
+    with run_lanes(p.home, session=spark) as lanes:
         until(lanes.is_idle, lanes)  # no lane of operations yet
         add_operation(p.home, "steady", {**options, "function": "marking:mark"}, HERE)
         add_operation(p.home, "marks", {**options, "function": "marking:mark"}, HERE)

@@ -21,7 +21,7 @@ from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Grants
 from hayase.engine.commit import housekeeping
 from hayase.engine.commit.manifests import Manifest
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from purchases import DAY, FIGURE_6, MERGEMAP, Answers, Purchase, answers_of, purchase_table
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_figure_8_fed_late_and_repeated_gives_the_table_of_figure_6(
     committed: list[Manifest] = []
     with pipeline.home.lock():
         pipeline.apply()
-        with running(pipeline.home, session=spark, on_commit=committed.append) as lane:
+        with run_lanes(pipeline.home, session=spark, on_commit=committed.append) as lane:
             FileGate(pipeline.home.gate(MAIN)).set(Grants(limit=400))
             for first in range(0, len(arrivals), 700):
                 pipeline.append("stream1", [each.row() for each in arrivals[first : first + 700]])

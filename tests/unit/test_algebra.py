@@ -409,7 +409,7 @@ def test_a_users_own_may_keep_nulls() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"name": "two words"}, '"two words" is no name'),
+        ({"name": "two words"}, '"two words" is not a name'),
         ({"name": "sum"}, "there is an aggregate sum already"),
         ({"name": "mean"}, "there is an aggregate mean already"),
         ({"arity": 0}, "takes no argument"),

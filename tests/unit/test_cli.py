@@ -24,7 +24,7 @@ from rich.console import Console
 import hayase.cli
 import hayase.cli.append
 from command_line import Command
-from hayase.cli.followed_directory import Following, look
+from hayase.cli.followed_directory import Following, list_files
 from hayase.console.listings import findings, ratios
 from hayase.console.stop_signals import Stopping
 from hayase.core.clock import now_us
@@ -316,7 +316,7 @@ class TestFollow:
         for name in (".hidden.csv", "a.csv.tmp", "b.csv~", "c.csv"):
             (tmp_path / name).touch()
         (tmp_path / "directory.csv").mkdir()
-        assert list(look(tmp_path)) == ["c.csv"]
+        assert list(list_files(tmp_path)) == ["c.csv"]
 
 
 class TestStreams:
@@ -413,7 +413,7 @@ class TestServe:
             yield lane
             runner.close()
 
-        monkeypatch.setattr("hayase.engine.spark.runner.running", running)
+        monkeypatch.setattr("hayase.engine.spark.runner.run_lanes", running)
         return answers
 
     def test_the_address_is_printed_and_answers(
@@ -449,7 +449,7 @@ class TestServe:
         assert "empty can be read by others: `chmod 600 empty`" in said
         assert 'cannot be read from "no"' in hayase_("run", "--serve", "--token-file", "no").err
         assert "there is no token; give one" in hayase_("run", "--address", "0.0.0.0:0").err
-        assert "is no address to serve at" in hayase_("run", "--address", "here").err
+        assert "is not an address to serve at" in hayase_("run", "--address", "here").err
 
 
 class TestDoctor:

@@ -16,7 +16,7 @@ from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import Condition
 from hayase.engine.spark import lanes
 from hayase.engine.spark.lanes import Lanes
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 
 
 @dataclass
@@ -96,6 +96,6 @@ def test_a_failure_is_told_before_anything_is_stopped(tmp_path: Path, lane: Fake
     pipeline.apply()
     told: list[Condition] = []
     lane.error = LaneFailed("lane main failed: the disk is full")
-    with pytest.raises(LaneFailed), running(pipeline.home, session=SESSION, on_condition=told.append) as made:
+    with pytest.raises(LaneFailed), run_lanes(pipeline.home, session=SESSION, on_condition=told.append) as made:
         made.check()
     assert told[-1] == Condition("failed", "lane main failed: the disk is full")

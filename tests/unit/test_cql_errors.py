@@ -165,7 +165,7 @@ RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, g
     ],
 }  # fmt: skip
 
-STATEMENTS: dict[str, list[str]] = {  # What is no query.
+STATEMENTS: dict[str, list[str]] = {  # What is not a query.
     "select k": [
         "1:8: a query needs a stream; write: select ... from ...",
     ],

@@ -23,7 +23,7 @@ from hayase.core.reasons import Reason, ReasonKind
 from hayase.engine.commit.housekeeping import run_housekeeping
 from hayase.engine.dead_letters import letters, settlement
 from hayase.engine.dead_letters.edits import by_jq, in_turn, one_by_one, setting_texts
-from hayase.engine.dead_letters.letters import Filter, Group, Letters, spent
+from hayase.engine.dead_letters.letters import Filter, Group, Letters, obsolete_before
 from hayase.streams import StreamLog, durable
 from hayase.streams.dead_letters import DEAD, SETTLED, dead_table
 from hayase.streams.sealed import seal
@@ -242,7 +242,7 @@ def test_jq_and_values_edit_in_turn(shop: Trial) -> None:
     assert orjson.loads(rows_of(shop.home.path)[0]["record"]) | {"time": 0} == {"time": 0, "user": "5", "amount": 11.0}
     assert [reason for _, reason in report.refusals] == [
         "the jq program gave 0 results; one record must come of one",
-        'the jq program gave "hana", which is no record; it must give an object',
+        'the jq program gave "hana", which is not a record; it must give an object',
     ]
     with pytest.raises(DeclarationError, match="jq"), by_jq(".amount +"):
         pass
@@ -468,11 +468,11 @@ def test_what_became_of_letters_goes_with_them_and_no_earlier(shop: Trial) -> No
     letters_ = of(shop)
     letters_.drop(Filter.of(0, 1, 2, 4, 9))
     old = StreamLog(home, replace(DEAD, retention=Retention(age=3 * DAY // 2)))
-    assert spent(shop.home) == 0
+    assert obsolete_before(shop.home) == 0
     old.trim(12, NOW + 3 * DAY)
     assert letters_.bounds() == (6, 12)
-    assert spent(shop.home) == 4  # letter 9 is still there
-    StreamLog(home, replace(SETTLED, retention=Retention(age=0))).trim(spent(shop.home), NOW * 2)
+    assert obsolete_before(shop.home) == 4  # letter 9 is still there
+    StreamLog(home, replace(SETTLED, retention=Retention(age=0))).trim(obsolete_before(shop.home), NOW * 2)
     for each in (letters_, of(shop)):
         assert [one.number for one in each.newest(settled=False).letters] == [11, 10, 8, 7, 6]
         assert each.get(9).fate.state == "dropped"

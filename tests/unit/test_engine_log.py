@@ -14,7 +14,7 @@ from hayase.engine.commit import housekeeping
 from hayase.engine.commit.housekeeping import Housekeeping
 from hayase.engine.home import Home
 from hayase.engine.results import subscriptions
-from hayase.engine.results.subscriptions import View, Views
+from hayase.engine.results.subscriptions import Subscription, Subscriptions
 
 
 def test_failed_housekeeping_is_logged_at_once_and_once_for_each_reason(
@@ -45,11 +45,11 @@ def test_a_thread_of_views_that_ends_is_logged(
         raise DamagedState("the log is damaged")
 
     monkeypatch.setattr(subscriptions.Reader, "catch_up", fail)
-    view = View("alerts", print)
+    view = Subscription("alerts", print)
     with (
         caplog.at_level(logging.ERROR, "hayase"),
         pytest.raises(DamagedState, match="the log is damaged"),
-        Views(Home(tmp_path), [view], lambda: 0),
+        Subscriptions(Home(tmp_path), [view], lambda: 0),
     ):
         pass
     assert "views receive nothing more until the pipeline is started again: the log is damaged" in caplog.text

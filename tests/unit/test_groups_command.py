@@ -178,7 +178,7 @@ class TestGet:
         assert hayase_("groups", "get", "tuples", "5", "--json-key").rows[0]["value"] == [2]
         (found,) = hayase_("groups", "get", "tuples", '"a"', "5", "--json-key").rows
         assert (found["key"], found["value"]) == (["a", 5], {"x": 3})
-        assert "is no key" in hayase_("groups", "get", "tuples", "a", "--json-key").err
+        assert "is not a key" in hayase_("groups", "get", "tuples", "a", "--json-key").err
 
     def test_what_cannot_be(self, hayase_: Command, shop: Path) -> None:
         assert "have no key and value" in hayase_("groups", "get", "orders", "taro").err

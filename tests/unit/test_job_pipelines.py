@@ -76,7 +76,7 @@ def test_the_facts_of_a_real_log(tmp_path: Path, buckets: int, limit: int, at_on
     busy = [{"address": address, **told} for address, told in plain(pipeline, "busy")]
     assert sorted(busy, key=json.dumps) == wanted.busy
     (letter,) = pipeline.dead_letters()
-    assert "parse raised ValueError: this is no line of an access log" in letter["reason"]
+    assert "parse raised ValueError: this is not a line of an access log" in letter["reason"]
     assert letter["offset"] == next(number for number, each in enumerate(log) if each.address is None)
     check_figures(pipeline)
 

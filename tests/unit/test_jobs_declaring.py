@@ -158,11 +158,11 @@ def test_mistakes_in_plain_data() -> None:
     told = [str(each) for each in caught.value.mistakes]
     assert told[:4] == [
         'job "j" has no "read"; did you mean "reads"?',
-        'step 1 of job "j": 3 is no function; write it like module:function',
+        'step 1 of job "j": 3 is not a function; write it like module:function',
         'step 2 of job "j": a map has no "atempts"; did you mean "attempts"?',
-        'step 3 of job "j": it is no step; begin it with map:, reduce: or merge:',
+        'step 3 of job "j": it is not a step; begin it with map:, reduce: or merge:',
     ]
     assert "is not a duration" in told[4]
     assert told[5].startswith('every of job "j": "soon" is not a duration')
-    with pytest.raises(DeclarationError, match="are no list"):
+    with pytest.raises(DeclarationError, match="are not a list"):
         declared_job("j", {"reads": "logs", "steps": {"map": "a:b"}})

@@ -95,7 +95,7 @@ def test_names_of_functions() -> None:
         source_of(inner)
     with pytest.raises(DeclarationError, match="a lambda cannot be found by other processes"):
         source_of(lambda record: None)
-    with pytest.raises(DeclarationError, match="is no function"):
+    with pytest.raises(DeclarationError, match="is not a function"):
         source_of(3)  # type: ignore[arg-type]
 
 

@@ -302,13 +302,13 @@ def test_clear_forgets_everything_but_the_offsets(log: StreamLog, tmp_path: Path
 def test_anew_takes_any_declaration_and_once_per_mark(log: StreamLog, tmp_path: Path) -> None:
     log.append(table(5, 6), now=0)
     other = StreamDeclaration("s", "when timestamp, n int", time="when")
-    fresh = StreamLog.anew(tmp_path, other, mark="7")
+    fresh = StreamLog.open_emptied(tmp_path, other, mark="7")
     assert (fresh.index().start, fresh.index().next) == (2, 2)
     rows = pa.table({"when": pa.array([1], pa.timestamp("us", tz="UTC")), "n": pa.array([1], pa.int32())})
     fresh.append(rows, now=0)
-    assert StreamLog.anew(tmp_path, other, mark="7").index().next == 3
-    assert StreamLog.anew(tmp_path, other, mark="7").index().start == 2
-    assert StreamLog.anew(tmp_path, other, mark="8").index().start == 3
+    assert StreamLog.open_emptied(tmp_path, other, mark="7").index().next == 3
+    assert StreamLog.open_emptied(tmp_path, other, mark="7").index().start == 2
+    assert StreamLog.open_emptied(tmp_path, other, mark="8").index().start == 3
     assert StreamLog.open(tmp_path, "s").declaration == other
 
 

@@ -86,7 +86,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 }
 EMPTYING: dict[str, Callable[[Path], object]] = {
     "clear": lambda home: StreamLog.open(home, "s").clear(),
-    "anew": lambda home: StreamLog.anew(home, WIDER, mark="1"),
+    "anew": lambda home: StreamLog.open_emptied(home, WIDER, mark="1"),
 }
 
 

@@ -110,7 +110,7 @@ class TestStreamsOfOtherLanes:
         self, definition: Definition
     ) -> None:
         (spend,) = definition.beside
-        log = StreamLog.anew(definition.home.path, spend.output, mark="1")
+        log = StreamLog.open_emptied(definition.home.path, spend.output, mark="1")
 
         def write(count: int) -> None:
             columns = {each.name: pa.nulls(count, each.type) for each in spend.output.arrow_schema}
@@ -123,7 +123,7 @@ class TestStreamsOfOtherLanes:
         later = replace(definition, version=2, records=anew, beside=(replace(spend, generation=2),))
         before = Offset(1, {"ranks": {"spend": Position(1)}})
         assert self.begun(later, before) == Position(3, first=3)
-        log = StreamLog.anew(definition.home.path, spend.output, mark="2")
+        log = StreamLog.open_emptied(definition.home.path, spend.output, mark="2")
         write(2)
         assert self.begun(later, before) == Position(3, first=3), "no new record is skipped"
 

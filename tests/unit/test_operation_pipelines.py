@@ -32,7 +32,7 @@ from hayase.core.stages import OFFSET, OPERATIONS, TIME, Stage
 from hayase.engine.definition import check, definitions
 from hayase.engine.definition.stage_graph import Planned, plan
 from hayase.engine.home import Home
-from hayase.engine.results.subscriptions import View, Views, added
+from hayase.engine.results.subscriptions import Subscription, Subscriptions, added
 from hayase.operations.operation_planner import AllColumns
 from hayase.pipeline import Pipeline
 from hayase.streams import StreamLog
@@ -455,17 +455,17 @@ def test_operations_are_declared_by_functions_and_by_names(place: Path) -> None:
     [
         (lambda records: None, {}, "a lambda cannot be found by other processes"),
         ("total", {}, '"total" names no function; write it like module:function'),
-        (given, {"window": "soon"}, 'window of operation "given": "soon" is no window'),
-        (given, {"window": 2.5}, 'window of operation "given": 2.5 is no whole number'),
-        (given, {"window": True}, 'window of operation "given": True is no whole number'),
+        (given, {"window": "soon"}, 'window of operation "given": "soon" is not a window'),
+        (given, {"window": 2.5}, 'window of operation "given": 2.5 is not a whole number'),
+        (given, {"window": True}, 'window of operation "given": True is not a whole number'),
         (given, {"window": 3, "slide": timedelta(seconds=1)}, "last so many records, and do not slide by that"),
         (given, {"window": 3, "slide": 4}, 'windows of operation "given" leave records out'),
-        (given, {"key": 3}, 'key of operation "given": 3 is no name'),
+        (given, {"key": 3}, 'key of operation "given": 3 is not a name'),
         (given, {"together": "maybe"}, '"maybe" is neither true nor false; write one of them'),
         (given, {"schema": "n bigunt"}, 'schema of operation "given": column "n": unknown type'),
         (given, {"writes": "not-a-name"}, "'not-a-name' cannot be the name of"),
         (given, {"writes": "orders"}, '"orders" is declared twice'),
-        (given, {"time_limit": 1.5}, 'time_limit of operation "given": 1.5 is no duration'),
+        (given, {"time_limit": 1.5}, 'time_limit of operation "given": 1.5 is not a duration'),
         (given, {"memory_limit": "much"}, '"much" is not a size'),
     ],
 )
@@ -487,7 +487,7 @@ def test_the_governor_is_declared_and_its_policy_checked(tmp_path: Path) -> None
     for options, said in (
         ({"policy": "fair"}, 'unknown policy "fair"; known are: '),
         ({"policy": "als", "v": 1}, 'unknown option "v" of policy "als"'),
-        ({"u": "much"}, 'u of the governor: "much" is no number'),
+        ({"u": "much"}, 'u of the governor: "much" is not a number'),
         ({"threshold": 0}, "threshold of the governor is not positive"),
     ):
         with pytest.raises(DeclarationError) as caught:
@@ -707,7 +707,7 @@ def test_many_records_come_in_portions(tmp_path: Path) -> None:
     seen = Seen()
     p.append("orders", pa.table({"time": range(2500), "user": ["taro"] * 2500, "amount": [float(at) for at in range(2500)]},
                                 schema=p.declaration.streams[0].arrow_schema))  # fmt: skip
-    with Views(p.home, [View("orders", seen)], lambda: 0):
+    with Subscriptions(p.home, [Subscription("orders", seen)], lambda: 0):
         pass
     assert [len(each) for each in seen.calls] == [1000, 1000, 500]
     assert seen.amounts == [float(at) for at in range(2500)]
@@ -728,7 +728,7 @@ def test_views_that_cannot_be(tmp_path: Path) -> None:
     p = shop(tmp_path)
     seen = Seen()
     with pytest.raises(DeclarationError, match='there is a view "Seen" of "large" already'):
-        added((View("large", seen),), View("large", Seen()))
+        added((Subscription("large", seen),), Subscription("large", Seen()))
     p.view("larg", seen)
     with pytest.raises(UnknownName, match='did you mean "large"'):
         p.run_until_idle(spark=False)
@@ -738,5 +738,8 @@ def test_after_an_error_views_are_not_waited_for(tmp_path: Path) -> None:
     p = shop(tmp_path)
     seen = Seen()
     StreamLog.ensure(p.home.path, p.declaration.streams[0])
-    with pytest.raises(RuntimeError, match="elsewhere"), Views(p.home, [View("orders", seen)], lambda: 0):
+    with (
+        pytest.raises(RuntimeError, match="elsewhere"),
+        Subscriptions(p.home, [Subscription("orders", seen)], lambda: 0),
+    ):
         raise RuntimeError("elsewhere")

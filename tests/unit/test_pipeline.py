@@ -178,12 +178,12 @@ def test_what_is_no_column_type_is_refused_with_all_other_mistakes(tmp_path: Pat
     with pytest.raises(DeclarationError) as caught:
         pipeline.table("t", fold_after="9 days", **wrong)
     assert [str(each) for each in caught.value.mistakes] == [
-        'column "a" of table "t" has 3, which is no column type; give one like hy.Counter()',
-        'column "b" of table "t" has int, which is no column type; give one like hy.Counter()',
-        'column "c" of table "t" has Other, which is no column type; give one like hy.Counter()',
-        'column "d" of table "t" has \'Conter\', which is no column type; did you mean "Counter"?',
-        'column "e" of table "t" has an object of another Counter, which is no column type; give one like hy.Counter()',
-        f'column "f" of table "t" has \'{"x" * 56}..., which is no column type; {nearest("x", TYPES)[2:]}',
+        'column "a" of table "t" has 3, which is not a column type; give one like hy.Counter()',
+        'column "b" of table "t" has int, which is not a column type; give one like hy.Counter()',
+        'column "c" of table "t" has Other, which is not a column type; give one like hy.Counter()',
+        'column "d" of table "t" has \'Conter\', which is not a column type; did you mean "Counter"?',
+        'column "e" of table "t" has an object of another Counter, which is not a column type; give one like hy.Counter()',
+        f'column "f" of table "t" has \'{"x" * 56}..., which is not a column type; {nearest("x", TYPES)[2:]}',
         'table "t" has no key; name its parts, like user_id',
         'the horizon of table "t" is shorter than fold_after; '
         "repeated events must be recognised at least until their updates are folded",

@@ -293,7 +293,7 @@ queries:
             "1:1: this is not valid YAML: found incompatible YAML document (version 1.* is required)",
         ),
         ("pipeline: x\nhome: a\0b\n", "2:8: the character U+0000 cannot stand in a YAML file; remove it"),
-        ('pipeline: "\\UFFFFFFFF"\n', "1:14: an escape in a quoted text is no character; correct it"),
+        ('pipeline: "\\UFFFFFFFF"\n', "1:14: an escape in a quoted text is not a character; correct it"),
         (
             'pipeline: "\\ud800"\n',
             "1:11: pipeline: the text holds half a character (a lone surrogate); correct the escape",
@@ -390,7 +390,7 @@ def test_streams_that_stages_make_are_not_written():
         pipeline_text(PipelineDeclaration("shop", (made,)))
 
 
-@pytest.mark.parametrize(("text", "said"), [("0", "0 is no number of buckets"), ("many", '"many" is no number of')])
+@pytest.mark.parametrize(("text", "said"), [("0", "0 is not a number of buckets"), ("many", '"many" is not a number of')])
 def test_a_number_of_buckets_that_makes_no_sense(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(f"pipeline: shop\nbuckets: {text}\n")
@@ -767,7 +767,7 @@ def test_jobs_are_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("map: access:parse", "mop: access:parse", 'pipeline.yaml:11:9: step 1 of job "traffic": it is no step'),
+        ("map: access:parse", "mop: access:parse", 'pipeline.yaml:11:9: step 1 of job "traffic": it is not a step'),
         ("window: 15 minutes", "windows: 15 minutes", 'pipeline.yaml:12:9: step 2 of job "traffic": a reduce has no "windows"'),
         ("every: 2 s", "every: soon", 'pipeline.yaml:6:3: every of job "traffic"'),
         ("reads: logs", "red: logs", 'pipeline.yaml:6:3: job "traffic" has no "red"'),
@@ -863,19 +863,19 @@ governor:
         ("reads: [orders, returns]", "reads: [a-b]", '7:12: "a-b" names no stream of operation "scores"'),
         ("reads: [orders, returns]", "reads: {a: b}", '7:12: reads of operation "scores": this must be text, not a mapping'),
         ("function: shop_functions:score", "function: score", '8:15: "score" names no function; write it like module'),
-        ("window: 10", "window: soon", '9:13: window of operation "scores": "soon" is no window; give a number of'),
+        ("window: 10", "window: soon", '9:13: window of operation "scores": "soon" is not a window; give a number of'),
         ("window: 10", "window: 3", '10:12: windows of operation "scores" leave records out'),
         ("window: 10", "window: 0", '9:13: a window of operation "scores" of nothing'),
         ("slide: 5", "slide: 5 s", '10:12: windows of operation "scores" last so many records, and do not slide by that'),
         ("slide: 5", "slide:", '10:11: slide of operation "scores": there is no value'),
         ("score double", "score duble", '14:13: schema of operation "scores": column "score": unknown type'),
         ("takes: batch", "takes: rows", '15:12: no function takes "rows"; say records or batch'),
-        ("attempts: 5", "attempts: five", '16:15: attempts of operation "scores": "five" is no whole number'),
+        ("attempts: 5", "attempts: five", '16:15: attempts of operation "scores": "five" is not a whole number'),
         ("pause: 100 ms", "pause: short", '17:12: pause of operation "scores": "short" is not a duration'),
         ("512 MiB", "512", '19:19: memory_limit of operation "scores": "512" is not a size'),
         ("concurrency: 4", "concurrency: 0", '20:18: concurrency of operation "scores" is not positive'),
         ("together: true", "together: perhaps", '21:91: together of operation "minutes": "perhaps" is neither true nor false'),
-        ("u: 0.5", "u: half", '22:28: u of the governor: "half" is no number; write one, like 0.5'),
+        ("u: 0.5", "u: half", '22:28: u of the governor: "half" is not a number; write one, like 0.5'),
         ("seconds: 1", "seconds: 0", "22:54: seconds of the governor is not positive"),
         ("window: 30 s", "window: long", '22:65: window of the governor: "long" is not a duration'),
         ("  minutes:", "  orders:", '21:3: "orders" is declared twice'),

@@ -122,7 +122,7 @@ def test_equal_rows_are_counted(tmp_path: Path) -> None:
 
 
 class TestStreams:
-    """Records of a stream that is no relation live from their event time on."""
+    """Records of a stream that is not a relation live from their event time on."""
 
     @pytest.fixture
     def results(self, tmp_path: Path) -> Results:
@@ -161,16 +161,16 @@ class TestSnapshots:
         return sorted((log.path / snapshots.DIRECTORY).glob("*.rows"))
 
     def test_one_follows_as_many_records_as_the_last_has_rows(self, log: StreamLog) -> None:
-        assert snapshots.keep(log, 0) == 4
+        assert snapshots.update_snapshots(log, 0) == 4
         assert [(each.offset, each.rows) for each in snapshots.snapshots(log, log.index())] == [(2, 2), (4, 2)]
-        assert snapshots.keep(log, 0) == 4
+        assert snapshots.update_snapshots(log, 0) == 4
         write(log, [("d", 4, 6, 7, 6)], 7)
-        assert snapshots.keep(log, 0) == 4
+        assert snapshots.update_snapshots(log, 0) == 4
 
     def test_they_are_enough_without_the_records_before(self, log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
         results = Results(log)
         expected = [results.at(time) for time in range(6)]
-        snapshots.keep(log, 0)
+        snapshots.update_snapshots(log, 0)
         assert [results.at(time) for time in range(6)] == expected
         read: list[tuple[int, int]] = []
         monkeypatch.setattr(log, "read", lambda first, next_: read.append((first, next_)) or iter(()))
@@ -181,7 +181,7 @@ class TestSnapshots:
         log = StreamLog.ensure(tmp_path, lifetimes(retention=Retention(size=0)))
         write(log, [("a", 1, 1, None, 1), ("b", 2, 2, None, 2)], 3)
         write(log, [("c", 3, 3, 9, 3), ("a", 1, 1, 4, 4)], 6)
-        assert log.trim(snapshots.keep(log, 0), 0) == 4
+        assert log.trim(snapshots.update_snapshots(log, 0), 0) == 4
         results = Results(log)
         assert results.intervals() == [({"v": "b"}, 2, None), ({"v": "c"}, 3, 9)]
         assert [row["v"] for row in results.at()] == ["b", "c"]
@@ -192,16 +192,16 @@ class TestSnapshots:
 
     @pytest.mark.parametrize("mark", [None, "2"])
     def test_a_stream_that_begins_anew_has_none(self, log: StreamLog, mark: str | None) -> None:
-        snapshots.keep(log, 0)
-        again = StreamLog.anew(log.path.parent.parent, log.declaration, mark)
+        snapshots.update_snapshots(log, 0)
+        again = StreamLog.open_emptied(log.path.parent.parent, log.declaration, mark)
         assert snapshots.snapshots(again, again.index()) == []
         write(again, [("z", 1, 4, None, 4)], 6)
         assert Results(again).at(5) == [{"v": "z"}]
-        snapshots.keep(again, 0)
+        snapshots.update_snapshots(again, 0)
         assert self.files(again) == []
 
     def test_a_damaged_one_is_told_of(self, log: StreamLog) -> None:
-        snapshots.keep(log, 0)
+        snapshots.update_snapshots(log, 0)
         newest = self.files(log)[-1]
         newest.write_bytes(newest.read_bytes()[:-1])
         with pytest.raises(DamagedSegment, match="remove this file"):
@@ -232,7 +232,7 @@ class TestSnapshots:
     def test_at_reads_no_more_than_lies_between_two(self, log: StreamLog, monkeypatch: pytest.MonkeyPatch) -> None:
         for time in range(6, 40):
             write(log, [(str(time), time, time, time + 1, time)], time + 1)
-        snapshots.keep(log, 0)
+        snapshots.update_snapshots(log, 0)
         read: list[int] = []
         whole = log.read
 

@@ -106,7 +106,7 @@ class TestRulesAlone:
     def test_what_is_no_json_is_refused(self, hayase_: Command) -> None:
         done = hayase_("rules", "try", "rules.yaml", "--event", "{type: purchase}")
         assert done.code == 1
-        assert "it is no JSON" in done.rows[0]["refusals"][0]["reason"]
+        assert "it is not JSON" in done.rows[0]["refusals"][0]["reason"]
 
     def test_many_from_a_file_and_from_a_pipe(
         self, hayase_: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -312,7 +312,7 @@ def test_a_snapshot_of_another_key_is_damaged(table: OwnTable, tmp_path: Path) -
         (b"\0\6\0\0\x85", "cut off"),
         (b"\0\6\0\xf0\0\0", "cut off"),
         (b"\0\6\x09\0\1C", "about column 10, the table has 2"),
-        (b"\0\6\0\0\2R\x11", 'column "total": these bytes are no payload of a Counter'),
+        (b"\0\6\0\0\2R\x11", 'column "total": these bytes are not a payload of a Counter'),
     ],
 )
 def test_a_damaged_payload_is_an_error_and_other_keys_are_folded(

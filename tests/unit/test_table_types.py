@@ -229,7 +229,7 @@ def test_a_method_that_is_none_is_refused() -> None:
         Counter().payload("inc", 1)
     with pytest.raises(UnknownName, match='unknown method "remove" of GSet'):
         GSet().payload("remove", 1)
-    with pytest.raises(DeclarationError, match=r"1\.5 is no fraction"):
+    with pytest.raises(DeclarationError, match=r"1\.5 is not a fraction"):
         Quantiles([1.5])
 
 

@@ -34,7 +34,7 @@ from hayase.cli import (
 from hayase.cli.terminal import Verbose, errors, is_verbose
 from hayase.console.log_output import log_output
 from hayase.core.errors import HayaseError
-from hayase.core.system_errors import explained
+from hayase.core.system_errors import explained_error
 
 __all__ = ["app", "main", "program"]
 
@@ -112,7 +112,7 @@ def main() -> None:
     try:
         app(prog_name="hayase")  # also when it is run as a module
     except (HayaseError, OSError) as error:
-        shown = error if isinstance(error, HayaseError) else explained(error)
+        shown = error if isinstance(error, HayaseError) else explained_error(error)
         if is_verbose() or shown is None:
             raise
         from hayase.console.errors import show_error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from hayase.cli import completion
-from hayase.cli.followed_directory import Following, look, producer_of
+from hayase.cli.followed_directory import Following, list_files, producer_of
 from hayase.cli.pipeline_location import locate
 from hayase.cli.terminal import (
     HomeOption,
@@ -232,7 +232,7 @@ def _follow(
     tally, state = Tally(), Following()
     with Stopping().listening() as stopping:
         while not stopping:
-            now = look(directory)
+            now = list_files(directory)
             taken = []
             for name in state.ready(now):
                 if stopping:

@@ -61,7 +61,7 @@ def explain(
         _explain_file(Path(what), name)
     else:
         raise HayaseError(
-            f'"{what}" is no pipeline file; if it is a query, say what it reads with --stream NAME=FILE, or with '
+            f'"{what}" is not a pipeline file; if it is a query, say what it reads with --stream NAME=FILE, or with '
             f'--schema NAME="time timestamp, ..."'
         )
 

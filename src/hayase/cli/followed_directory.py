@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Following", "Look", "look", "producer_of"]
+__all__ = ["Following", "Listing", "list_files", "producer_of"]
 
 UNFINISHED = (".part", ".tmp", ".temp", ".partial", ".crdownload", ".swp", "~")
 """Suffixes of files that are still being written."""
 
-Look = Mapping[str, tuple[int, int]]
+Listing = Mapping[str, tuple[int, int]]
 """The state of a directory: its files by name, with size and time of the last change (ns)."""
 
 
-def look(directory: Path) -> Look:
+def list_files(directory: Path) -> Listing:
     """Return the files in a directory now, without those whose suffix says that they are not complete."""
     files = {}
     for path in directory.iterdir():
@@ -38,10 +38,10 @@ def look(directory: Path) -> Look:
 class Following:
     """The last state of the directory, and the files that are already appended."""
 
-    last: Look = field(default_factory=dict)
+    last: Listing = field(default_factory=dict)
     done: frozenset[str] = frozenset()
 
-    def ready(self, now: Look) -> list[str]:
+    def ready(self, now: Listing) -> list[str]:
         """Return the files to append, in the order of their names: new ones that have not changed since the last state.
 
         >>> Following({"a": (1, 1), "b": (1, 1)}).ready({"b": (2, 2), "a": (1, 1), "c": (1, 1)})
@@ -49,7 +49,7 @@ class Following:
         """
         return sorted(name for name, state in now.items() if name not in self.done and self.last.get(name) == state)
 
-    def after(self, now: Look, taken: Iterable[str]) -> Following:
+    def after(self, now: Listing, taken: Iterable[str]) -> Following:
         """Return the next state; removed files are forgotten here, but the stream remembers them."""
         return Following(now, frozenset(name for name in (*self.done, *taken) if name in now))
 

@@ -288,7 +288,7 @@ def _key_text(key: list[str], json_key: bool) -> str:
         return key_text(parts[0] if len(parts) == 1 else parts).decode()
     except (orjson.JSONDecodeError, Unfit) as error:
         raise HayaseError(
-            f"{' '.join(key)} is no key: {error}; write parts as JSON, or leave out --json-key"
+            f"{' '.join(key)} is not a key: {error}; write parts as JSON, or leave out --json-key"
         ) from error
 
 

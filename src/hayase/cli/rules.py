@@ -160,7 +160,7 @@ def _rules_trial(file: Path, jq: Jq) -> tuple[list[str], TryEvent, bool]:
         try:
             document = read(text)
         except ValueError as error:
-            return {"branches": [], "payloads": [], "refusals": [_refusal("event", None, f"it is no JSON: {error}")]}
+            return {"branches": [], "payloads": [], "refusals": [_refusal("event", None, f"it is not JSON: {error}")]}
         outcome = payloads(rules, source, Events([document]), jq)
         shown = [
             {"table": payload.table, "key": list(payload.key), "column": payload.column, "method": payload.method,

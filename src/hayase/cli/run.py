@@ -125,14 +125,14 @@ def _run(
         start_up = stack.enter_context(contextlib.ExitStack())
         start_up.enter_context(starting(console.print))
         from hayase.engine.home import log_file
-        from hayase.engine.spark.runner import opened, running
+        from hayase.engine.spark.runner import open_ledger, run_lanes
 
-        ledger = stack.enter_context(opened(pipeline.home))
+        ledger = stack.enter_context(open_ledger(pipeline.home))
         status = None if address is None else stack.enter_context(_served(console, ledger, address, token))
         if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
             spark_log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stderr(spark_log))
-        with running(
+        with run_lanes(
             pipeline.home,
             ledger=ledger,
             master=master,

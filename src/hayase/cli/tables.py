@@ -274,7 +274,7 @@ def _value(text: str) -> Any:
         value = read(text)
     except ValueError as error:
         raise HayaseError(
-            f"""{text} is no JSON: {error}; write a text as '"{text}"', or leave out --json-key"""
+            f"""{text} is not JSON: {error}; write a text as '"{text}"', or leave out --json-key"""
         ) from error
     if value is None or isinstance(value, (list, dict)):
         raise HayaseError(f"{text} cannot be part of a key; it must be a text, a number or a boolean")

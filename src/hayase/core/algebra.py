@@ -555,7 +555,7 @@ def user_aggregate(
     (6, None)
     """
     if not name.isidentifier():
-        raise DeclarationError(f'"{name}" is no name for an aggregate', "use letters, digits and underscores")
+        raise DeclarationError(f'"{name}" is not a name for an aggregate', "use letters, digits and underscores")
     if name in AGGREGATES or name in SYNONYMS:
         raise DeclarationError(f"there is an aggregate {name} already", "choose another name")
     if arity < 1:

@@ -71,7 +71,7 @@ def checked_buckets(count: int) -> int:
     most = PIPELINE["buckets"].at_most
     if most is not None and 1 <= count <= most:
         return count
-    raise DeclarationError(f"{count} is no number of buckets", f"give 1 to {most}, about as many as task slots")
+    raise DeclarationError(f"{count} is not a number of buckets", f"give 1 to {most}, about as many as task slots")
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,13 +60,13 @@ def _quoted(value: object) -> str:
 def _read_text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise DeclarationError(f"{_quoted(value)} is no text", "write it as one")
+    raise DeclarationError(f"{_quoted(value)} is not text", "write it as one")
 
 
 def _read_names(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(name, str) for name in value)):
         return names(value)
-    raise DeclarationError(f"{_quoted(value)} is no name", "give one, or a list of them")
+    raise DeclarationError(f"{_quoted(value)} is not a name", "give one, or a list of them")
 
 
 def _read_count(value: object) -> int:
@@ -74,7 +74,7 @@ def _read_count(value: object) -> int:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise DeclarationError(f"{_quoted(value)} is no whole number", "write one, like 3")
+    raise DeclarationError(f"{_quoted(value)} is not a whole number", "write one, like 3")
 
 
 def _read_number(value: object) -> float:
@@ -87,7 +87,7 @@ def _read_number(value: object) -> float:
                 return number
         except ValueError:
             pass
-    raise DeclarationError(f"{_quoted(value)} is no number", "write one, like 0.5")
+    raise DeclarationError(f"{_quoted(value)} is not a number", "write one, like 0.5")
 
 
 def _read_flag(value: object) -> bool:
@@ -101,7 +101,7 @@ def _read_flag(value: object) -> bool:
 def _read_duration(value: object) -> int:
     if isinstance(value, str | timedelta) or (isinstance(value, int) and not isinstance(value, bool)):
         return duration(value)
-    raise DeclarationError(f"{_quoted(value)} is no duration", 'write it like "30 s"')
+    raise DeclarationError(f"{_quoted(value)} is not a duration", 'write it like "30 s"')
 
 
 def _read_optional_duration(value: object) -> int | None:
@@ -136,7 +136,7 @@ def _read_extent(value: object) -> tuple[int, bool]:
         return duration(value), True
     except HayaseError:
         hint = 'give a number of records like 10, or a duration like "5 minutes"'
-        raise DeclarationError(f'"{value}" is no window', hint) from None
+        raise DeclarationError(f'"{value}" is not a window', hint) from None
 
 
 def _write_extent(extent: tuple[int, bool]) -> int | str:

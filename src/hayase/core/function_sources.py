@@ -76,7 +76,7 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
     hayase.core.errors.DeclarationError: a lambda cannot be found by other processes; write it as a function with a name
     """
     if not callable(function):
-        raise DeclarationError(f"{function!r} is no function", "give a function or its name, module:function")
+        raise DeclarationError(f"{function!r} is not a function", "give a function or its name, module:function")
     name = getattr(function, "__qualname__", "")
     if name == "<lambda>" or name.endswith(".<lambda>"):
         raise DeclarationError("a lambda cannot be found by other processes", "write it as a function with a name")

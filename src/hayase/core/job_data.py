@@ -32,7 +32,7 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
     steps = []
     listed = data.get("steps", ())
     if isinstance(listed, str | Mapping) or not isinstance(listed, Sequence):
-        mistakes.append(Mistake(f'the steps of job "{name}" are no list', "begin each with map:, reduce: or merge:"))
+        mistakes.append(Mistake(f'the steps of job "{name}" are not a list', "begin each with map:, reduce: or merge:"))
         listed = ()
     for number, step in enumerate(listed, 1):
         try:
@@ -56,7 +56,7 @@ def declared_job(name: str, data: Mapping[str, Any], directory: str | None = Non
 def _declared_step(data: object, directory: str | None) -> StepDeclaration:
     kinds = [kind for kind in STEP_KINDS if isinstance(data, Mapping) and kind in data]
     if not isinstance(data, Mapping) or len(kinds) != 1:
-        raise DeclarationError("it is no step", "begin it with map:, reduce: or merge:")
+        raise DeclarationError("it is not a step", "begin it with map:, reduce: or merge:")
     kind = kinds[0]
     mistakes = [
         Mistake(f'a {kind} has no "{name}"', suggestion(str(name), STEP.names))
@@ -71,7 +71,7 @@ def _declared_step(data: object, directory: str | None) -> StepDeclaration:
         aggregates = tuple((str(name), str(call)) for name, call in function.items())
         return StepDeclaration(kind, aggregates=aggregates, **options)
     if not isinstance(function, str):
-        raise DeclarationError(f"{function!r} is no function", "write it like module:function")
+        raise DeclarationError(f"{function!r} is not a function", "write it like module:function")
     if kind == "reduce" and not is_function(function):
         return StepDeclaration(kind, aggregates=(("", function),), **options)
     return StepDeclaration(kind, function, directory, **options)

@@ -30,12 +30,12 @@ __all__ = [
     "decode",
     "encode",
     "fixed_column",
-    "flags",
     "hashes",
     "is_text",
+    "raw_values",
     "split",
     "text_column",
-    "values",
+    "validity",
 ]
 
 _MOST_COLUMNS = 64
@@ -218,12 +218,12 @@ def split(batch: pa.RecordBatch, key_columns: Sequence[str], count: int) -> list
     return [(int(bucket), ordered.slice(starts[bucket], ends[bucket] - starts[bucket])) for bucket in filled]
 
 
-def values(column: pa.Array, kind: type, per_row: int = 1) -> np.ndarray:
+def raw_values(column: pa.Array, kind: type, per_row: int = 1) -> np.ndarray:
     """Return the raw values of a column of fixed width, `per_row` of them per row; values of nulls are undefined."""
     return _viewed(column, kind, column.offset * per_row, len(column) * per_row)
 
 
-def flags(column: pa.Array) -> np.ndarray:
+def validity(column: pa.Array) -> np.ndarray:
     """Return the validity of each value as bytes; empty if there are no nulls."""
     return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else _NO_FLAGS
 
@@ -394,7 +394,7 @@ def _part(column: pa.Array) -> _Fixed | _Text:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     check_key_type(column.type)
-    kind, valid = column.type, flags(column)
+    kind, valid = column.type, validity(column)
     if is_text(kind):
         column = column.cast(pa.binary())
         starts = _viewed(column, np.int32, column.offset, len(column) + 1).astype(np.int64)
@@ -402,15 +402,15 @@ def _part(column: pa.Array) -> _Fixed | _Text:
         return _Text(starts, np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), valid)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.decimal128(38, kind.scale))
-        return _Fixed(values(column, np.uint64, 2), 2, valid)
+        return _Fixed(raw_values(column, np.uint64, 2), 2, valid)
     if pa.types.is_floating(kind):
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-            numbers = values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
+            numbers = raw_values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
         numbers[np.isnan(numbers)] = np.nan
         return _Fixed(numbers.view(np.uint64), 1, valid)
     if kind != pa.uint64():
         column = pc.cast(column.view(pa.int32()) if kind == pa.date32() else column, pa.int64())
-    return _Fixed(values(column, np.uint64), 1, valid)
+    return _Fixed(raw_values(column, np.uint64), 1, valid)
 
 
 def _viewed(column: pa.Array, kind: type, first: int, count: int) -> np.ndarray:

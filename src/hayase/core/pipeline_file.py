@@ -601,7 +601,7 @@ def _path(kind: str, node: yaml.Node) -> Path:
 def _buckets(node: yaml.Node) -> int:
     text = text_of(node)
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise DeclarationError(f'"{text}" is no number of buckets', "write a whole number, like 8")
+        raise DeclarationError(f'"{text}" is not a number of buckets', "write a whole number, like 8")
     return checked_buckets(int(text))
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "OFFSET",
     "OPERATIONS",
     "TIME",
+    "FailedRows",
     "Input",
     "Kernel",
     "Lookup",
@@ -30,7 +31,6 @@ __all__ = [
     "Refusals",
     "SharedKernels",
     "SharedScan",
-    "Spoiled",
     "Stage",
     "Stateless",
     "Tuples",
@@ -92,7 +92,7 @@ class Tuples:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
+class FailedRows:
     """Rows that arose inside a kernel and could not be processed, and the reason for each.
 
     `ids` are the ids of the tuples, if the operator knows them: a tuple that stands for one record is refused as that record.
@@ -121,7 +121,7 @@ class Outcome:
     rows: pa.RecordBatch
     refused: Sequence[Refusals] = ()
     state: Sequence[Tuples] = ()
-    spoiled: Sequence[Spoiled] = ()
+    spoiled: Sequence[FailedRows] = ()
     seconds: Sequence[float] = ()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from hayase.core.errors import EnvironmentUnfit
 
-__all__ = ["explained", "explaining", "remedy_of"]
+__all__ = ["explained_error", "explained_errors", "remedy_of"]
 
 _FULL = ("the disk is full", "free some space there, then try again: nothing is lost")
 _DENIED = ("this user may not do that", "use the account that owns the home, or change its owner; nothing is lost")
@@ -33,10 +33,10 @@ _KNOWN = {
 }
 
 
-def explained(error: OSError) -> EnvironmentUnfit | None:
+def explained_error(error: OSError) -> EnvironmentUnfit | None:
     """Translate an error of the operating system; return None if it is not about the state of the machine.
 
-    >>> print(explained(OSError(errno.EROFS, "Read-only file system", "/data/shop/lock")))
+    >>> print(explained_error(OSError(errno.EROFS, "Read-only file system", "/data/shop/lock")))
     the file system is read-only: /data/shop/lock
     make it writable, or use a home elsewhere; nothing is lost
     """
@@ -53,12 +53,12 @@ def remedy_of(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def explaining() -> Iterator[None]:
+def explained_errors() -> Iterator[None]:
     """Raise translated errors instead of those of the operating system."""
     try:
         yield
     except OSError as error:
-        translated = explained(error)
+        translated = explained_error(error)
         if translated is None:
             raise
         raise translated from error

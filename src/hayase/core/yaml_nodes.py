@@ -58,7 +58,7 @@ _IN_PLAIN_WORDS = (
     ("cannot start any token", "this character cannot begin a value", "put the value in quotes"),
     (_ITSELF, "this alias (*) stands for a value that contains it", "write the value out"),
     (_DEEP, f"values are nested more than {_DEEPEST} deep", "a pipeline file is flat"),
-    (_MANY, f"the file holds more than {_MOST:,} values", "if it is no file of records, its aliases (*) multiply"),
+    (_MANY, f"the file holds more than {_MOST:,} values", "if it is not a file of records, its aliases (*) multiply"),
     (_TAGGED, "tags (!) have no meaning in this file", "remove it, or put a value that begins with ! in quotes"),
 )
 _OPENED = ("found unexpected end of stream", "expected ',' or")
@@ -129,7 +129,7 @@ def compose(text: str) -> yaml.Node | None:
         raise DeclarationError([_translated(text, problem, mark.index if mark else 0)]) from error
     except (ValueError, OverflowError) as error:  # an escape like "\UFFFFFFFF" in double quotes
         place = _place(text, loader.index)
-        message = "an escape in a quoted text is no character"
+        message = "an escape in a quoted text is not a character"
         raise DeclarationError([Mistake(message, "correct it", None, place.line, place.column)]) from error
     finally:
         loader.dispose()
@@ -229,9 +229,9 @@ def key_text(name: str) -> str:
     """Return a key as errors quote it. A key that does not look like a name may be a line of another file: it is not shown.
 
     >>> key_text("slack"), key_text("root:*:19000")
-    ('"slack"', 'a key of 12 characters that is no name')
+    ('"slack"', 'a key of 12 characters that is not a name')
     """
-    return f'"{name}"' if _NAME.fullmatch(name) else f"a key of {len(name)} characters that is no name"
+    return f'"{name}"' if _NAME.fullmatch(name) else f"a key of {len(name)} characters that is not a name"
 
 
 def text_of(node: yaml.Node) -> str:
@@ -271,7 +271,7 @@ class NodeReading:
         return True
 
     def entries(self, node: yaml.MappingNode, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Return key -> (node of the key, node of the value); note keys that are no names and keys that occur twice."""
+        """Return key -> (node of the key, node of the value); note keys that are not names and keys that occur twice."""
         entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):

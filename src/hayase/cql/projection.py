@@ -152,4 +152,4 @@ def _with_time(node: Node, time: str, kind: pa.DataType) -> Node:
         case Source():
             return node
         case _:
-            raise AssertionError(f"{type(node).__name__} is no part of a leaf")
+            raise AssertionError(f"{type(node).__name__} is not part of a leaf")

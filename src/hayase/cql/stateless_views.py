@@ -4,7 +4,7 @@ Late records are then found in the stream itself. The output of a filter does no
 the records are that passed. Reading the stream also saves a batch of latency. Windows by rows count the view's records: the
 inputs that bring their times read through the view too.
 
-A view that joins tables is no exception: its reader looks the tables up again, as they are when the batch with the record
+A view that joins tables is not an exception: its reader looks the tables up again, as they are when the batch with the record
 begins. Stages at the same offset take a record in one batch and so agree; a stage that reads it later sees later tables.
 """
 

@@ -119,7 +119,7 @@ class TableJoins:
         self._tables = {name.lower(): lookup for name, lookup in tables.items()}
 
     def table(self, relation: syntax.Relation) -> Lookup | None:
-        """Return the table that a relation names; None if it is no table."""
+        """Return the table that a relation names; None if it is not a table."""
         return self._tables.get(relation.part.text.lower()) if isinstance(relation, syntax.Named) else None
 
     def has_tables(self, source: syntax.Relation) -> bool:
@@ -195,7 +195,7 @@ class _TableFrom:
             if window.kind == "range" and window.length == 0 and window.slide is None:
                 return
         if not isinstance(written, syntax.Named):
-            message = "a table can only be joined with a stream [Now], and this sub-query is none"
+            message = "a table can only be joined with a stream [Now], and this sub-query is not one"
             self._resolver.refuse(written.part, message, _INSIDE)
         elif source is not None and (source.declaration.lifetimes or source.declaration.changes is not None):
             message = f'a table can only be joined with a stream [Now], and "{written.part.text}" is a relation'

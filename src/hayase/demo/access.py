@@ -15,7 +15,7 @@ def parse(record: Mapping[str, Any]) -> dict[str, Any]:
     """Map: return the address and status of a line. A malformed line becomes a dead letter."""
     match = LINE.fullmatch(record["line"])
     if match is None:
-        raise ValueError("this is no line of an access log")
+        raise ValueError("this is not a line of an access log")
     return {"address": match[1], "status": int(match[3])}
 
 

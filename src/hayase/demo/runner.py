@@ -75,7 +75,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         start_up.enter_context(starting(console.print))
         display.phase("starting Spark")
         from hayase.engine.home import log_file
-        from hayase.engine.spark.runner import opened, running, start_session
+        from hayase.engine.spark.runner import open_ledger, run_lanes, start_session
 
         session_start = stack.enter_context(ThreadPoolExecutor(1)).submit(
             start_session, Home(home), options.master, on_phase=display.phase
@@ -83,7 +83,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         pipeline = open_shop(home)  # planned while Spark starts
         stack.enter_context(pipeline.home.lock())
         logs = Logs(pipeline.home, pipeline.apply())
-        ledger = stack.enter_context(opened(pipeline.home))
+        ledger = stack.enter_context(open_ledger(pipeline.home))
         server = stack.enter_context(_served(ledger))
         display.show_hints(hints(home, server.url, Shop().on_spree(0), program_name()))
         session = session_start.result()
@@ -91,7 +91,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         stack.enter_context(
             contextlib.redirect_stderr(spark_log)
         )  # PySpark's threads print tracebacks when interrupted
-        with running(
+        with run_lanes(
             pipeline.home, ledger=ledger, session=session, awake=True,
             on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.tell,
         ) as lanes:  # fmt: skip

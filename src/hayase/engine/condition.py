@@ -28,7 +28,7 @@ SHORT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The state of a pipeline and the reason for it. `notice` reports an event that is no failure, such as a wall clock that
+    """The state of a pipeline and the reason for it. `notice` reports an event that is not a failure, such as a wall clock that
     was set; `jumps` counts these, and `jump` is the last one in seconds, negative if the clock was set back."""
 
     state: State = "starting"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hayase.core.errors import EnvironmentUnfit, HomeInUse
-from hayase.core.system_errors import explaining, remedy_of
+from hayase.core.system_errors import explained_errors, remedy_of
 from hayase.engine.file_lock import is_held, show_held
 from hayase.streams import durable
 from hayase.streams.home_format import begin_home
@@ -73,7 +73,7 @@ class Home:
 
         While the lock is held, the umask follows the permissions of the home, also for RocksDB and Spark's processes.
         """
-        with explaining():
+        with explained_errors():
             begin_home(self.path)
         with self.hold():
             yield
@@ -81,8 +81,8 @@ class Home:
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the lock of an existing home of any format, as an upgrade does."""
-        with explaining():
-            descriptor = durable.opened(self.path / "lock", os.O_RDWR | os.O_CREAT)
+        with explained_errors():
+            descriptor = durable.open_file(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,5 +126,5 @@ def writing(what: str) -> Iterator[None]:
 def log_file(home: Home) -> Path:
     """Create the log file of the JVM and the workers, if needed, and return its path."""
     durable.make_directory(home.spark_log.parent)
-    os.close(durable.opened(home.spark_log, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
+    os.close(durable.open_file(home.spark_log, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
     return home.spark_log

@@ -134,7 +134,7 @@ class Calls:
 
 
 def _as_tuples(result: Any) -> Iterable[Any]:
-    """Return the tuples of a result that is no list; Unfit if it is neither a tuple nor an iterable of tuples."""
+    """Return the tuples of a result that is not a list; Unfit if it is neither a tuple nor an iterable of tuples."""
     if isinstance(result, tuple | dict):
         return [result]
     if inspect.iscoroutine(result):

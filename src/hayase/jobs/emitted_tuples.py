@@ -70,7 +70,7 @@ def is_pair(item: Any) -> bool:
 
 
 def why_no_tuple(item: Any) -> str:
-    """Return why an object is no plain tuple."""
+    """Return why an object is not a plain tuple."""
     if isinstance(item, tuple):
         return f"it gave a tuple of {len(item)} parts, {shown(item)}; give (key, value)"
     return f"it gave {kind_of(item)}; give a tuple (key, value), a list of such, or None"
@@ -82,7 +82,7 @@ def kind_of(value: Any) -> str:
 
 
 def unfit_for_table(item: Any, table: TableDeclaration | None) -> str | None:
-    """Return why a tuple is no update of a table; None if it is one."""
+    """Return why a tuple is not an update of a table; None if it is one."""
     assert table is not None
     if not is_pair(item):
         return why_no_tuple(item)

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.keys import buckets as buckets_of
-from hayase.core.keys import values
-from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
+from hayase.core.keys import raw_values
+from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Stateless
 from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.key_groups import Groups
 from hayase.jobs.reduce_kernels import Firing, ReduceSpec, refusals_of
@@ -64,8 +64,10 @@ class MergeKernel(Stateless):
         )
         call = met[emission.call]
         parts = [_Part(emission, groups.greatest(firing.time)[call], _rounds_of(firing.round, groups, call))]
-        spoiled: list[Spoiled] = []
-        last = max((int(values(batch.column(TIME), np.int64).max()) for batch in ticks if batch.num_rows), default=None)
+        spoiled: list[FailedRows] = []
+        last = max(
+            (int(raw_values(batch.column(TIME), np.int64).max()) for batch in ticks if batch.num_rows), default=None
+        )
         if last is not None:
             for others, lost in self._others(keys):
                 parts.append(
@@ -89,7 +91,7 @@ class MergeKernel(Stateless):
         time, rounds = np.concatenate([part.time for part in parts]), np.concatenate([part.round for part in parts])
         return self._merging.reducing.outlet.in_time_order(columns, target, time, rounds)
 
-    def _others(self, came: Sequence[Any]) -> Iterator[tuple[Emission, Spoiled]]:
+    def _others(self, came: Sequence[Any]) -> Iterator[tuple[Emission, FailedRows]]:
         """Call the function for stored keys of this bucket without new tuples; yield the emissions and the failed keys."""
         reducing, shape = self._merging.reducing, self._merging.reducing.shape
         came_texts = {_text(_parts(came_key)) for came_key in came}
@@ -107,7 +109,7 @@ class MergeKernel(Stateless):
                 pa.array([record_text(row) for _, row in lost], pa.string()),
             ]
             rows = pa.RecordBatch.from_arrays(columns, names=["key", "stored"])
-            yield emission, Spoiled(rows, list(emission.failed.values()))
+            yield emission, FailedRows(rows, list(emission.failed.values()))
 
     def _of_bucket(self, chunk: Sequence[tuple[StoredKey, StoredRow]]) -> Iterator[tuple[StoredKey, StoredRow]]:
         """Select the stored keys of this bucket, by the hash of a tuple's key columns or, if no tuple can have the key, of the

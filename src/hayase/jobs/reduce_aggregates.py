@@ -192,7 +192,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise DeclarationError(f'"{text}" is no number', "write it like approx_quantile(size, 0.99)") from None
+        raise DeclarationError(f'"{text}" is not a number', "write it like approx_quantile(size, 0.99)") from None
 
 
 def _default_columns(aggregate: Aggregate, shape: Shape) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.reasons import Reason, ReasonKind
-from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Stateless
+from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Stateless
 from hayase.jobs.emitted_tuples import Emission, unfit_for_table
 from hayase.jobs.job_map_side import ROUNDS
 from hayase.jobs.job_outputs import Outlet
@@ -70,7 +70,7 @@ class Firing:
         counts = ROUNDS in whole.schema.names
         rounds = whole.column(ROUNDS).to_numpy(zero_copy_only=False) if counts else None
         ends = np.cumsum([batch.num_rows for batch in inputs])
-        return cls(whole, values(whole.column(TIME), np.int64), rounds, ends)
+        return cls(whole, raw_values(whole.column(TIME), np.int64), rounds, ends)
 
     def groups(self, shape: Shape, by_time: bool) -> Groups:
         """Group the tuples by key. In a loop, tuples of different rounds are in different groups, so that the time of their arrival
@@ -153,7 +153,7 @@ def aggregate_outcome(
         lost = unfit | lost
     if lost:
         gone = np.array(sorted(lost), np.int64)
-        spoiled.append(Spoiled(rows.take(pa.array(gone)), [lost[at] for at in gone.tolist()]))
+        spoiled.append(FailedRows(rows.take(pa.array(gone)), [lost[at] for at in gone.tolist()]))
         kept = np.delete(np.arange(len(time)), gone)
         columns = [column.take(pa.array(kept)) for column in columns]
         time, rounds = time[kept], None if rounds is None else rounds[kept]

@@ -143,7 +143,7 @@ def _canonical(key: Any) -> Any:
         return key
     if isinstance(key, str):
         if not _is_text(key):
-            raise Unfit(f"the key {shown(key)} has a lone surrogate, which is no text")
+            raise Unfit(f"the key {shown(key)} has a lone surrogate, which is not text")
         return str(key)
     if isinstance(key, int):
         if not -(2**63) <= key < 2**63:

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.reasons import Reason, ReasonKind
 from hayase.core.schemas import empty_rows
-from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
+from hayase.core.stages import OFFSET, TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.jobs.emitted_tuples import Emission
 from hayase.jobs.job_outputs import Outlet
 from hayase.jobs.key_groups import Groups, grouped
@@ -71,7 +71,7 @@ def _concat_by_time(inputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(inputs) == 1:
         return inputs[0]
     whole = pa.concat_batches(list(inputs))
-    return whole.take(pa.array(np.argsort(values(whole.column(TIME), np.int64), kind="stable")))
+    return whole.take(pa.array(np.argsort(raw_values(whole.column(TIME), np.int64), kind="stable")))
 
 
 class AggregateWindowKernel:
@@ -103,7 +103,7 @@ class AggregateWindowKernel:
         inner = self._inner.process([_concat_by_time(numbered)], since, clock, version)
         width = len(self._aggregates.shape.key)
         columns = [*inner.rows.columns[:width], *self._aggregates.result_columns(inner.rows.columns[width:-1])]
-        time = values(inner.rows.columns[-1], np.int64)
+        time = raw_values(inner.rows.columns[-1], np.int64)
         outcome = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
         return replace(outcome, refused=refused, state=inner.state, spoiled=[*inner.spoiled, *outcome.spoiled])
 
@@ -124,7 +124,7 @@ def _with_own_offsets(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordB
     """Give each tuple an offset of its own, made of its record's offset, its input, and its position among the record's tuples."""
     numbered, refused = [], []
     for number, batch in enumerate(inputs):
-        offsets = values(batch.column(OFFSET), np.int64)
+        offsets = raw_values(batch.column(OFFSET), np.int64)
         order = np.argsort(offsets, kind="stable")
         new = np.flatnonzero(np.diff(offsets[order], prepend=-1))
         counts = np.diff(np.append(new, len(offsets)))
@@ -167,7 +167,7 @@ class ReduceWindowKernel:
         waiting, kept = self._retained(since)
         came = self._new_tuples(_concat_by_time(inputs), version)
         whole = pa.concat_batches([waiting, came])
-        pane = window.pane(values(whole.column(TIME), np.int64))
+        pane = window.pane(raw_values(whole.column(TIME), np.int64))
         over = pane * window.width < clock
         still = _filtered(whole, ~over)
         new_values, spoiled = self._sub_windows(_filtered(whole, over), pane[over], version)
@@ -175,7 +175,7 @@ class ReduceWindowKernel:
         rows, lost = self._windows(kept, since, clock)
         new = _filtered(came, ~over[waiting.num_rows :])
         state = [*self._state_of(_OPEN, new), *self._state_of(_VALUES, new_values)]
-        alive = window.last(values(kept.column(_PANE), np.int64)) * window.every >= clock
+        alive = window.last(raw_values(kept.column(_PANE), np.int64)) * window.every >= clock
         self._open, self._values = [still], [_filtered(kept, alive)]
         return Outcome(rows, (), state, [*spoiled, *lost])
 
@@ -198,14 +198,14 @@ class ReduceWindowKernel:
         """Return the retained tuples and values, minus those that earlier steps have already used up."""
         window = self._window
         waiting, kept = pa.concat_batches(self._open), pa.concat_batches(self._values)
-        pane = window.pane(values(waiting.column(TIME), np.int64))
+        pane = window.pane(raw_values(waiting.column(TIME), np.int64))
         waiting = _filtered(waiting, pane * window.width >= since)
-        last = window.last(values(kept.column(_PANE), np.int64))
+        last = window.last(raw_values(kept.column(_PANE), np.int64))
         return waiting, _filtered(kept, last * window.every >= since)
 
     def _sub_windows(
         self, rows: pa.RecordBatch, pane: np.ndarray, version: int
-    ) -> tuple[pa.RecordBatch, list[Spoiled]]:
+    ) -> tuple[pa.RecordBatch, list[FailedRows]]:
         """Reduce ended sub-windows by key; return their values, and the tuples of those on which the function failed."""
         reducing, shape = self._reducing, self._reducing.shape
         keys = [rows.column(name) for name in shape.key]
@@ -222,7 +222,7 @@ class ReduceWindowKernel:
         for group, reason in emission.failed.items():
             lost = rows.take(pa.array(groups.rows(group))).select(shape.schema.names)
             short = reason._replace(text=f"refused with its key and sub-window: {reason.first_line}")
-            spoiled.append(Spoiled(lost, [reason, *[short] * (lost.num_rows - 1)]))
+            spoiled.append(FailedRows(lost, [reason, *[short] * (lost.num_rows - 1)]))
         return sub_window_values, spoiled
 
     def _of_own_key(self, emission: Emission, rows: pa.RecordBatch, groups: Groups) -> Emission:
@@ -247,10 +247,10 @@ class ReduceWindowKernel:
         columns = [column.take(pa.array(left)) for column in emission.columns]
         return Emission(columns, emission.call[left], emission.target[left], dict(sorted(failed.items())))
 
-    def _windows(self, kept: pa.RecordBatch, since: int, clock: int) -> tuple[pa.RecordBatch, list[Spoiled]]:
+    def _windows(self, kept: pa.RecordBatch, since: int, clock: int) -> tuple[pa.RecordBatch, list[FailedRows]]:
         """Reduce the windows of the step; return their tuples in the order of time, and the keys of failed ones."""
         window, reducing = self._window, self._reducing
-        pane = values(kept.column(_PANE), np.int64)
+        pane = raw_values(kept.column(_PANE), np.int64)
         first = np.maximum(window.first(pane), -(-since // window.every))
         last = np.minimum(window.last(pane), -(-clock // window.every) - 1)
         counts = np.maximum(last - first + 1, 0)
@@ -268,7 +268,7 @@ class ReduceWindowKernel:
         if emission.failed:
             lost = rows.take(pa.array(groups.firsts[list(emission.failed)])).select(self._key_names)
             named = lost.rename_columns(list(reducing.shape.key))
-            spoiled.append(Spoiled(named, list(emission.failed.values())))
+            spoiled.append(FailedRows(named, list(emission.failed.values())))
         return written, spoiled
 
     def _value_shape(self) -> Shape:
@@ -293,14 +293,14 @@ class ReduceWindowKernel:
             return []
         window = self._window
         if section == _OPEN:
-            until = int(window.pane(values(rows.column(TIME), np.int64)).max()) * window.width
+            until = int(window.pane(raw_values(rows.column(TIME), np.int64)).max()) * window.width
         else:
-            until = int(window.last(values(rows.column(_PANE), np.int64)).max()) * window.every
+            until = int(window.last(raw_values(rows.column(_PANE), np.int64)).max()) * window.every
         return [Tuples(section, rows, until)]
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Add tuples or values that are not known yet."""
-        numbers = values(rows.column(_NUMBER), np.int64)
+        numbers = raw_values(rows.column(_NUMBER), np.int64)
         new = _filtered(rows, numbers > self._seen[section])
         (self._open if section == _OPEN else self._values).append(new)
         self._seen[section] = max(self._seen[section], int(numbers.max(initial=-1)))
@@ -308,8 +308,8 @@ class ReduceWindowKernel:
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Return the rows that are still retained."""
         held = self._open if section == _OPEN else self._values
-        retained = np.concatenate([values(batch.column(_NUMBER), np.int64) for batch in held])
-        return _filtered(rows, np.isin(values(rows.column(_NUMBER), np.int64), retained))
+        retained = np.concatenate([raw_values(batch.column(_NUMBER), np.int64) for batch in held])
+        return _filtered(rows, np.isin(raw_values(rows.column(_NUMBER), np.int64), retained))
 
     def size(self, section: str) -> int:
         """Return the number of retained rows."""

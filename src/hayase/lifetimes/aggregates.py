@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, flags, hashes, text_column, values
+from hayase.core.keys import EncodedKeys, KeyIndex, encode, fixed_column, hashes, raw_values, text_column, validity
 from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.scratch import scratch
-from hayase.core.stages import Spoiled, Tuples
+from hayase.core.stages import FailedRows, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.accumulators import (
     BITS64,
@@ -236,7 +236,7 @@ class AggregateOperator:
             column = rows.column(argument.column)
             if column.null_count:
                 known[at] = len(masks)
-                masks.append(flags(column))
+                masks.append(validity(column))
             if argument.form == PAIR:
                 parts.append(self._pairs.slots(groups, pairs, column).reshape(1, -1))
                 pairs += 1
@@ -274,7 +274,7 @@ class AggregateOperator:
             lines = lines ^ _SIGN
         return fixed_column(output.kind, lines.T, there)
 
-    def _spoiled(self, delta: Delta, spoiled: np.ndarray) -> list[Spoiled]:
+    def _spoiled(self, delta: Delta, spoiled: np.ndarray) -> list[FailedRows]:
         """Return the tuples that would have taken a sum out of its range."""
         if not spoiled.shape[1]:
             return []
@@ -283,9 +283,9 @@ class AggregateOperator:
             accumulator = self._layout.accumulators[culprit]
             reasons.append(f"{accumulator.text} of its group would overflow {_limit(accumulator)}")
         refused = reasons_of(ReasonKind.OVERFLOW, reasons)
-        return [Spoiled(delta.rows.take(pa.array(spoiled[0])), refused, delta.id[spoiled[0]])]
+        return [FailedRows(delta.rows.take(pa.array(spoiled[0])), refused, delta.id[spoiled[0]])]
 
-    def _beyond(self, result: pa.RecordBatch, beyond: np.ndarray) -> list[Spoiled]:
+    def _beyond(self, result: pa.RecordBatch, beyond: np.ndarray) -> list[FailedRows]:
         """Return the rows of the result in which a sum is NULL because the end of a tuple took it out of its range."""
         if not len(beyond):
             return []
@@ -296,7 +296,7 @@ class AggregateOperator:
             reasons.append(
                 f"{accumulator.text} is beyond {_limit(accumulator)} since a tuple of its group ended; it is NULL meanwhile"
             )
-        return [Spoiled(result.take(pa.array(rows)), reasons_of(ReasonKind.OVERFLOW, reasons))]
+        return [FailedRows(result.take(pa.array(rows)), reasons_of(ReasonKind.OVERFLOW, reasons))]
 
     # ------------------------------------------------------------------------------------------ state
 
@@ -379,16 +379,16 @@ def _words(column: pa.Array, form: int) -> np.ndarray:
     """Return a column of fixed width as lines of words."""
     if form == FLOAT:
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
-            numbers = values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
+            numbers = raw_values(column.cast(pa.float64()), np.float64) + 0.0  # -0.0 becomes 0.0
         numbers[np.isnan(numbers)] = np.nan
         return numbers.view(np.int64).reshape(1, -1)
     if form == DECIMAL:
         wide = column.cast(pa.decimal128(38, column.type.scale if pa.types.is_decimal(column.type) else 0))
-        return np.ascontiguousarray(values(wide, np.int64, 2).reshape(-1, 2).T)
+        return np.ascontiguousarray(raw_values(wide, np.int64, 2).reshape(-1, 2).T)
     if form == UNSIGNED:
-        return (values(column, np.int64) ^ _SIGN).reshape(1, -1)
+        return (raw_values(column, np.int64) ^ _SIGN).reshape(1, -1)
     column = pc.cast(column.view(pa.int32()) if column.type == pa.date32() else column, pa.int64())
-    return values(column, np.int64).reshape(1, -1)
+    return raw_values(column, np.int64).reshape(1, -1)
 
 
 class _GroupState:
@@ -428,7 +428,7 @@ class _GroupState:
     def words(self, rows: pa.RecordBatch, texts: _Texts) -> np.ndarray:
         """Return the words of written groups, at `all_places`."""
         columns = rows.columns[self._keys :]
-        plain = [values(column, np.int64).reshape(1, -1) for column in columns[: len(self.places)]]
+        plain = [raw_values(column, np.int64).reshape(1, -1) for column in columns[: len(self.places)]]
         return np.concatenate([*plain, *(texts.append(column) for column in columns[len(self.places) :])])
 
 
@@ -457,7 +457,7 @@ class _Texts:
             self.arena = larger
         if size:
             self.arena[self.used : self.used + size] = np.frombuffer(data, np.uint8, size, int(starts[0]))
-        aggregates_loops.describe_texts(self.arena, starts, flags(column), self.used, lines)
+        aggregates_loops.describe_texts(self.arena, starts, validity(column), self.used, lines)
         self.used += size
         return lines
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import flags, values
+from hayase.core.keys import raw_values, validity
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.lifetimes.relations import OPEN
@@ -135,11 +135,11 @@ class Answers:
             self.registers.restore(section, rows, version)
             return
         check_section(_ANSWERS, rows, self._written)
-        tracks = keys * self._count + values(rows.column(_WINDOW), np.int64)
+        tracks = keys * self._count + raw_values(rows.column(_WINDOW), np.int64)
         self._make_room(int(tracks.max(initial=-1)) + 1)
         last = len(tracks) - 1 - np.unique(tracks[::-1], return_index=True)[1]
         last = last[self._versions[tracks[last]] <= version]
-        tracks, ids = tracks[last], values(rows.column(_ROW), np.int64)[last]
+        tracks, ids = tracks[last], raw_values(rows.column(_ROW), np.int64)[last]
         before, now = self._rows[tracks] >= 0, ids >= 0
         for column, kept in zip(rows.columns[self._keys + 2 :], self._values):
             kept.release(tracks[before])
@@ -152,7 +152,7 @@ class Answers:
         if section == self.registers.section:
             return self.registers.live(section, rows, version)
         check_section(_ANSWERS, rows, self._written)
-        tracks = np.where(keys >= 0, keys * self._count + values(rows.column(_WINDOW), np.int64), -1)
+        tracks = np.where(keys >= 0, keys * self._count + raw_values(rows.column(_WINDOW), np.int64), -1)
         places = np.sort(np.unique(tracks, return_index=True)[1])
         places = places[(tracks[places] >= 0) & (tracks[places] < len(self._rows))]
         places = places[(self._rows[tracks[places]] >= 0) & (self._versions[tracks[places]] <= version)]
@@ -186,7 +186,7 @@ def _equal_before(column: pa.Array, before: np.ndarray, answers: np.ndarray) -> 
 
     kind = column.type
     if pa.types.is_primitive(kind) and kind.bit_width == 64 and not column.null_count:
-        whole = values(column, np.int64)
+        whole = raw_values(column, np.int64)
         kept = answers_loops.equal_before(whole, whole.view(np.float64), pa.types.is_floating(kind), before, answers)
         return answers[:kept]
     return answers[_equal(take_values(column, answers), take_values(column, before[answers]))]
@@ -197,7 +197,7 @@ def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:
     kind = one.type
     if pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
         number = np.dtype(f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}").type
-        left, right = values(one, number), values(other, number)
+        left, right = raw_values(one, number), raw_values(other, number)
         same = left == right
         if pa.types.is_floating(kind):
             same |= (left != left) & (right != right)
@@ -214,4 +214,4 @@ def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:
 
 
 def _there(column: pa.Array) -> np.ndarray:
-    return flags(column) if column.null_count else np.ones(len(column), np.bool_)
+    return validity(column) if column.null_count else np.ones(len(column), np.bool_)

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.stages import TIME, Stateless, Tuples
 from hayase.lifetimes.leaves import LeafOperator, round_up
 from hayase.lifetimes.partitions import PartitionWindow
@@ -75,7 +75,7 @@ class _RecordTimes(Stateless):
         self._input = input
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
-        return np.unique(values(batches[self._input].column(TIME), np.int64)), ()
+        return np.unique(raw_values(batches[self._input].column(TIME), np.int64)), ()
 
 
 class _RangeInstants:
@@ -87,7 +87,7 @@ class _RangeInstants:
         self._clock = -OPEN
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
-        times = np.unique(values(batches[self._input].column(TIME), np.int64))
+        times = np.unique(raw_values(batches[self._input].column(TIME), np.int64))
         length, slide, grain = self._window.length, self._window.slide or 1, self._window.grain
         moved = [np.minimum(round_up(round_up(instants, slide), grain), OPEN) for instants in (times, times + length)]
         ahead = self._ahead[self._ahead >= span.since]
@@ -99,10 +99,10 @@ class _RangeInstants:
         return known[known < span.clock], state
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        self._ahead = np.union1d(self._ahead, values(rows.column(_AT), np.int64))
+        self._ahead = np.union1d(self._ahead, raw_values(rows.column(_AT), np.int64))
 
     def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        return rows.filter(pa.array(values(rows.column(_AT), np.int64) >= self._clock))
+        return rows.filter(pa.array(raw_values(rows.column(_AT), np.int64) >= self._clock))
 
     def size(self, section: str) -> int:
         return len(self._ahead)
@@ -117,7 +117,7 @@ class _EveryNthRecord:
         self.restore, self.live, self.size = self._counter.restore, self._counter.live, self._counter.size
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
-        times = values(batches[self._input].column(TIME), np.int64)
+        times = raw_values(batches[self._input].column(TIME), np.int64)
         before = self._counter["count"]
         self._counter["count"] = before + len(times)
         due = times[self._slide - 1 - before % self._slide :: self._slide]

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.expressions import Projection, bind
-from hayase.core.keys import KeyIndex, encode, hashes, values
-from hayase.core.stages import Spoiled, Tuples
+from hayase.core.keys import KeyIndex, encode, hashes, raw_values
+from hayase.core.stages import FailedRows, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
@@ -205,10 +205,10 @@ class JoinOperator:
         self._expected = count + count // 8
         return [column[:count] for column in columns], done
 
-    def _satisfying_pairs(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[Spoiled]]:
+    def _satisfying_pairs(self, moves: _Moves, residual: Projection) -> tuple[Sequence[np.ndarray], list[FailedRows]]:
         """Return the pairs of the step that satisfy the predicate, by start, and those for which it raises an error."""
         satisfying: list[list[np.ndarray]] = [[np.empty(0, np.int64) for _ in range(4)]]
-        spoiled: list[Spoiled] = []
+        spoiled: list[FailedRows] = []
         done = False
         while not done:
             candidates, _, done = self._sweep(moves, CANDIDATES)
@@ -218,7 +218,7 @@ class JoinOperator:
                 satisfying.append([column[mapped.input_rows] for column in columns])
                 if len(mapped.refused):
                     refused = self._pair_rows([column[mapped.refused.rows] for column in columns])
-                    spoiled.append(Spoiled(refused, mapped.refused.reasons))
+                    spoiled.append(FailedRows(refused, mapped.refused.reasons))
         return [np.concatenate(column) for column in zip(*satisfying)], spoiled
 
     def _pair_rows(self, columns: Sequence[np.ndarray], names: frozenset[str] | None = None) -> pa.RecordBatch:
@@ -389,7 +389,7 @@ class JoinOperator:
     def _settle_pairs(self) -> None:
         if self._restored[PAIRS]:
             rows = pa.concat_batches(self._restored[PAIRS])
-            ids_left, ids_right, number = (values(column, np.int64) for column in rows.columns)
+            ids_left, ids_right, number = (raw_values(column, np.int64) for column in rows.columns)
             left, right = self._left.find(ids_left), self._right.find(ids_right)
             new = np.flatnonzero((number >= self._seen) & (left >= 0) & (right >= 0))
             new = new[np.unique(number[new], return_index=True)[1]]
@@ -405,7 +405,7 @@ class JoinOperator:
     def _singles(self, rows: pa.RecordBatch) -> Iterator[tuple[_Side, np.ndarray, np.ndarray, np.ndarray]]:
         """Yield for each side the rows of the section "singles" whose tuples are alive, the slots of these, and the marks."""
         is_right = rows.column(0).to_numpy(zero_copy_only=False)
-        ids, marks = values(rows.column(1), np.int64), values(rows.column(2), np.int64)
+        ids, marks = raw_values(rows.column(1), np.int64), raw_values(rows.column(2), np.int64)
         for side, is_mine in ((self._left, ~is_right), (self._right, is_right)):
             mine = np.flatnonzero(is_mine)
             slots = side.find(ids[mine])
@@ -420,7 +420,7 @@ class JoinOperator:
         if section == self._registers.section:
             return self._registers.live(section, rows, version)
         if section == PAIRS:
-            left, right, _ = (values(column, np.int64) for column in rows.columns)
+            left, right, _ = (raw_values(column, np.int64) for column in rows.columns)
             return rows.filter(pa.array((self._left.find(left) >= 0) & (self._right.find(right) >= 0)))
         alive = np.zeros(rows.num_rows, np.bool_)
         for side, mine, slots, marks in self._singles(rows):
@@ -530,7 +530,7 @@ class _StepResult:
     rows: _Rows
     kept: list[Tuples]
     closed: np.ndarray
-    spoiled: Sequence[Spoiled] = ()
+    spoiled: Sequence[FailedRows] = ()
 
 
 def _by_end(closed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

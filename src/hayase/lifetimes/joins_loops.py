@@ -370,7 +370,7 @@ def _update_singles(
     """Show or hide the tuples of one side whose keys have gained or lost their partners at this instant as a whole.
 
     `leaving` and `joining` are the other side's tuples that end and start now, `coming` the side's own new tuples. A
-    partner that ends and another that starts at one instant are no change. A tuple that has a partner at least up to its
+    partner that ends and another that starts at one instant are not a change. A tuple that has a partner at least up to its
     own end for certain (`reach`) gets a row with a known end.
     """
     theirs = RIGHT - side

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import values
-from hayase.core.stages import OFFSET, TIME, Outcome, Refusals, Spoiled, Tuples
+from hayase.core.keys import raw_values
+from hayase.core.stages import OFFSET, TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.instants import instants
@@ -103,8 +103,8 @@ class QueryKernel:
         """Process a step and return the result rows that appear and end in it, with refusals and the change of state."""
         span = Span(since, clock, version, self._first_time(inputs))
         state = [_with_owner(_BEGAN, tuples) for tuples in self._began.changes(version)]
-        spoiled: list[Spoiled] = []
-        refused: dict[int, list[Spoiled]] = {}
+        spoiled: list[FailedRows] = []
+        refused: dict[int, list[FailedRows]] = {}
         deltas: list[Delta] = []
         for number, (node, operator) in enumerate(zip(self._nodes, self._operators)):
             if isinstance(node, Leaf):
@@ -127,15 +127,15 @@ class QueryKernel:
         return Outcome(rows, refusals if refused else (), state, spoiled)
 
     def _split_by_step(
-        self, leaf: Windowed | Changes | Shared, lost: Spoiled, batch: pa.RecordBatch
-    ) -> tuple[Spoiled, list[Spoiled]]:
+        self, leaf: Windowed | Changes | Shared, lost: FailedRows, batch: pa.RecordBatch
+    ) -> tuple[FailedRows, list[FailedRows]]:
         """Map spoiled tuples to records: those of this step, identified by their offsets, and those of earlier steps."""
         window = self._operators[next(number for number, node in enumerate(self._nodes) if node is leaf)]
         assert lost.ids is not None
         offsets = window.offsets_of(lost.ids) if isinstance(window, RowWindow) else lost.ids
-        here = np.isin(offsets, values(batch.column(OFFSET), np.int64))
+        here = np.isin(offsets, raw_values(batch.column(OFFSET), np.int64))
         known = ~here & (offsets >= 0)
-        earlier: list[Spoiled] = []
+        earlier: list[FailedRows] = []
         for which, input in ((known, leaf.input), (~here & ~known, None)):
             if which.any():
                 earlier.append(replace(_select(lost, which, offsets), input=input))
@@ -244,13 +244,13 @@ def _records_of(node: Node) -> Windowed | Changes | Shared | None:
     return below[0] if len(below) == 1 and isinstance(below[0], Windowed) else None
 
 
-def _select(lost: Spoiled, which: np.ndarray, ids: np.ndarray) -> Spoiled:
+def _select(lost: FailedRows, which: np.ndarray, ids: np.ndarray) -> FailedRows:
     """Select some of the spoiled tuples and give them other ids."""
     places = np.flatnonzero(which)
-    return Spoiled(lost.rows.take(pa.array(places)), [lost.reasons[at] for at in places.tolist()], ids[places])
+    return FailedRows(lost.rows.take(pa.array(places)), [lost.reasons[at] for at in places.tolist()], ids[places])
 
 
-def _refusals(batch: pa.RecordBatch, lost: Sequence[Spoiled]) -> Refusals:
+def _refusals(batch: pa.RecordBatch, lost: Sequence[FailedRows]) -> Refusals:
     """Return spoiled tuples as refusals of records, in the order of the batch."""
     reasons = {offset: reason for spoiled in lost for offset, reason in zip(spoiled.ids, spoiled.reasons)}  # type: ignore[arg-type]
     if not reasons:

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.scratch import scratch
 from hayase.core.stages import OFFSET, TIME, Stateless
 from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
@@ -90,7 +90,7 @@ class UnboundedWindow(Stateless):
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Return the tuples of the step; their ends stay open."""
         batch = batches[self._input]
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         return Step(Delta(batch.select(self.schema.names), time, np.full(len(time), OPEN), offset))
 
 
@@ -105,7 +105,7 @@ class RangeWindow(Stateless):
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Return the tuples of the step; all ends are known."""
         batch = batches[self._input]
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         end = round_up(np.add(time, self._length, out=scratch(len(time))), self._grain)
         return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
@@ -126,7 +126,7 @@ class SlidingRange:
         """Return the waiting and new tuples that appear within the step."""
         batch, waiting = batches[self._input], self._waiting
         waiting.release(waiting.settle(span.since)[1])
-        time, id = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, id = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         rows, (start, end) = batch.select(self.schema.names), self._bounds(time)
         later = np.flatnonzero((start < end) & (start >= span.clock))
         if len(later):
@@ -193,13 +193,13 @@ class RowWindow:
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Number the tuples of the step, and close those of earlier steps by number, even if they are in another bucket."""
-        batch, ticks = batches[self._input], values(batches[self._window.ticks].column(TIME), np.int64)
+        batch, ticks = batches[self._input], raw_values(batches[self._window.ticks].column(TIME), np.int64)
         waiting, first = self._waiting, self._counter["next"]
-        self._first, self._offsets = first, values(batches[self._window.ticks].column(OFFSET), np.int64)
+        self._first, self._offsets = first, raw_values(batches[self._window.ticks].column(OFFSET), np.int64)
         self._waited = {}
         for store in (waiting, self._waiting_offsets):
             store.release(store.settle(span.since)[1])
-        time = values(batch.column(TIME), np.int64)
+        time = raw_values(batch.column(TIME), np.int64)
         stop = first + len(ticks)
         self._counter["next"] = stop
         if self._window.slide == 1 and len(time) == len(ticks):
@@ -274,7 +274,7 @@ class RowWindow:
         store = self._waiting_offsets
         slots = store.close(numbers, starts)
         offsets = store.take(slots).column(OFFSET)
-        self._waited = dict(zip(store.id[slots].tolist(), values(offsets, np.int64).tolist()))
+        self._waited = dict(zip(store.id[slots].tolist(), raw_values(offsets, np.int64).tolist()))
         store.release(store.expire(clock))
 
     def _entering(self, id: np.ndarray) -> np.ndarray:
@@ -298,7 +298,9 @@ class RowWindow:
         from hayase.lifetimes import leaves_loops
 
         ranks = np.empty(batch.num_rows, np.int64)
-        leaves_loops.ranks(values(ticks.column(OFFSET), np.int64), values(batch.column(OFFSET), np.int64), ranks)
+        leaves_loops.ranks(
+            raw_values(ticks.column(OFFSET), np.int64), raw_values(batch.column(OFFSET), np.int64), ranks
+        )
         return ranks
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import DamagedState, DeclarationError
-from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
+from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, raw_values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.lifetimes.leaves import take_rows
@@ -250,7 +250,7 @@ class _Numbered:
         """Do `TupleStore.settle`; removed tuples keep their values until they are released."""
         added, removed = self.store.settle(since)
         if len(added):
-            self._place(added, values(self.store.take(added).column(0), np.int64))
+            self._place(added, raw_values(self.store.take(added).column(0), np.int64))
         return added, removed
 
     def changes(self) -> list[Tuples]:
@@ -287,7 +287,7 @@ class _Numbered:
 
     def _widened(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         numbers = rows.column(0)
-        own = self._known.take(values(numbers.drop_null(), np.int64))
+        own = self._known.take(raw_values(numbers.drop_null(), np.int64))
         if numbers.null_count:
             there = numbers.is_valid().to_numpy(zero_copy_only=False)
             own = own.take(pa.array(np.cumsum(there) - 1, mask=~there))
@@ -342,7 +342,7 @@ class _Values:
         if self._doubtful:
             numbers = np.concatenate(self._doubtful)
             gone = np.empty(len(numbers), np.int64)
-            gone = gone[: multisets_loops.forsaken(self.words, numbers, gone)]
+            gone = gone[: multisets_loops.unused_values(self.words, numbers, gone)]
             self._index.drop(gone)
             self.words[gone, HEAD] = NONE
             self._doubtful = []

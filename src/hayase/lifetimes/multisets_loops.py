@@ -25,7 +25,7 @@ from hayase.lifetimes.multisets import (
     RIGHT,
 )
 
-__all__ = ["count", "forsaken", "keep", "push", "sweep", "unlink"]
+__all__ = ["count", "keep", "push", "sweep", "unlink", "unused_values"]
 
 _AHEAD = 16
 _MARK = NONE - 1
@@ -132,7 +132,7 @@ def count(words: Any, values: Any, side: Any, by: Any) -> None:
 
 
 @compiled(_i64, _grid, _readonly, _line)
-def forsaken(words: Any, values: Any, gone: Any) -> Any:
+def unused_values(words: Any, values: Any, gone: Any) -> Any:
     """Put those of the values that have neither tuples nor copies into `gone`, each once, and mark them; return how many."""
     count_gone = 0
     for row in range(len(values)):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, values
+from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Partition, Windowed
@@ -53,7 +53,7 @@ class PartitionWindow:
         self._waiting.release(self._waiting.settle(span.since)[1])
         batch, window = batches[self._node.input], self._window
         count = batch.num_rows
-        time, ids = values(batch.column(TIME), np.int64), self._ids(batch)
+        time, ids = raw_values(batch.column(TIME), np.int64), self._ids(batch)
         keys = [batch.column(name) for name in window.keys]
         slots = self._slots(keys, count)
         self._make_room(count)
@@ -100,7 +100,7 @@ class PartitionWindow:
 
     def _ids(self, batch: pa.RecordBatch) -> np.ndarray:
         """Return the ids of tuples: offsets, or -1 - offset for tuples that are counted but rejected by WHERE."""
-        offset = values(batch.column(OFFSET), np.int64)
+        offset = raw_values(batch.column(OFFSET), np.int64)
         if self._node.where is None:
             return offset
         through = pc.fill_null(batch.column(self._node.where), False).to_numpy(zero_copy_only=False)
@@ -134,7 +134,7 @@ class PartitionWindow:
         rows = pa.Table.from_batches(self._restored).combine_chunks().to_batches()[0]
         self._restored = []
         slots = self._slots(rows.columns[:-2], rows.num_rows)
-        ids, numbers = (values(rows.column(name), np.int64) for name in (ID, _NUMBER))
+        ids, numbers = (raw_values(rows.column(name), np.int64) for name in (ID, _NUMBER))
         order = np.lexsort((numbers, slots))
         self._make_room(len(order))
         self._free, self._held = leaves_loops.put_back(
@@ -155,7 +155,7 @@ class PartitionWindow:
             return self._waiting.live(rows, version)
         self._take_up()
         slots = self._slots(rows.columns[:-2], rows.num_rows)
-        numbers = values(rows.column(_NUMBER), np.int64)
+        numbers = raw_values(rows.column(_NUMBER), np.int64)
         return rows.filter(pa.array(numbers >= self._keys[slots, 0] - self._keys[slots, 1]))
 
     def size(self, section: str) -> int:

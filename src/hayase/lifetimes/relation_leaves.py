@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import DeclarationError, Mistake
-from hayase.core.keys import KeyIndex, check_key_type, encode, flags, hashes, values
+from hayase.core.keys import KeyIndex, check_key_type, encode, hashes, raw_values, validity
 from hayase.core.reasons import Reason, ReasonKind
-from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless
+from hayase.core.stages import OFFSET, TIME, FailedRows, Stateless
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO, Changes, Lifetimes
@@ -35,11 +35,11 @@ class DeclaredLifetimes(Stateless):
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Return the rows that appear, with their ends as far as the step has them, and the ends of earlier rows."""
         batch = batches[self._input]
-        time, id = values(batch.column(TIME), np.int64), values(batch.column(ROW_ID), np.int64)
-        first = values(batch.column(VALID_FROM), np.int64) == time
+        time, id = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(ROW_ID), np.int64)
+        first = raw_values(batch.column(VALID_FROM), np.int64) == time
         rows, ending = np.flatnonzero(first), np.flatnonzero(~first)
-        end = values(batch.column(VALID_TO), np.int64)[rows]
-        known = flags(batch.column(VALID_TO))
+        end = raw_values(batch.column(VALID_TO), np.int64)[rows]
+        known = validity(batch.column(VALID_TO))
         if len(known):
             end = np.where(known[rows], end, OPEN)
         start, ids, closed = time[rows], id[rows], id[ending]
@@ -87,7 +87,7 @@ class DeclaredChanges:
 
         self._settle(span.since)
         store, batch = self._store, batches[self._input]
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         rows = batch.select(self.schema.names)
         added = pc.fill_null(batch.column(ADDED), False).to_numpy(zero_copy_only=False)
         new = np.flatnonzero(added)
@@ -154,9 +154,9 @@ class DeclaredChanges:
         return self._store.size()
 
 
-def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray) -> list[Spoiled]:
+def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray) -> list[FailedRows]:
     """Return the changes that remove a row which does not exist."""
     if not len(lost):
         return []
     reason = Reason(ReasonKind.CHANGE, "there is no such row to remove")
-    return [Spoiled(take_rows(rows, lost), [reason] * len(lost), offset[lost])]
+    return [FailedRows(take_rows(rows, lost), [reason] * len(lost), offset[lost])]

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.stages import Spoiled, Tuples
+from hayase.core.stages import FailedRows, Tuples
 from hayase.core.times import BEGINNING, END
 
 __all__ = ["OPEN", "Delta", "Operator", "Span", "Step", "no_delta"]
@@ -75,7 +75,7 @@ class Step:
 
     delta: Delta
     state: Sequence[Tuples] = ()
-    spoiled: Sequence[Spoiled] = ()
+    spoiled: Sequence[FailedRows] = ()
 
 
 class Operator(Protocol):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import KeyIndex, encode, hashes, values
+from hayase.core.keys import KeyIndex, encode, hashes, raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.relations import OPEN, Span
@@ -42,7 +42,7 @@ class RowBlocks:
         rows = batch.select(self._columns)
         held = self._store(rows.schema)
         self._settle(held, span.since)
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         groups = self._numbered(rows)
         present = np.unique(groups)
         before = self._counts[present]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hayase.core.expressions import Projection
 from hayase.core.scratch import scratch
-from hayase.core.stages import Spoiled, Stateless
+from hayase.core.stages import FailedRows, Stateless
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Scalar, UnionAll
 from hayase.lifetimes.relations import Delta, Span, Step
@@ -50,7 +50,7 @@ class ScalarOperator(Stateless):
             )
         if not len(refused):
             return Step(delta)
-        lost = Spoiled(child.rows.take(pa.array(refused.rows)), refused.reasons, child.id[refused.rows])
+        lost = FailedRows(child.rows.take(pa.array(refused.rows)), refused.reasons, child.id[refused.rows])
         return Step(delta, (), (lost,))
 
 

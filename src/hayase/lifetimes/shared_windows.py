@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from hayase.core.algebra import Aggregate
 from hayase.core.errors import DeclarationError
-from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, values
+from hayase.core.keys import KeyIndex, check_key_type, decode, encode, hashes, raw_values
 from hayase.core.reasons import ReasonKind, reasons_of
-from hayase.core.stages import OFFSET, TIME, Spoiled, Tuples
+from hayase.core.stages import OFFSET, TIME, FailedRows, Tuples
 from hayase.core.times import BEGINNING, duration_text
 from hayase.lifetimes.answers import Answers, take_values
 from hayase.lifetimes.expiry import end_order
@@ -100,7 +100,7 @@ class SharedState:
         passed = self._passed(batch)
         if passed is not None and not engines.counted:
             batch, passed = batch.filter(pa.array(passed)), None
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         slots = self.keys.slots([batch.column(name) for name in self._key_names], batch.num_rows)
         partials = engines.lifted(batch, passed)
         turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
@@ -281,7 +281,7 @@ class SharedOperator:
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Process a step and return the rows that begin and end in it, and the records that the guard refuses."""
-        refused: list[Spoiled] = []
+        refused: list[FailedRows] = []
         guard_state: list[Tuples] = []
         if self._guard is not None:
             batches, refused, guard_state = self._guard.advance(batches, span)
@@ -330,7 +330,7 @@ class SharedOperator:
         zeros = np.zeros(len(late), np.int64)
         return [(None, late, Turns(np.full(len(late), begin), zeros, zeros - 1, zeros, zeros - 1))]
 
-    def _answered(self, engines: _Engines, asked: _TurnsInOrder) -> tuple[np.ndarray, list[pa.Array], list[Spoiled]]:
+    def _answered(self, engines: _Engines, asked: _TurnsInOrder) -> tuple[np.ndarray, list[pa.Array], list[FailedRows]]:
         """Return at which turns there is a row, the values of the calls, and the rows in which a sum does not fit its type."""
         count = len(asked.time)
         there = np.ones(count, np.bool_) if not self._node.keys else asked.filled()
@@ -338,7 +338,7 @@ class SharedOperator:
         if self._state.counts_passed:
             lifting, number = engines.lowering(PASSED)
             partials[number] = asked.folded(number, lifting)
-            there &= values(lifting.lower(partials[number])[0], np.int64) > 0
+            there &= raw_values(lifting.lower(partials[number])[0], np.int64) > 0
         columns: list[pa.Array] = []
         over: list[tuple[Call, np.ndarray]] = []
         for call, field in zip(self._node.calls, self._results):
@@ -354,7 +354,7 @@ class SharedOperator:
             name = call.text or call.function
             reasons = [f"{name} {self._windowed(window)} does not fit its type" for window in asked.window[rows]]
             if reasons:
-                spoiled.append(Spoiled(self._rows(asked, columns, rows), reasons_of(ReasonKind.OVERFLOW, reasons)))
+                spoiled.append(FailedRows(self._rows(asked, columns, rows), reasons_of(ReasonKind.OVERFLOW, reasons)))
         if self._guard is None:  # a guarded sum overflows only when a row ends: then it is NULL meanwhile
             for _, rows in over:
                 there[rows] = False

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Call, Shared
@@ -70,7 +70,7 @@ class WindowLog:
             tuples += self._counted(taken, taken.numbers, counted)
         if self._ranges and taken.timed.num_rows:
             time = taken.timed.column(TIME)
-            until = self._until(values(time, np.int64))
+            until = self._until(raw_values(time, np.int64))
             self._lasting.append((until, len(time)))
             columns = {**self._own(taken.timed), TIME: time, OFFSET: taken.timed.column(OFFSET)}
             tuples.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
@@ -88,7 +88,7 @@ class WindowLog:
         alive = np.flatnonzero(counted.matters(taken.slots, numbers, self._longest))
         parts = [(take_rows(pa.RecordBatch.from_pydict(columns), alive), taken.slots[alive])]
         for rows, slots in self._fresh:
-            left = np.flatnonzero(values(rows.column(_NUMBER), np.int64) >= counted.reach(slots, self._longest))
+            left = np.flatnonzero(raw_values(rows.column(_NUMBER), np.int64) >= counted.reach(slots, self._longest))
             parts.insert(-1, (take_rows(rows, left), slots[left]))
         self._fresh = [part for part in parts if len(part[1])]
         return [Tuples(ROWS, pa.concat_batches([rows for rows, _ in parts]), whole=True)]
@@ -104,20 +104,20 @@ class WindowLog:
     def restored(self, section: str, rows: pa.RecordBatch) -> None:
         """Note that tuples were restored."""
         if section == PANES and rows.num_rows and self._ranges:
-            self._lasting.append((self._until(values(rows.column(TIME), np.int64)), rows.num_rows))
+            self._lasting.append((self._until(raw_values(rows.column(TIME), np.int64)), rows.num_rows))
 
     def live(
         self, section: str, rows: pa.RecordBatch, counted: RowWindows | None, slots: Callable[..., np.ndarray]
     ) -> pa.RecordBatch:
         """Return the rows of tuples that are still needed."""
         if section == PANES:
-            matter = self._ranges and self._until(values(rows.column(TIME), np.int64)) >= self._clock
+            matter = self._ranges and self._until(raw_values(rows.column(TIME), np.int64)) >= self._clock
             return rows if matter else rows.slice(0, 0)
         assert counted is not None, "only nodes with row windows write rows"
         keys = slots(rows.columns[: len(self._keys)], rows.num_rows, insert=False)
         alive = keys >= 0
         reach = counted.reach(keys[alive], self._longest)
-        alive[alive] = values(rows.column(_NUMBER), np.int64)[alive] >= reach
+        alive[alive] = raw_values(rows.column(_NUMBER), np.int64)[alive] >= reach
         return rows.filter(pa.array(alive))
 
     def size(self, section: str, counted: RowWindows | None, keys: int) -> int:
@@ -163,7 +163,7 @@ class RestoredSections:
         bounds = np.cumsum([0, *(part.num_rows for part in parts)])
         keys = np.concatenate([slots(part.columns[: self._width], part.num_rows) for part in parts])
         name = _NUMBER if section == ROWS else OFFSET
-        numbers = np.concatenate([values(part.column(name), np.int64) for part in parts])
+        numbers = np.concatenate([raw_values(part.column(name), np.int64) for part in parts])
         order = np.lexsort((numbers, keys))
         first = np.ones(len(order), np.bool_)
         first[1:] = (keys[order[1:]] != keys[order[:-1]]) | (numbers[order[1:]] != numbers[order[:-1]])
@@ -176,7 +176,7 @@ class RestoredSections:
         ]
         times = np.empty(0, np.int64)
         if section == PANES:
-            times = np.concatenate([values(part.column(TIME), np.int64) for part in parts])[tuples]
+            times = np.concatenate([raw_values(part.column(TIME), np.int64) for part in parts])[tuples]
         return RestoredTuples(keys[tuples], numbers[tuples], times, partials)
 
 

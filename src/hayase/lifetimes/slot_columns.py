@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import HayaseError
-from hayase.core.keys import flags, values
+from hayase.core.keys import raw_values, validity
 
 __all__ = ["SlottedColumn", "grown", "slotted_column"]
 
@@ -77,7 +77,7 @@ class _Fixed:
     def put(self, slots: np.ndarray, column: pa.Array, capacity: int) -> None:
         self._cells = grown(self._cells, capacity)
         self._cells[slots] = self._raw(column)
-        valid = flags(column)
+        valid = validity(column)
         if self._valid is None and len(valid):
             self._valid = np.ones(len(self._cells), np.bool_)
         if self._valid is not None:
@@ -88,8 +88,8 @@ class _Fixed:
         if pa.types.is_boolean(self._kind):
             return column.fill_null(False).to_numpy(zero_copy_only=False).view(np.int8)
         if self._cells.ndim == 2:
-            return values(column, np.int64, 2).reshape(-1, 2)
-        return values(column, self._cells.dtype.type)
+            return raw_values(column, np.int64, 2).reshape(-1, 2)
+        return raw_values(column, self._cells.dtype.type)
 
     def take(self, slots: np.ndarray) -> pa.Array:
         cells = self._cells[slots]
@@ -132,7 +132,7 @@ class _Texts:
         self._used = tuples_loops.put_texts(
             ends,
             letters,
-            flags(column),
+            validity(column),
             np.ascontiguousarray(slots),
             self._cells,
             self._lengths,

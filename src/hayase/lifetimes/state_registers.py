@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.stages import Tuples
 
 __all__ = ["Registers", "check_section"]
@@ -68,7 +68,7 @@ class Registers:
                 "reset the stage",
             )
         if rows.num_rows and version >= self._written:
-            self._values = {name: int(values(rows.column(name), np.int64)[-1]) for name in self._schema.names}
+            self._values = {name: int(raw_values(rows.column(name), np.int64)[-1]) for name in self._schema.names}
             self._kept = dict(self._values)
             self._written = version
         self._latest = max(self._latest, version)

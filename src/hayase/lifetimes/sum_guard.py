@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import values
-from hayase.core.stages import OFFSET, TIME, Spoiled, Stateless, Tuples
+from hayase.core.keys import raw_values
+from hayase.core.stages import OFFSET, TIME, FailedRows, Stateless, Tuples
 from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.leaves import LeafOperator, round_up, take_rows
 from hayase.lifetimes.partitions import PartitionWindow
@@ -59,7 +59,7 @@ class SumGuard:
 
     def advance(
         self, batches: Sequence[pa.RecordBatch], span: Span
-    ) -> tuple[list[pa.RecordBatch], list[Spoiled], list[Tuples]]:
+    ) -> tuple[list[pa.RecordBatch], list[FailedRows], list[Tuples]]:
         """Mark the accepted records of a step. Return the inputs with the column ACCEPTED, the refused records, and the changes
         of the state. Records that are held back are not in the inputs until their block is full."""
         batches, state = list(batches), []
@@ -73,7 +73,7 @@ class SumGuard:
         offsets = np.concatenate(
             [np.empty(0, np.int64), *(spoiled.ids for spoiled in refused if spoiled.ids is not None)]
         )
-        accepted = ~np.isin(values(batch.column(OFFSET), np.int64), offsets)
+        accepted = ~np.isin(raw_values(batch.column(OFFSET), np.int64), offsets)
         if self._where is not None:
             accepted &= pc.fill_null(batch.column(self._where), False).to_numpy(zero_copy_only=False)
         batches[self._input] = batch.append_column(ACCEPTED, pa.array(accepted, pa.bool_()))
@@ -118,7 +118,7 @@ class _ArrivalRange(Stateless):
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Return the tuples of the step; all ends are known."""
         batch = batches[self._input]
-        time, offset = values(batch.column(TIME), np.int64), values(batch.column(OFFSET), np.int64)
+        time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         end = np.minimum(round_up(time + self._length, self._slide) - self._slide + 1, OPEN)
         real = np.flatnonzero(time < end)
         rows = take_rows(batch.select(self.schema.names), real)

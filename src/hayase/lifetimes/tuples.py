@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.scratch import scratch
 from hayase.core.stages import Tuples
 from hayase.core.times import BEGINNING
@@ -308,7 +308,7 @@ class TupleStore:
         if self._restored:
             rows = pa.Table.from_batches(self._restored).combine_chunks().to_batches()[0]
             self._restored = []
-            start, end, id = (values(rows.column(name), np.int64) for name in (START, END, ID))
+            start, end, id = (raw_values(rows.column(name), np.int64) for name in (START, END, ID))
             latest = len(id) - 1 - np.unique(id[::-1], return_index=True)[1]
             ended = latest[start[latest] == end[latest]]
             buried = self._open.take_out(id[ended])
@@ -363,7 +363,7 @@ class TupleStore:
 
     def live(self, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
         """Return the log rows of live tuples. Called with the oldest rows first, so that tombstones can be dropped."""
-        start, end, id = (values(rows.column(name), np.int64) for name in (START, END, ID))
+        start, end, id = (raw_values(rows.column(name), np.int64) for name in (START, END, ID))
         alive = (start < end) & (end >= self._clock)
         is_open = alive & (end == OPEN)
         alive[is_open] = self._open.look_up(id[is_open]) >= 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.keys import KeyIndex, encode, hashes, values
+from hayase.core.keys import KeyIndex, encode, hashes, raw_values
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME
 from hayase.operations.record_windows import QUEUE, WindowSpec
@@ -54,7 +54,7 @@ def merge_arrivals(inputs: Sequence[pa.RecordBatch], schema: pa.Schema, by_arriv
 
 
 def column(rows: pa.RecordBatch, name: str) -> np.ndarray:
-    return values(rows.column(name), np.int32 if name == QUEUE else np.int64)
+    return raw_values(rows.column(name), np.int32 if name == QUEUE else np.int64)
 
 
 def groups_of(spec: WindowSpec, rows: pa.RecordBatch, index: KeyIndex, insert: bool = True) -> np.ndarray:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from hayase.core.errors import DeclarationError, suggestion
 from hayase.core.reasons import Reason
 from hayase.core.schemas import empty_rows
-from hayase.core.stages import OFFSET, Outcome, Refusals, Spoiled
+from hayase.core.stages import OFFSET, FailedRows, Outcome, Refusals
 from hayase.operations.arrivals import column
 from hayase.operations.attempts import Attempts, Pace, Refusal, WindowResults, try_windows
 from hayase.operations.children import Limits, shared_children
@@ -137,7 +137,7 @@ class OperationKernel:
 
     def _refused(
         self, complete: Complete, refusals: Sequence[Refusal], inputs: int
-    ) -> tuple[list[Refusals], list[Spoiled]]:
+    ) -> tuple[list[Refusals], list[FailedRows]]:
         """Return refusals as the engine takes them: of this step's records by input, of others as spoiled rows."""
         if not refusals:
             return [], []
@@ -146,7 +146,7 @@ class OperationKernel:
             [refusal.attempts for refusal in refusals],
         )
         if not self._config.window.tumbling:
-            return [], [Spoiled(self._window_rows(complete, refusals), reasons, attempts=attempts)]
+            return [], [FailedRows(self._window_rows(complete, refusals), reasons, attempts=attempts)]
         row = np.array([refusal.start for refusal in refusals])
         arrived, queue = complete.arrived[row], complete.rows.column(QUEUE).to_numpy()[row]
         refused = [Refusals()] * inputs
@@ -162,7 +162,7 @@ class OperationKernel:
             return refused, []
         rows = complete.rows.take(pa.array(row[older]))
         return refused, [
-            Spoiled(
+            FailedRows(
                 rows.select(self._config.reads.names),
                 [reasons[at] for at in older],
                 streams=[self._config.queues[number] for number in rows.column(QUEUE).to_pylist()],

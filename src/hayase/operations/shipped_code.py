@@ -110,7 +110,7 @@ def _store(files: Mapping[str, bytes], target: Path) -> None:
     for name, content in files.items():
         path = draft / name
         durable.make_directory(path.parent)
-        descriptor = durable.opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        descriptor = durable.open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             durable.write(descriptor, content)
             durable.fsync_file(descriptor)

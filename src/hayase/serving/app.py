@@ -19,7 +19,7 @@ from hayase.serving.dead_routes import DeadRoutes
 from hayase.serving.guard import Guard, Limits
 from hayase.serving.openapi import describe, problems
 from hayase.serving.operation_routes import FORBIDDEN, OperationRoutes
-from hayase.serving.parameters import only
+from hayase.serving.parameters import refuse_unknown
 from hayase.serving.pipeline_routes import PipelineRoutes
 from hayase.serving.problems import PROBLEM_JSON, Problem, problem_of
 from hayase.serving.query_routes import QueryRoutes
@@ -130,7 +130,7 @@ async def _invalid_parameters(request: Request, error: Exception) -> Response:
 async def _refuse_unknown(request: Request) -> None:
     asked = request.query_params if request.scope["query_string"] else ()
     if asked:
-        only(asked, [parameter.alias for parameter in request.scope["route"].dependant.query_params])
+        refuse_unknown(asked, [parameter.alias for parameter in request.scope["route"].dependant.query_params])
 
 
 def _merged(one: dict[int | str, dict[str, Any]], other: dict[int, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:

@@ -123,7 +123,7 @@ class DeadRoutes:
                 try:
                     edits.append(stack.enter_context(by_jq(asked.edit, _JQ, expired)))
                 except DeclarationError as error:
-                    raise Problem(422, f"the edit is no jq program: {error}") from None
+                    raise Problem(422, f"the edit is not a jq program: {error}") from None
             if asked.set is not None:
                 edits.append(setting(asked.set))
             editing = in_turn(*edits) if edits else None

@@ -147,7 +147,7 @@ class Guard:
         if host is None or not self._is_own_host(host):
             raise Problem(
                 421,
-                "the Host of this request is no name of this server; use its address, or localhost, "
+                "the Host of this request is not a name of this server; use its address, or localhost, "
                 "or start it with that name among its hosts",
             )
         if self._token is not None:

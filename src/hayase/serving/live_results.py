@@ -19,7 +19,7 @@ from hayase.core.errors import OffsetGone
 from hayase.core.times import BEGINNING, END
 from hayase.engine.results.lifespans import OPEN, VALID_FROM, VALID_TO, lifespans, own_columns
 from hayase.engine.results.query_results import Results, Time
-from hayase.engine.results.snapshots import before, rows_in
+from hayase.engine.results.snapshots import rows_in, snapshot_before
 from hayase.serving.problems import Problem
 from hayase.streams import Index, event_times
 from hayase.streams.schema_evolution import stored_declaration
@@ -185,7 +185,7 @@ class Live(Results):
             if not index.start <= first <= index.next:
                 raise self._invalid_cursor(f"record {first} is not there")
             return Changes(self, replace(cursor, at=first), first)
-        snapshot, _ = before(self.log, index, cursor.at - 1)
+        snapshot, _ = snapshot_before(self.log, index, cursor.at - 1)
         if snapshot is None:
             if index.entries and index.entries[0].before > BEGINNING:
                 raise self._invalid_cursor("changes of that time are no longer retained")

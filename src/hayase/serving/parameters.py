@@ -25,7 +25,7 @@ __all__ = [
     "cursor_text",
     "instant_of",
     "key_in",
-    "only",
+    "refuse_unknown",
     "time_of",
     "whole_key",
 ]
@@ -38,7 +38,7 @@ _LOST_PLUS = re.compile(r"(.*:.*) (\d\d:?\d\d)")
 """A time with a zone like +09:00 whose plus was not percent-encoded, so that it arrives as a space."""
 
 
-def only(names: Iterable[str], known: Iterable[str]) -> None:
+def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     """Raise a problem if a parameter is unknown: a misspelt one must not be ignored silently."""
     allowed = list(known)
     for name in names:

@@ -74,7 +74,7 @@ class QueryRoutes:
     ) -> bytes:
         results = self.service.query(name, now)
         if at is not None:
-            instant_of(at, results.log.declaration.time_scale)  # raises a problem if it is no time
+            instant_of(at, results.log.declaration.time_scale)  # raises a problem if it is not a time
         page = results.page(None if at is None else time_of(at), after=after, limit=limit, with_lifetimes=lifetimes)
         return json_text({
             "query": name,

@@ -59,7 +59,7 @@ class Address:
         host, _, port = text.rpartition(":")
         name = host_name(text)
         if not host or name is None or not (port.isdigit() and int(port) < 65_536):
-            raise HayaseError(f'"{text}" is no address to serve at; write a host and a port, like 127.0.0.1:8421')
+            raise HayaseError(f'"{text}" is not an address to serve at; write a host and a port, like 127.0.0.1:8421')
         return cls(name, int(port))
 
 

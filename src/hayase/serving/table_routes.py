@@ -20,7 +20,7 @@ from hayase.serving.parameters import (
     cursor_text,
     instant_of,
     key_in,
-    only,
+    refuse_unknown,
     whole_key,
 )
 from hayase.serving.problems import Problem
@@ -75,7 +75,7 @@ class TableRoutes:
         name = request.path_params["table"]
         asked = request.query_params if request.scope["query_string"] else {}
         if asked:
-            only(asked, ("columns", "as_of", "json"))
+            refuse_unknown(asked, ("columns", "as_of", "json"))
         raw: bytes = request.scope["raw_path"]
         if raw.count(b"/") < 3 or len(name) > 64:  # a name with an encoded slash in it
             raise Problem(404, "there is no table of that name; GET /tables lists them")
@@ -151,7 +151,7 @@ def _keys_asked(body: Any, most: int) -> tuple[list[Any], list[str] | None, int 
     """Return the keys, columns and time in the body of a request for many keys."""
     if not isinstance(body, dict) or not isinstance(body.get("keys"), list):
         raise Problem(422, 'the body is an object with the list "keys", like {"keys": ["taro", "hanako"]}')
-    only(body, ("keys", "columns", "as_of"))
+    refuse_unknown(body, ("keys", "columns", "as_of"))
     keys, columns, as_of = body["keys"], body.get("columns"), body.get("as_of")
     if len(keys) > most:
         raise Problem(422, f"{len(keys):,} keys are asked for; {most:,} fit into one request")

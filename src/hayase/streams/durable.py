@@ -30,7 +30,7 @@ __all__ = [
     "fsync_file",
     "make_directory",
     "no_room",
-    "opened",
+    "open_file",
     "remove",
     "remove_leftovers",
     "rename",
@@ -160,7 +160,7 @@ def _make(directory: Path, mode: int | None) -> None:
             directory.chmod(wanted | directory.stat().st_mode & 0o2000)
 
 
-def opened(path: Path, flags: int) -> int:
+def open_file(path: Path, flags: int) -> int:
     """Open a file like `os.open`; a created file gets the permissions of its directory."""
     mode = os.stat(path.parent).st_mode & 0o666  # noqa: PTH116 (part of every append)
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
@@ -173,7 +173,7 @@ def opened(path: Path, flags: int) -> int:
 def create_empty(path: Path) -> None:
     """Create an empty file durably: its name is its content."""
     with _step("create"):
-        os.close(opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     _confirm(path.parent)
 
 
@@ -209,7 +209,7 @@ def _create_locked(directory: Path, label: str) -> tuple[Path, int]:
         path = directory / f"{label}.{os.getpid()}-{next(_numbers)}{TEMPORARY}"
         try:
             with _step("create"):
-                descriptor = opened(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
+                descriptor = open_file(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         except FileExistsError:  # same process id on another host, or of an earlier process
             continue
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -230,7 +230,7 @@ def write_volatile(path: Path, data: bytes) -> None:
     """Replace the content of a file atomically but not durably: after a power failure it may have neither the old bytes
     nor the new ones."""
     draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{TEMPORARY}")
-    descriptor = opened(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    descriptor = open_file(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     try:
         os.write(descriptor, data)
     finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 
 from hayase.core.errors import DamagedState, FormatMismatch
-from hayase.core.system_errors import explained
+from hayase.core.system_errors import explained_error
 from hayase.streams import durable
 from hayase.streams.sealed import read_sealed, seal
 
@@ -58,7 +58,7 @@ def check_home(home: Path) -> bool:
         pass
     except NotADirectoryError as error:
         file = next((path for path in (home, *home.parents) if path.is_file()), home)
-        raise explained(OSError(error.errno, error.strerror, str(file))) or error from error
+        raise explained_error(OSError(error.errno, error.strerror, str(file))) or error from error
     else:
         version = (status.st_mtime_ns, status.st_ino)
         if _checked.get(home) == version:

@@ -33,12 +33,12 @@ from hayase.streams.segments import (
     Produced,
     Segment,
     Trailer,
-    damaged,
+    damage_error,
     one_append,
     open_segment,
     read_trailer,
     stage,
-    unwritten,
+    write_error,
     write_segment,
 )
 
@@ -118,11 +118,11 @@ class StreamLog:
                 reconcile(kept.declaration, declaration)
                 durable.write_atomic(log.path / DECLARATION, replace(kept, declaration=declaration).as_bytes())
         except OSError as error:
-            raise unwritten(declaration.name, error) from error
+            raise write_error(declaration.name, error) from error
         return log
 
     @classmethod
-    def anew(cls, home: Path, declaration: StreamDeclaration, mark: str | None = None) -> StreamLog:
+    def open_emptied(cls, home: Path, declaration: StreamDeclaration, mark: str | None = None) -> StreamLog:
         """Open the log of a stream and remove all its records; offsets continue where they were.
 
         With a mark, only the first call with that mark removes records: a caller that is interrupted can repeat the
@@ -141,7 +141,7 @@ class StreamLog:
                     log_compaction.clear(log._directory)
                     durable.write_atomic(log.path / DECLARATION, StoredDeclaration(declaration, mark).as_bytes())
         except OSError as error:
-            raise unwritten(declaration.name, error) from error
+            raise write_error(declaration.name, error) from error
         return log
 
     def is_declared(self) -> bool:
@@ -153,7 +153,7 @@ class StreamLog:
         """Return the current index of the log; cheap enough to call every few milliseconds."""
         return self._directory.index()
 
-    def look(self) -> Index:
+    def current_index(self) -> Index:
         """Return the current index of the log by listing its directory, without using the cache."""
         return self._directory.listing().index
 
@@ -185,7 +185,7 @@ class StreamLog:
                 with self._directory.writing():
                     appended = self._place(draft, trailer, BEGINNING, letters, letters_draft)
         except OSError as error:
-            raise unwritten(self.declaration.name, error) from error
+            raise write_error(self.declaration.name, error) from error
         self._compact_when_many()
         return appended
 
@@ -216,7 +216,7 @@ class StreamLog:
                 with self._directory.writing():
                     self._settle_letters()
             except OSError as error:
-                raise unwritten(self.declaration.name, error) from error
+                raise write_error(self.declaration.name, error) from error
 
     def _settle_letters(self) -> None:
         """Publish pending dead letters whose records are in the log, and remove the others; only while writing, and before
@@ -291,7 +291,7 @@ class StreamLog:
                     durable.remove(staged)
                 return appended
         except OSError as error:
-            raise unwritten(self.declaration.name, error) from error
+            raise write_error(self.declaration.name, error) from error
 
     def advance(self, clock: int, known: int = BEGINNING) -> None:
         """Declare durably that no record before `clock` will follow; no effect if the log's clock is not behind."""
@@ -299,7 +299,7 @@ class StreamLog:
             with self._directory.writing():
                 self._advance(clock, known)
         except OSError as error:
-            raise unwritten(self.declaration.name, error) from error
+            raise write_error(self.declaration.name, error) from error
 
     def finish(self, known: int = BEGINNING) -> None:
         """Declare that no more records will follow; later appends raise StreamFinished.
@@ -322,7 +322,7 @@ class StreamLog:
                 self._directory.tail = Tail(tail.next, tail.running_max, clock, (*tail.clocks, name))
                 self._drop_clocks(tail.clocks)
         except OSError as error:
-            raise unwritten(self.declaration.name, error) from error
+            raise write_error(self.declaration.name, error) from error
 
     def read(self, first: int, next: int) -> Iterator[Piece]:
         """Yield the records [first, next), memory-mapped, in pieces of at most one batch of a segment."""
@@ -335,7 +335,7 @@ class StreamLog:
             except FileNotFoundError as error:  # compacted or removed since the index was read
                 vanished += 1
                 if vanished == _TRIES:
-                    raise damaged(self.path / entry.name, self.declaration.name, "it cannot be opened") from error
+                    raise damage_error(self.path / entry.name, self.declaration.name, "it cannot be opened") from error
                 self._directory.listing()
                 index = self._reaching(at, next)
                 continue
@@ -426,7 +426,7 @@ class StreamLog:
             with self._directory.writing():
                 log_compaction.clear(self._directory)
         except OSError as error:
-            raise unwritten(self.declaration.name, error) from error
+            raise write_error(self.declaration.name, error) from error
 
     def _place(
         self,
@@ -538,7 +538,9 @@ class StreamLog:
         path = self.path / entry.name
         segment = open_segment(path, self.declaration.name)
         if segment.trailer.rows != entry.next - entry.first:
-            raise damaged(path, self.declaration.name, f"it has {segment.trailer.rows} records, not what its name says")
+            raise damage_error(
+                path, self.declaration.name, f"it has {segment.trailer.rows} records, not what its name says"
+            )
         return segment
 
     def _pieces(self, entry: Entry, segment: Segment, first: int, next_: int) -> Iterator[Piece]:

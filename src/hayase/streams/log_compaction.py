@@ -18,7 +18,7 @@ from hayase.streams.log_directory import LogDirectory
 from hayase.streams.log_index import Entry, Listing, base_name, is_clock, reaches, segment_name
 from hayase.streams.producers import FOLDED, last_of_each
 from hayase.streams.schema_evolution import under
-from hayase.streams.segments import Segment, open_segment, read_trailer, unwritten, write_segment
+from hayase.streams.segments import Segment, open_segment, read_trailer, write_error, write_segment
 
 __all__ = ["TARGET_BYTES", "TARGET_ROWS", "clear", "compact", "trim"]
 
@@ -63,7 +63,7 @@ def compact(
         for entry in run:
             durable.remove(directory.path / entry.name)
     except OSError as error:
-        raise unwritten(declaration.name, error) from error
+        raise write_error(declaration.name, error) from error
     return len(run)
 
 
@@ -82,7 +82,7 @@ def trim(directory: LogDirectory, retention: Retention, keep_from: int, now: int
                 directory.forget()
         _sweep(directory)
     except OSError as error:
-        raise unwritten(directory.stream, error) from error
+        raise write_error(directory.stream, error) from error
     return sum(entry.next - entry.first for entry in expired)
 
 

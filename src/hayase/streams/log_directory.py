@@ -275,7 +275,7 @@ class LogDirectory:
 
     def _opened_lock(self) -> int:
         try:
-            return durable.opened(self.path / "lock", os.O_CREAT | os.O_RDWR)
+            return durable.open_file(self.path / "lock", os.O_CREAT | os.O_RDWR)
         except FileNotFoundError as error:
             raise self._gone() from error
 

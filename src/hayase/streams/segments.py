@@ -105,7 +105,7 @@ def write_segment(
     producers: Iterable[Produced] = (),
 ) -> Trailer:
     """Write records to an open file as a segment and make its bytes durable; the caller renames the file."""
-    batches = _batches(fitting(rows, declaration))
+    batches = _batches(in_declared_schema(rows, declaration))
     spans = [_span(batch, declaration) for batch in batches]
     trailer = Trailer(
         rows=rows.num_rows,
@@ -144,7 +144,7 @@ def stage(
             write_segment(descriptor, rows, declaration, written_at=written_at, producers=produced)
             durable.rename(draft, directory / name)
     except OSError as error:
-        raise unwritten(declaration.name, error) from error
+        raise write_error(declaration.name, error) from error
     return directory / name
 
 
@@ -157,7 +157,7 @@ def one_append(producer: str | None, sequence: int | None, rows: int) -> tuple[P
     return (Produced(producer, sequence, 0, rows),)
 
 
-def unwritten(stream: str, error: OSError) -> StreamError:
+def write_error(stream: str, error: OSError) -> StreamError:
     """Return the error to raise when a log could not be changed: the state of the log, and what to do."""
     if isinstance(error, durable.Unsynced):
         return StreamError(
@@ -174,7 +174,7 @@ def unwritten(stream: str, error: OSError) -> StreamError:
     return StreamError(stream, f'stream "{stream}" cannot be written: {error}\n{remedy_of(error)}')
 
 
-def fitting(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:
+def in_declared_schema(rows: pa.Table, declaration: StreamDeclaration) -> pa.Table:
     """Return the records in exactly the declared schema; SchemaMismatch if names or types of columns differ."""
     schema = declaration.arrow_schema
     if rows.schema.equals(schema, check_metadata=False):
@@ -250,7 +250,7 @@ def open_segment(path: Path, stream: str) -> Segment:
     key = (str(path), state.st_ino, state.st_size, state.st_mtime_ns)
     if key not in _verified:
         if xxhash.xxh3_64_intdigest(memoryview(records)) != body_digest:
-            raise damaged(path, stream, "its records do not match their checksum")
+            raise damage_error(path, stream, "its records do not match their checksum")
         _verified[key] = None
         while len(_verified) > _VERIFIED_KEPT:
             _verified.popitem(last=False)
@@ -259,18 +259,18 @@ def open_segment(path: Path, stream: str) -> Segment:
 
 def _lengths(footer: bytes, size: int, path: Path, stream: str) -> tuple[int, int, int, int]:
     if len(footer) < _FOOTER.size:
-        raise damaged(path, stream, f"it was cut short at {size} bytes")
+        raise damage_error(path, stream, f"it was cut short at {size} bytes")
     magic, body, length, body_digest, digest = _FOOTER.unpack(footer)
     if magic != _MAGIC:
-        raise damaged(path, stream, f"it was cut short at {size} bytes, or its end was overwritten")
+        raise damage_error(path, stream, f"it was cut short at {size} bytes, or its end was overwritten")
     if body + length + _FOOTER.size != size:
-        raise damaged(path, stream, f"it is {size} bytes long and should be {body + length + _FOOTER.size}")
+        raise damage_error(path, stream, f"it is {size} bytes long and should be {body + length + _FOOTER.size}")
     return body, length, body_digest, digest
 
 
 def _trailer(text: bytes, digest: int, path: Path, stream: str) -> Trailer:
     if xxhash.xxh3_64_intdigest(text) != digest:
-        raise damaged(path, stream, "its trailer does not match its checksum")
+        raise damage_error(path, stream, "its trailer does not match its checksum")
     data = orjson.loads(text)
     return Trailer(
         rows=data["rows"],
@@ -282,7 +282,7 @@ def _trailer(text: bytes, digest: int, path: Path, stream: str) -> Trailer:
     )
 
 
-def damaged(path: Path, stream: str, what: str) -> DamagedSegment:
+def damage_error(path: Path, stream: str, what: str) -> DamagedSegment:
     """Return the error for a damaged segment file, with the advice what to do."""
     return DamagedSegment(
         stream,

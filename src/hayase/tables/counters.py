@@ -82,7 +82,7 @@ def summed(amount: Amount, bodies: Iterable[bytes]) -> Amount:
 
 
 def checked_amount(parameter: Json) -> Amount:
-    """Return a parameter as an amount; UnfitParameter if it is no number."""
+    """Return a parameter as an amount; UnfitParameter if it is not a number."""
     if not isinstance(parameter, (int, float, Decimal)) or isinstance(parameter, bool):
         raise UnfitParameter(f"cannot add {kind_of(parameter)}", "it takes a number")
     return amount_of(parameter)

@@ -196,7 +196,7 @@ def split(entry: bytes, value: bytes) -> tuple[bytes, bytes]:
     """Split an entry into the bytes of its key and its version."""
     length = int.from_bytes(value[:2], "big")
     if len(value) < 2 or len(entry) < length + 10:
-        raise DamagedPayload(f"{entry[:64].hex()} is no entry of a table")
+        raise DamagedPayload(f"{entry[:64].hex()} is not an entry of a table")
     return entry[:length], entry[length:]
 
 

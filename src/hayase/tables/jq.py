@@ -141,7 +141,7 @@ def _json(document: Any) -> bytes | Refused:
         try:
             return orjson.dumps(_written_out(document), default=_decimal)
         except (TypeError, RecursionError) as error:
-            return Refused(f"the event is no JSON: {error}")
+            return Refused(f"the event is not JSON: {error}")
 
 
 def _decimal(value: Any) -> orjson.Fragment:
@@ -254,7 +254,7 @@ def _value(line: bytes) -> Any:
     except NotPlain as error:
         return Refused(f"a result holds {error}")
     except ValueError as error:
-        return Refused(f"a result is no JSON: {error}")
+        return Refused(f"a result is not JSON: {error}")
 
 
 def _one_or_several(answer: Any) -> Any:

@@ -55,7 +55,7 @@ def canonical(value: Any, depth: int = 0) -> Any:
         return [canonical(item, depth + 1) for item in value]
     if kind is dict:
         return {key: canonical(item, depth + 1) for key, item in value.items()}
-    raise NotPlain(f"a {kind.__name__}, which is no JSON")
+    raise NotPlain(f"a {kind.__name__}, which is not JSON")
 
 
 def _of_float(value: float) -> int:

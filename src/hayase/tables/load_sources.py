@@ -135,7 +135,7 @@ def lots_of(rows: Rows, wanted: Wanted, *, form: str | None = None, schema: str 
         rows = [rows]
     elif isinstance(rows, (Mapping, bytes)) or not isinstance(rows, Iterable):
         what = shown(rows)
-        raise HayaseError(f"{what} are no rows; give a file, Arrow data, a frame, or dicts")
+        raise HayaseError(f"{what} are not rows; give a file, Arrow data, a frame, or dicts")
     yield from _lots_of_items(iter(rows), wanted)
 
 

@@ -9,7 +9,7 @@
 | DistinctCount | int64 | |
 | Quantiles | string | JSON |
 
-A number that does not fit is an integer that is no double, or a number whose nearest double is infinite, or zero although the
+A number that does not fit is an integer that is not a double, or a number whose nearest double is infinite, or zero although the
 number is not; `hayase.streams.typed_values` has the same rule for columns of streams. A query refuses a record whose key
 has such a number, found by `misfit`. `arrow_rows` does not check: it converts to the nearest double.
 

@@ -363,7 +363,7 @@ def many_text_bytes(values: Sequence[Json]) -> list[bytes] | None:
 
 
 def text_column(values: Sequence[Json], head: bytes = b"") -> pa.Array | None:
-    """Return `value_bytes` of many texts as a column, each with the head in front; None if any is no text or needs escapes.
+    """Return `value_bytes` of many texts as a column, each with the head in front; None if any is not text or needs escapes.
 
     >>> text_column(["a", "b"], b"-").to_pylist() == [b"-" + value_bytes("a"), b"-" + value_bytes("b")]
     True
@@ -394,7 +394,7 @@ def value_from(data: bytes) -> Json:
             return data[1:-1].decode()
         value, end = _value_from(data, 0, 0)
     except (IndexError, ValueError) as error:
-        raise DamagedPayload(f"{data[:64].hex()} is no value: {error}") from error
+        raise DamagedPayload(f"{data[:64].hex()} is not a value: {error}") from error
     if end != len(data):
         raise DamagedPayload(f"{data[:64].hex()} is longer than its value")
     return value
@@ -412,7 +412,7 @@ def values_from(data: bytes) -> list[Json]:
             value, at = _value_from(data, at, 0)
             values.append(value)
     except (IndexError, ValueError) as error:
-        raise DamagedPayload(f"{data[:64].hex()} are no values: {error}") from error
+        raise DamagedPayload(f"{data[:64].hex()} are not values: {error}") from error
     return values
 
 
@@ -487,7 +487,7 @@ def json_bytes(value: Json) -> bytes:
 
 def _literal(value: object) -> orjson.Fragment:
     if not isinstance(value, Decimal):
-        raise TypeError(f"a {type(value).__name__} is no JSON value")
+        raise TypeError(f"a {type(value).__name__} is not a JSON value")
     return orjson.Fragment(str(value))
 
 

@@ -451,7 +451,7 @@ def error_of(error: Exception, path: Path) -> Exception:
     for message, number in _REFUSALS.items():
         if message in text:
             return EnvironmentUnfit(f'table "{path.name}" cannot be used: {text}\n{remedy_of(OSError(number, text))}')
-    return seals.damaged(path, _with_damaged_files(path, text))
+    return seals.damage_error(path, _with_damaged_files(path, text))
 
 
 def _with_damaged_files(path: Path, text: str) -> str:
@@ -478,7 +478,7 @@ def _is_table(file: Path) -> bool:
 
 
 def discard(path: Path) -> None:
-    """Delete a store, its seal first: without a seal, a missing store is no damage."""
+    """Delete a store, its seal first: without a seal, a missing store is not damage."""
     gone = path.with_name(path.name + ".discarded")
     shutil.rmtree(gone, ignore_errors=True)
     seals.remove_seal(path)

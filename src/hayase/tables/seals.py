@@ -25,7 +25,7 @@ __all__ = [
     "Place",
     "Seal",
     "check",
-    "damaged",
+    "damage_error",
     "place_of",
     "read_seal",
     "remove_seal",
@@ -58,7 +58,7 @@ class Place:
     length: int
 
 
-def damaged(path: Path, what: str) -> DamagedState:
+def damage_error(path: Path, what: str) -> DamagedState:
     """Return the error of a damaged store: what is wrong, and how to restore the table."""
     name = path.name
     return DamagedState(
@@ -87,7 +87,7 @@ def read_seal(path: Path) -> Seal | None:
             raise ValueError("its checksum does not match")
         return Seal(**orjson.loads(body))
     except (ValueError, TypeError) as error:
-        raise damaged(path, f"its seal {place} cannot be read ({error})") from error
+        raise damage_error(path, f"its seal {place} cannot be read ({error})") from error
 
 
 def write_seal(path: Path, seal: Seal) -> None:
@@ -122,7 +122,7 @@ def check(path: Path) -> Place | None:
         if seal is None:
             return None
         missing = path if not path.exists() else path / "CURRENT"
-        raise damaged(path, f"{missing} is missing, although the table was begun")
+        raise damage_error(path, f"{missing} is missing, although the table was begun")
     name = _current(path)
     manifest = path / name
     try:
@@ -130,7 +130,7 @@ def check(path: Path) -> Place | None:
             data = file.read()
             inode = manifest.stat().st_ino
     except FileNotFoundError as error:
-        raise damaged(path, f"{manifest} is missing, which {path / 'CURRENT'} names") from error
+        raise damage_error(path, f"{manifest} is missing, which {path / 'CURRENT'} names") from error
     start = 0
     if seal is not None:
         start = _check_sealed(path, manifest, data, seal)
@@ -153,10 +153,10 @@ def _current(path: Path) -> str:
     try:
         text = place.read_bytes()
     except FileNotFoundError as error:
-        raise damaged(path, f"{place} is missing") from error
+        raise damage_error(path, f"{place} is missing") from error
     name = text[:-1].decode(errors="replace")
     if text[-1:] != b"\n" or not name.startswith("MANIFEST-") or not name[9:].isdigit():
-        raise damaged(path, f"{place} does not name a MANIFEST")
+        raise damage_error(path, f"{place} does not name a MANIFEST")
     return name
 
 
@@ -164,12 +164,12 @@ def _check_sealed(path: Path, manifest: Path, data: bytes, seal: Seal) -> int:
     """Check the sealed part; return where the unsealed part begins, 0 for a newer MANIFEST."""
     if seal.manifest != manifest.name:
         if int(manifest.name[9:]) < int(seal.manifest[9:]):
-            raise damaged(path, f"{path / 'CURRENT'} names {manifest.name}, which is older than {seal.manifest}")
+            raise damage_error(path, f"{path / 'CURRENT'} names {manifest.name}, which is older than {seal.manifest}")
         return 0  # the writer began a new one and was stopped before it sealed it
     if len(data) < seal.length:
-        raise damaged(path, f"{manifest} ends after {len(data)} bytes of {seal.length}")
+        raise damage_error(path, f"{manifest} ends after {len(data)} bytes of {seal.length}")
     if zlib.crc32(memoryview(data)[: seal.length]) != seal.crc:
-        raise damaged(path, f"{manifest} does not match its checksum")
+        raise damage_error(path, f"{manifest} does not match its checksum")
     return seal.length
 
 
@@ -186,11 +186,11 @@ def _check_records(path: Path, manifest: Path, data: bytes, start: int) -> None:
         crc, length, kind = _HEADER.unpack_from(data, at)
         end = at + _HEADER.size + length
         if not 1 <= kind <= 4 or end > at + rest:
-            raise damaged(path, f"{manifest} is not readable at byte {at}")
+            raise damage_error(path, f"{manifest} is not readable at byte {at}")
         if end > len(data):
             return
         if _masked(_crc32c(data[at + 6 : end])) != crc:
-            raise damaged(path, f"{manifest} does not match its checksum at byte {at}")
+            raise damage_error(path, f"{manifest} does not match its checksum at byte {at}")
         at = end
 
 

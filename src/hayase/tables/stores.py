@@ -127,10 +127,10 @@ def generation_of(path: Path) -> str | None:
 
 def check_begun(path: Path) -> None:
     """Raise DamagedState if the store in a directory is missing or damaged."""
-    from hayase.tables.seals import check, damaged
+    from hayase.tables.seals import check, damage_error
 
     if check(path) is None:
-        raise damaged(path, f"{path} is missing, although the table has taken in records")
+        raise damage_error(path, f"{path} is missing, although the table has taken in records")
 
 
 def discard(path: Path) -> None:

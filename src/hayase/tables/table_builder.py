@@ -29,7 +29,7 @@ def declared_table(
     for column, column_type in columns.items():
         kind = _type_name(column_type)
         if kind not in TYPES:
-            message = f'column "{column}" of table "{name}" has {_shown(column_type)}, which is no column type'
+            message = f'column "{column}" of table "{name}" has {_shown(column_type)}, which is not a column type'
             hint = suggestion(kind, TYPES) if kind else "give one like hy.Counter()"
             mistakes.append(Mistake(message, hint))
         types.append((column, kind))

@@ -24,7 +24,7 @@ from hayase.tables.rule_text import RuleFile, rules_in
 from hayase.tables.rules import Branch, RuleMistake, RuleSet, SourceRules, TableRules, resolved
 from hayase.tables.rules_map_side import RulesMapSide, Target
 
-__all__ = ["PlannedTables", "goes_on", "plan_tables", "read_declared"]
+__all__ = ["PlannedTables", "can_continue", "plan_tables", "read_declared"]
 
 _MEANING = 1
 """Part of fingerprints; incremented when the meaning of rules changes, so that existing tables no longer match."""
@@ -207,7 +207,7 @@ def _of_table(table: TableDeclaration, sources: Sequence[SourceRules]) -> tuple[
     return RuleSet(tuple(filtered for filtered in own_sources if filtered.branches)), tuple(targets)
 
 
-def goes_on(old: Stage, new: Stage) -> bool:
+def can_continue(old: Stage, new: Stage) -> bool:
     """Whether a table can continue under new rules, because its contents would be the same under them.
 
     New columns at the end may be fed from the next record on. The horizon may not grow, because events older than the previous

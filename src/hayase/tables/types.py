@@ -156,11 +156,11 @@ class ColumnType(ABC, Generic[State]):
     def _foreign(self, what: str, data: bytes) -> DamagedPayload:
         begun = data[:8].hex()
         if len(data) < 2 or data[0] != self.tag:
-            return DamagedPayload(f"these bytes are no {what} of a {self.name}: they begin with {begun!r}")
+            return DamagedPayload(f"these bytes are not a {what} of a {self.name}: they begin with {begun!r}")
         if data[1] >> 4 != _FORMAT:
             reason = f"has format {data[1] >> 4} and only format {_FORMAT} is known here"
             return DamagedPayload(f"a {what} of a {self.name} {reason}; it was written by another release")
-        return DamagedPayload(f"bytes of a {self.name} are no {what}: they begin with {begun!r}")
+        return DamagedPayload(f"bytes of a {self.name} are not a {what}: they begin with {begun!r}")
 
     @abstractmethod
     def delta(self, method: str, parameter: Json) -> bytes:

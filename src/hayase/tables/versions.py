@@ -112,7 +112,7 @@ def from_bytes(data: bytes) -> Version:
             return Version(time, id, update)
     except (IndexError, ValueError, UnfitParameter):
         pass
-    raise DamagedPayload(f"{data[:64].hex()} is no version")
+    raise DamagedPayload(f"{data[:64].hex()} is not a version")
 
 
 def event_of(data: bytes) -> bytes:

@@ -41,7 +41,7 @@ def write_large(groups: Iterable[list[Message]], directory: Path) -> Iterator[li
                 padding = -size % 64  # Arrow wants its buffers aligned
                 with writing(f"the exchanged data {path}"):
                     if descriptor is None:
-                        descriptor = durable.opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                        descriptor = durable.open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                     durable.write(descriptor, b"\0" * padding)
                     durable.write(descriptor, memoryview(message.body))
                 sent.append(_exchanged(message, path.name, size + padding))

@@ -46,9 +46,9 @@ def map_task(
     """The messages of one task of a batch, which reads the ranges `task`. `number` tells the tasks apart: the first one also
     takes the dead letters that are replayed."""
     if number == 0 and batch.end.settled > batch.start.settled:
-        from hayase.engine.dead_letters.replay import replayed  # seldom needed
+        from hayase.engine.dead_letters.replay import replayed_records  # seldom needed
 
-        for letters in replayed(definition, batch):
+        for letters in replayed_records(definition, batch):
             yield from _map_replayed(definition, logs, batch, letters, now)
     groups = scan_groups(definition, batch)
     for count, whole in enumerate(task):

@@ -219,7 +219,7 @@ def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | No
     """The index of a log, None if the log does not exist yet; DamagedState if it ends before the position of a stage."""
     index = index_of(log)
     end = 0 if index is None else index.next
-    if end < position.at and (index is None or log.look().next < position.at):
+    if end < position.at and (index is None or log.current_index().next < position.at):
         raise DamagedState(
             f'stage "{stage}" has read stream "{log.declaration.name}" up to record {position.at}, and the log in {log.path} ends '
             f"before record {end}: files are missing",

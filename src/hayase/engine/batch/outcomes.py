@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
-from hayase.core.stages import OFFSET, TIME, Refusals, Spoiled, Stage
+from hayase.core.stages import OFFSET, TIME, FailedRows, Refusals, Stage
 from hayase.engine.batch.messages import Data, Inbox
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
@@ -160,7 +160,7 @@ class TaskOutput:
                 count += len(refusals)
         return count
 
-    def _add_spoiled(self, stage: Stage, spoiled: Spoiled) -> None:
+    def _add_spoiled(self, stage: Stage, spoiled: FailedRows) -> None:
         """Add dead letters for rows that arose inside the kernel. They belong to the stage's own output, unless they are
         records of an earlier batch."""
         streams, offsets = spoiled.streams, spoiled.offsets
@@ -175,7 +175,7 @@ class TaskOutput:
         stream: str | Sequence[str],
         offsets: Sequence[int] | None,
         records: pa.Table,
-        reasons: Refusals | Spoiled,
+        reasons: Refusals | FailedRows,
     ) -> None:
         letters = dead_table(
             stage=stage.name,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DamagedState
-from hayase.core.keys import values
+from hayase.core.keys import raw_values
 from hayase.core.schemas import empty_rows
 from hayase.core.stages import OFFSET, TIME, Kernel, SharedKernels, Stage, Tuples
 from hayase.engine.batch.messages import mapped_schema
@@ -89,7 +89,7 @@ class StageRuntime:
         if not batches:
             return empty_rows(schema)
         whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        offsets = values(whole.column(OFFSET), np.int64)
+        offsets = raw_values(whole.column(OFFSET), np.int64)
         if bool(np.all(offsets[1:] >= offsets[:-1])):
             return whole
         return whole.take(pa.array(np.argsort(offsets, kind="stable")))

@@ -170,7 +170,7 @@ class Bundle:
             return
         path = self.directory / self.name
         with writing(f"the state file {path}"):
-            descriptor = durable.opened(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+            descriptor = durable.open_file(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
             try:
                 for part in self._parts:
                     durable.write(descriptor, memoryview(part))

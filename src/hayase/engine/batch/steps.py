@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from hayase.core.stages import TIME, Outcome, Refusals, Spoiled, Tuples
+from hayase.core.stages import TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
 from hayase.streams.reorder_buffer import rows_between
 from hayase.streams.row_buffer import MOST_BYTES
@@ -31,7 +31,7 @@ class BatchOutcome:
     rows: pa.Table
     refused: Sequence[Refusals]
     state: Sequence[Tuples]
-    spoiled: Sequence[Spoiled]
+    spoiled: Sequence[FailedRows]
     seconds: Sequence[float]
 
 

@@ -19,11 +19,11 @@ from hayase.core.times import BEGINNING, END
 from hayase.engine.commit.ledger import home_manifest
 from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.commit.tables import Tables
-from hayase.engine.dead_letters.letters import spent
+from hayase.engine.dead_letters.letters import obsolete_before
 from hayase.engine.definition.definitions import Definition, latest
 from hayase.engine.home import Home
 from hayase.engine.logs import declared_streams
-from hayase.engine.results.snapshots import keep as keep_snapshots
+from hayase.engine.results.snapshots import update_snapshots as keep_snapshots
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
 
@@ -78,7 +78,7 @@ def _trim_settled(home: Home, manifests: Iterable[Manifest], now: int) -> None:
     if (home.path / "streams" / SETTLED.name).is_dir():
         read_by_all = min((manifest.offset.settled for manifest in manifests), default=0)
         log = StreamLog(home.path, replace(SETTLED, retention=Retention(age=0)))
-        log.trim(min(read_by_all, spent(home)), now)
+        log.trim(min(read_by_all, obsolete_before(home)), now)
 
 
 def fold_tables(tables: Tables, manifest: Manifest, definition: Definition, stop: Callable[[], bool]) -> int:

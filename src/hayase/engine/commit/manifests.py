@@ -356,7 +356,7 @@ class Commits:
                     if name not in replaced:
                         self.tables.begin(output, f"{definition.version}", again)
                 else:
-                    self._logs[name] = StreamLog.anew(self.home.path, output, mark=f"{definition.version}")
+                    self._logs[name] = StreamLog.open_emptied(self.home.path, output, mark=f"{definition.version}")
         parts = [staged for staged in manifest.parts if staged.stream not in anew]
         parts.sort(key=lambda staged: (staged.stream, staged.order))
         last = {staged.stream: staged for staged in parts}

@@ -94,7 +94,7 @@ class Destinations:
             )
         if not placed:
             return (
-                f'it came up inside stage "{stage}" and is no record of a stream; drop the letter, or let the stage begin '
+                f'it came up inside stage "{stage}" and is not a record of a stream; drop the letter, or let the stage begin '
                 f"anew with `hayase reset {stage} --from earliest`"
             )
         if stream not in inputs:

@@ -1,6 +1,6 @@
 """Edits of dead letters before a replay: by a Python function, a jq program, or new values for columns.
 
-An edit takes records as dicts of JSON values. A record that is no JSON object, such as a broken line of a file, is passed as
+An edit takes records as dicts of JSON values. A record that is not a JSON object, such as a broken line of a file, is passed as
 text. If an edit fails, only that record stays open.
 """
 
@@ -85,7 +85,7 @@ def setting_texts(texts: Mapping[str, str]) -> Editing:
 def _with(record: Any, values: Mapping[str, Any]) -> Any:
     if not isinstance(record, Mapping):
         return Unedited(
-            f"{shown(record)} is no JSON object, in which a column could be set; make one with a jq program"
+            f"{shown(record)} is not a JSON object, in which a column could be set; make one with a jq program"
         )
     return {**record, **values}
 
@@ -143,5 +143,5 @@ def _one_record(answer: Any) -> Any:
     if isinstance(answer, Several):
         return Unedited(f"the jq program gave {len(answer.values)} results; one record must come of one")
     if not isinstance(answer, dict):
-        return Unedited(f"the jq program gave {shown(answer)}, which is no record; it must give an object")
+        return Unedited(f"the jq program gave {shown(answer)}, which is not a record; it must give an object")
     return answer

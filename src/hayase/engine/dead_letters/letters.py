@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hayase.engine.dead_letters.edits import Edit
     from hayase.engine.dead_letters.settlement import Settlement
 
-__all__ = ["Filter", "Group", "Letter", "LetterState", "Letters", "Lot", "Page", "spent"]
+__all__ = ["Filter", "Group", "Letter", "LetterState", "Letters", "Lot", "Page", "obsolete_before"]
 
 State = Literal["open", "replayed", "dropped"]
 
@@ -373,7 +373,7 @@ class Letters:
         return drop(self, wanted, limit=limit, dry=dry)
 
 
-def spent(home: Home) -> int:
+def obsolete_before(home: Home) -> int:
     """Return the offset in `_settled` before which all settlements are of letters that retention has removed. Those from it on
     must be kept: without its settlement, a letter would be open again."""
     log, (first, _) = StreamLog(home.path, SETTLED), _bounds(StreamLog(home.path, DEAD))

@@ -24,7 +24,7 @@ from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED, dead_table
 from hayase.streams.records import Origin, conform_rows
 
-__all__ = ["Replayed", "replayed"]
+__all__ = ["Replayed", "replayed_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Replayed:
         return dead_table(self.stage, self.version, self.stream, known, records, reasons, 1, now)
 
 
-def replayed(definition: Definition, batch: Batch) -> Iterator[Replayed]:
+def replayed_records(definition: Definition, batch: Batch) -> Iterator[Replayed]:
     """Yield the replayed records in a batch of a lane, by stage and stream; `definition` is that of the lane."""
     log = StreamLog(definition.home.path, SETTLED)
     pieces = log.read(batch.start.settled, batch.end.settled)
@@ -89,7 +89,7 @@ def _conformed(definition: Definition, stage: str, stream: str, letters: list[tu
             records.append(exact_loads(text))
             parsed.append(at)
         except ValueError as error:
-            bad.append((offset, text, Reason(ReasonKind.UNREADABLE, f"the replayed record is no JSON: {error}")))
+            bad.append((offset, text, Reason(ReasonKind.UNREADABLE, f"the replayed record is not JSON: {error}")))
     conformed = conform_rows(records, declaration, 0, Origin(lambda places: [str(index) for index in places]))
     refused = {int(refusal.record): Reason(refusal.kind, refusal.reason) for refusal in conformed.refused}
     bad += [(*letters[parsed[at]], reason) for at, reason in refused.items()]

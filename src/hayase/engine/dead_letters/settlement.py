@@ -328,7 +328,7 @@ def _settling(letters: Letters, dry: bool, patience: float) -> Iterator[None]:
     place = letters.home.path / _PLACE
     with writing(str(place)), contextlib.ExitStack() as stack:
         durable.make_directory(place)
-        descriptor = durable.opened(place / "lock", os.O_RDWR | os.O_CREAT)
+        descriptor = durable.open_file(place / "lock", os.O_RDWR | os.O_CREAT)
         stack.callback(os.close, descriptor)
         _wait(descriptor, letters.home, patience)
         stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # with `close` alone, a forked process would keep it

@@ -263,7 +263,7 @@ def _changed(
 
 
 def _overlay(current: Definition, name: str, now: OperationDeclaration | None) -> tuple[Change, ...]:
-    """Return the changes by command including this one; an operation that equals the file again is no change."""
+    """Return the changes by command including this one; an operation that equals the file again is not a change."""
     known = {change.name: change for change in current.changes}
     if name in known:
         declared = known[name].declared

@@ -24,7 +24,7 @@ from hayase.engine.definition.definitions import (
 from hayase.engine.definition.stage_comparison import records_after, with_readers
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
-from hayase.streams.durable import make_directory, opened
+from hayase.streams.durable import make_directory, open_file
 from hayase.streams.home_format import begin_home
 from hayase.streams.schema_evolution import stored_declaration
 
@@ -91,7 +91,7 @@ def only_writer(home: Home) -> Iterator[None]:
     with writing(f"the home {home.path}"):
         begin_home(home.path)
         make_directory(home.definitions)
-        lock = opened(home.definitions / "lock", os.O_RDWR | os.O_CREAT)
+        lock = open_file(home.definitions / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = shipped_code(home)

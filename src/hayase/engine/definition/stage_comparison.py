@@ -61,9 +61,9 @@ def _is_safe(old: Stage, new: Stage) -> bool:
     of a table must be what its rules make of the events.
     """
     if isinstance(new.output, TableDeclaration):
-        from hayase.tables.table_planner import goes_on
+        from hayase.tables.table_planner import can_continue
 
-        return goes_on(old, new)
+        return can_continue(old, new)
     if (old.output, old.lane) != (new.output, new.lane):
         return False
     if new.remembers == "" == old.remembers:

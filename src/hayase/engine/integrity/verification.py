@@ -84,7 +84,7 @@ def _finding(path: Path, error: Exception) -> Finding:
 
 
 def _found(path: Path, work: Callable[..., object], *arguments: Any) -> Iterator[Finding]:
-    """Call `work` and yield its error as a finding. A missing file was removed by the running pipeline, and is no finding."""
+    """Call `work` and yield its error as a finding. A missing file was removed by the running pipeline, and is not a finding."""
     try:
         work(*arguments)
     except FileNotFoundError:

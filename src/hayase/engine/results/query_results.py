@@ -28,7 +28,7 @@ from hayase.engine.results.lifespans import (
     lifespans,
     own_columns,
 )
-from hayase.engine.results.snapshots import before, check, is_trimmed, rows_in, snapshots
+from hayase.engine.results.snapshots import check, is_trimmed, rows_in, snapshot_before, snapshots
 from hayase.streams import Index, StreamLog, event_times
 
 __all__ = ["Results", "Time"]
@@ -58,7 +58,7 @@ class Results:
 
     # -- records ------------------------------------------------------------------------------------------------------
     def table(self, first: int | None = None) -> pa.Table:
-        """Return all records (from offset `first` on) as an Arrow table, in the order of the log. An event time that is no column
+        """Return all records (from offset `first` on) as an Arrow table, in the order of the log. A time that is not a column
         of the query is in the column `event_time`."""
         return self.log.declaration.shown(self._table(first))
 
@@ -209,7 +209,7 @@ class Results:
     def _valid(self, index: Index, time: int) -> pa.Table:
         """Return the rows valid at an instant: those of a snapshot and of the records after it, minus those that have ended."""
         declaration = self.log.declaration
-        snapshot, end = before(self.log, index, time)
+        snapshot, end = snapshot_before(self.log, index, time)
         if snapshot is None and is_trimmed(index):
             raise self._removed(index, time)
         batches = [] if snapshot is None else list(rows_in(self.log, snapshot))

@@ -29,20 +29,20 @@ from hayase.engine.results.lifespans import CHANGED_AT, VALID_FROM, VALID_TO, fo
 from hayase.streams import Index, StreamLog
 from hayase.streams.durable import make_directory, remove, remove_leftovers
 from hayase.streams.schema_evolution import stored_declaration, under
-from hayase.streams.segments import open_segment, stage, unwritten
+from hayase.streams.segments import open_segment, stage, write_error
 
 __all__ = [
     "DIRECTORY",
     "LEAST",
     "LEAST_UNDER_RETENTION",
     "Snapshot",
-    "before",
     "check",
     "is_trimmed",
-    "keep",
     "marks",
     "rows_in",
+    "snapshot_before",
     "snapshots",
+    "update_snapshots",
 ]
 
 LEAST = 100_000
@@ -78,7 +78,7 @@ def snapshots(log: StreamLog, index: Index) -> list[Snapshot]:
     return sorted(snapshot for snapshot in _all(log) if _holds(snapshot, index, mark))
 
 
-def before(log: StreamLog, index: Index, time: int) -> tuple[Snapshot | None, int]:
+def snapshot_before(log: StreamLog, index: Index, time: int) -> tuple[Snapshot | None, int]:
     """Return the newest snapshot that answers for an instant, and the offset up to which records matter to the answer."""
     newest, end = None, index.next
     for snapshot in snapshots(log, index):
@@ -134,7 +134,7 @@ def rows_in(log: StreamLog, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         yield under(segment.batch(number), log.declaration.arrow_schema)
 
 
-def keep(log: StreamLog, now: int) -> int:
+def update_snapshots(log: StreamLog, now: int) -> int:
     """Write the snapshots that are due and remove void ones; return the offset up to which snapshots cover the log.
 
     Only the process that holds the home's lock may call this.
@@ -148,7 +148,7 @@ def keep(log: StreamLog, now: int) -> int:
         while (due := _next(index, last, least, mark)) is not None:
             last = _write(log, index, last, due, now)
     except OSError as error:
-        raise unwritten(log.declaration.name, error) from error
+        raise write_error(log.declaration.name, error) from error
     return index.start if last is None else last.offset
 
 

@@ -29,7 +29,7 @@ from hayase.streams.durable import make_directory, write_atomic
 from hayase.streams.records import row_texts
 from hayase.streams.sealed import read_sealed, seal
 
-__all__ = ["MOST_RECORDS", "View", "Views", "added"]
+__all__ = ["MOST_RECORDS", "Subscription", "Subscriptions", "added"]
 
 _KIND = "place of a view"
 
@@ -40,7 +40,7 @@ LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Subscription:
     """A function that receives the records of a stream, as a list of dicts."""
 
     stream: str
@@ -53,7 +53,7 @@ class View:
         return re.sub(r"\W", "_", name)
 
 
-def added(views: Sequence[View], view: View) -> tuple[View, ...]:
+def added(views: Sequence[Subscription], view: Subscription) -> tuple[Subscription, ...]:
     """Return the views with one more; DeclarationError if one with its stream and name exists."""
     if any((other.stream, other.name) == (view.stream, view.name) for other in views):
         raise DeclarationError(
@@ -62,11 +62,11 @@ def added(views: Sequence[View], view: View) -> tuple[View, ...]:
     return (*views, view)
 
 
-class Views:
+class Subscriptions:
     """A context manager that calls views in a thread. On exit, unless there was an error, it first delivers all committed
     records, and raises the error of the thread, if there is one."""
 
-    def __init__(self, home: Home, views: Sequence[View], now: Callable[[], int]) -> None:
+    def __init__(self, home: Home, views: Sequence[Subscription], now: Callable[[], int]) -> None:
         self._home, self._now = home, now
         self._views = [Reader(home, view) for view in views]
         self._wake, self._done, self._stop = threading.Event(), threading.Event(), threading.Event()
@@ -77,7 +77,7 @@ class Views:
         """Wake the thread: there may be new results."""
         self._wake.set()
 
-    def __enter__(self) -> Views:
+    def __enter__(self) -> Subscriptions:
         if self._views:
             self._thread = threading.Thread(target=self._rounds, name="views", daemon=True)
             self._thread.start()
@@ -116,7 +116,7 @@ class Views:
 class Reader:
     """A view and its position in its stream."""
 
-    def __init__(self, home: Home, view: View) -> None:
+    def __init__(self, home: Home, view: Subscription) -> None:
         self._home, self._view = home, view
         self._path = home.path / "views" / f"{view.stream}.{view.name}.json"
         self._next: int | None = None

@@ -21,7 +21,7 @@ from hayase.engine.home import Home, log_file
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.session import local_master, open_session, warm_up
 
-__all__ = ["opened", "run", "run_until_idle", "running", "start_session"]
+__all__ = ["open_ledger", "run", "run_lanes", "run_until_idle", "start_session"]
 
 WATCH = 0.02
 """Seconds between checks whether a lane is idle, has failed or is to stop."""
@@ -45,7 +45,7 @@ def start_session(
 
 
 @contextlib.contextmanager
-def opened(home: Home) -> Iterator[Ledger]:
+def open_ledger(home: Home) -> Iterator[Ledger]:
     """Yield the ledger of a home with the newest manifests applied, so that streams and tables can be read; close it on exit."""
     with contextlib.closing(Ledger(home)) as ledger:
         ledger.recover()
@@ -53,7 +53,7 @@ def opened(home: Home) -> Iterator[Ledger]:
 
 
 @contextlib.contextmanager
-def running(
+def run_lanes(
     home: Home,
     *,
     ledger: Ledger | None = None,
@@ -70,7 +70,7 @@ def running(
     `on_condition` is called whenever the condition changes, also when the pipeline has failed.
     """
     if ledger is None:
-        with opened(home) as own, running(
+        with open_ledger(home) as own, run_lanes(
             home, ledger=own, master=master, session=session, awake=awake, verbose=verbose,
             on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
         ) as lanes:  # fmt: skip
@@ -110,7 +110,7 @@ def _failing(on_condition: Callable[[Condition], None]) -> Iterator[None]:
 
 def run_until_idle(home: Home, *, master: str | None = None, session: SparkSession | None = None) -> Manifest:
     """Process all records that are in the streams, then stop; return the last manifest."""
-    with running(home, master=master, session=session) as lanes:
+    with run_lanes(home, master=master, session=session) as lanes:
         while not lanes.is_idle():
             lanes.check()
             time.sleep(WATCH)
@@ -129,7 +129,7 @@ def run(
 ) -> Manifest:
     """Process streams as they grow, until `stop()` returns true or an interrupt; return the last manifest."""
     never = threading.Event()
-    context = running(
+    context = run_lanes(
         home, ledger=ledger, master=master, awake=True,
         on_commit=on_commit, on_phase=on_phase, on_condition=on_condition,
     )  # fmt: skip

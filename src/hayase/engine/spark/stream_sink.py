@@ -200,7 +200,7 @@ def _together(folder: Path, messages: Sequence[Staged | None]) -> Staged:
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Hold a lock, so that an earlier driver that is presumed dead cannot commit at the same time."""
-    descriptor = durable.opened(folder / _LOCK, os.O_CREAT | os.O_RDWR)
+    descriptor = durable.open_file(folder / _LOCK, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
