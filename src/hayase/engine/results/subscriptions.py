@@ -20,13 +20,15 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, UnknownName
+from hayase.core.errors import DamagedState, DeclarationError, OffsetGone, StreamError, UnknownName
 from hayase.core.reasons import Reason, ReasonKind
+from hayase.engine.definition.definitions import latest
 from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, VIEW, dead_table
 from hayase.streams.durable import make_directory, write_atomic
 from hayase.streams.records import row_texts
+from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
 
 __all__ = ["MOST_RECORDS", "Subscription", "Subscriptions", "added"]
@@ -125,13 +127,27 @@ class Reader:
         """Call the view with all records after its position."""
         try:
             log = StreamLog.open(self._home.path, self._view.stream)
+            for first, rows in self._pieces(log):
+                if stopped():
+                    return
+                self._give(rows, first, now)
+                self._keep(first + rows.num_rows)
         except UnknownName:  # the stage that writes the stream has not begun
             return
-        for first, rows in self._pieces(log):
-            if stopped():
-                return
-            self._give(rows, first, now)
-            self._keep(first + rows.num_rows)
+        except (StreamError, DamagedState):
+            if not self._is_replaced():
+                raise
+
+    def _is_replaced(self) -> bool:
+        """Return whether the stage that writes the stream is about to begin anew, and to remove what is there."""
+        definition = latest(self._home)
+        records = definition.records if definition is not None else ()
+        generation = next((record.generation for record in records if record.output.name == self._view.stream), 0)
+        try:
+            stored = stored_declaration(self._home.path / "streams" / self._view.stream)
+        except DamagedState:
+            stored = None
+        return generation > int(stored.mark if stored is not None and stored.mark is not None else 0)
 
     def _pieces(self, log: StreamLog) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield records in portions of at most MOST_RECORDS, each with the offset of its first record."""
