@@ -159,6 +159,7 @@ COLUMNS: dict[str, Callable[[list[str], str], list[Any]]] = {
 @example(["1e-400", "0.0", "-0", "0e5"], "double")
 @example(["16777217", "16777217.0", "1e-50", "3e38"], "float")
 @example(["1." + "0" * 100, "1." + "0" * 100 + "1"], "decimal(10, 2)")
+@example(["-1267650600228229401496703205378.040"], "decimal(38, 20)")
 def test_every_reader_takes_the_same_values_and_refuses_the_same(texts: list[str], kind: str) -> None:
     wanted = [expected(text, KINDS[kind]) for text in texts]
     for name, reader in READERS.items():

@@ -476,3 +476,13 @@ def test_refused_rows_of_columns_of_views_are_kept_as_text(kind: pa.DataType) ->
     done = conform(table, stream, NOW)
     assert done.rows["x"].to_pylist() == values[:1]
     assert [refused.record for refused in done.refused] == [record_text({"t": "soon", "x": values[1]})]
+
+
+@pytest.mark.parametrize("number", ["-1267650600228229401496703205378.040", "1267650600228229401496703205378"])
+def test_a_decimal_that_overflows_128_bits_in_the_scale_of_its_column_is_refused(number: str) -> None:
+    """Arrow's casts from text, and from decimals of another scale, give another number."""
+    declared = StreamDeclaration("s", "ts bigint, x decimal(38, 20)", "ts", time_unit="s")
+    own = pa.array([Decimal(number), Decimal("1.5")], pa.decimal128(38, 3))
+    for values in (pa.array([number, "1.5"]), own, own.cast(pa.decimal256(76, 3)), own.dictionary_encode()):
+        done = conform(pa.table({"ts": [1, 2], "x": values}), declared, 0)
+        assert (done.rows["x"].to_pylist(), len(done.refused)) == ([Decimal("1.5")], 1)

@@ -167,3 +167,12 @@ def test_decimals_with_an_impossible_scale_are_refused(kind: pa.DataType) -> Non
         SharedWindows([1], ["first"], types={"value": kind})
     with pytest.raises(DeclarationError, match="scale is impossible"):
         SharedWindows([1], ["first"]).push(values)
+
+
+def test_decimals_of_another_scale_are_not_changed() -> None:
+    kind = pa.decimal128(38, 20)
+    shared = SharedWindows([1], ["first"], types={"value": kind})
+    small = pa.array([Decimal("1.5")], pa.decimal128(38, 3))
+    assert shared.push(small)[1]["first"].to_pylist() == [Decimal("1.5")]
+    with pytest.raises(ValueError, match="precision"):
+        shared.push(pa.array([Decimal("-1267650600228229401496703205378.040")], pa.decimal128(38, 3)))

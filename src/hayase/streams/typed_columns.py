@@ -225,7 +225,7 @@ def _read(column: pa.ChunkedArray, kind: pa.DataType, parse: bool) -> pa.Chunked
     if pa.types.is_timestamp(kind):
         return _read_times(column, kind)
     if pa.types.is_decimal(kind):
-        return column.cast(kind) if _is_short(column) else None
+        return column.cast(kind) if _is_short(column, kind) else None
     if pa.types.is_date(kind):
         return _within_calendar(column.cast(kind))
     if pa.types.is_integer(kind) and parse:
@@ -262,7 +262,7 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
     binary = pa.types.is_binary(source) or pa.types.is_large_binary(source) or pa.types.is_fixed_size_binary(source)
     plain = (
         (pa.types.is_integer(target) and (pa.types.is_integer(source) or _is_plain_decimal(source)))
-        or (pa.types.is_decimal(target) and _is_plain_decimal(source))
+        or (pa.types.is_decimal(target) and _is_plain_decimal(source) and _keeps_digits(source, target))
         or (pa.types.is_floating(target) and pa.types.is_integer(source))
         or (pa.types.is_binary(target) and (binary or pa.types.is_binary_view(source)))
         or (pa.types.is_timestamp(target) and pa.types.is_timestamp(source) and (target.tz or not source.tz))
@@ -282,6 +282,12 @@ def _is_plain_decimal(kind: pa.DataType) -> bool:
     """Return whether Arrow casts decimals of this type exactly. With a scale below 0 or above the precision, a cast can
     give another number, or end the process (Arrow 24 to 26): the power of ten is looked up without a bounds check."""
     return bool(pa.types.is_decimal(kind)) and 0 <= kind.scale <= kind.precision
+
+
+def _keeps_digits(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether Arrow casts any decimal of one type to another correctly, or refuses it. A number that does not fit the words
+    of its type in the new scale becomes another one (Arrow 24 to 26)."""
+    return bool(source.precision - source.scale + target.scale <= (76 if pa.types.is_decimal256(source) else 38))
 
 
 def may_differ(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
@@ -324,10 +330,17 @@ def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa
     return numbers.cast(kind)
 
 
-def _is_short(column: pa.ChunkedArray) -> bool:
-    """Return whether Arrow can parse these texts as decimals: with an exponent, or many digits, it may fail or be wrong."""
-    longest = pc.max(pc.binary_length(column)).as_py()
-    return longest is None or (longest <= 38 and not _any(pc.match_substring(column, "e", ignore_case=True)))
+def _is_short(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Return whether Arrow can parse these texts as decimals: with an exponent, or many digits, it may fail or be wrong. It
+    gives another number if the digits before the point do not fit 128 bits in the scale of the column (Arrow 24 to 26)."""
+    lengths = pc.binary_length(column)
+    longest = pc.max(lengths).as_py()
+    if longest is None:
+        return True
+    if longest > 38 or _any(pc.match_substring(column, "e", ignore_case=True)):
+        return False
+    points = pc.find_substring(column, ".")
+    return bool(pc.max(pc.if_else(pc.less(points, 0), lengths, points)).as_py() + kind.scale <= 38)
 
 
 def _any(mask: pa.Array | pa.ChunkedArray) -> bool:

@@ -343,7 +343,11 @@ def _array(values: Any, kind: pa.DataType | None) -> pa.Array:
         if kind is not None and pa.types.is_decimal(kind) and not fits_arrow(values):
             raise ValueError(f"a value does not fit {kind}: it has too many digits, or too large an exponent")
         return pa.array(values, kind)
-    return values if kind is None or values.type == kind else values.cast(kind)
+    if kind is None or values.type == kind:
+        return values
+    if pa.types.is_decimal(kind):  # Arrow's own casts to decimals do not notice every overflow
+        return _array(values.to_pylist(), kind)
+    return values.cast(kind)
 
 
 class _Keys:
