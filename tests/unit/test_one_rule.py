@@ -249,3 +249,23 @@ def test_a_record_whose_block_is_full_in_a_later_batch_is_refused_with_its_offse
         assert (t.figures("q").dead, t.figures("q").processed) == (1, 3)
         found = [(row["total"], row["n"], *span) for row, *span in t.query("q").intervals() if row["n"]]
         assert found == [(6, 2, 2, 4), (3, 2, 4, None)]
+
+
+@pytest.mark.parametrize("last", [4, 6, 7])
+@pytest.mark.parametrize("beside", ["count(distinct k) as f", "last(x) as f"])
+def test_a_record_is_refused_when_it_begins(beside: str, last: int) -> None:
+    """At 6, the next multiple of the slide; it is no dead letter if the stream ends before."""
+    records = [{"ts": ts, "k": 1, "x": x} for ts, x in ((1, 1), (4, MOST), (last, 2))]
+    with trial() as t:
+        t.stream("s", "ts bigint, k bigint, x bigint", time="ts", time_unit="s")
+        t.query("q", f"select sum(x) as total, count(*) as n, {beside} from s [Range 6 seconds Slide 3 seconds]")
+        for record in records:
+            t.append("s", [record])
+            t.run()
+            forget_kernels()
+        t.finish("s")
+        t.run()
+        found = [(each["stream"], each["offset"]) for each in t.dead_letters()]
+        assert found == ([("s", 1)] if last >= 6 else [])
+        figures = t.figures("q")
+        assert (figures.read, figures.processed, figures.dead) == (3, 3 - len(found), len(found))

@@ -5,6 +5,8 @@ Shared partials cannot remove a record again, so guarded sums are also computed 
 WHERE had dropped it. A record is checked when it arrives, in (time, offset) order, against the rows that are alive when it
 appears. A row window with a slide is an exception: the instant at which a record appears, and so the rows that end at it, are
 known only when the record's block is full. Until then the record is held back, also from the shared windows (`row_blocks`).
+In a time window with a slide, a record appears at the next multiple of the slide; it is checked before, but refused only then, as
+in the window over a relation: if the clock does not get there, it is no dead letter.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from hayase.lifetimes.plans import Aggregate, Partition, Range, Shared, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span, Step
 from hayase.lifetimes.row_blocks import RowBlocks
 from hayase.lifetimes.shared_windows_log import columns_of
+from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["ACCEPTED", "SumGuard"]
 
 ACCEPTED = "__accepted"
 """The boolean column that is true for the records that aggregates include."""
-_BLOCKS, _WINDOW, _SUMS = "blocks", "window", "sums"
+_BLOCKS, _WINDOW, _SUMS, _REFUSED = "blocks", "window", "sums", "refused"
+_REASON = "__reason"
 
 
 class SumGuard:
@@ -51,6 +55,7 @@ class SumGuard:
             else _ArrivalRange(replace(leaf, window=Range(window.length, window.slide)), window.length, window.slide)
         )
         self._sums = AggregateOperator(Aggregate(leaf, node.keys, calls, schema), endless=False)
+        self._refused = _LaterRefusals(node.guard, window.slide) if window.kind == "range" else None
         self._blocks: RowBlocks | None = None
         if window.kind == "rows" and window.slide > 1:
             flag = () if node.where is None else (node.where,)
@@ -79,6 +84,9 @@ class SumGuard:
         batches[self._input] = batch.append_column(ACCEPTED, pa.array(accepted, pa.bool_()))
         state += [replace(tuples, section=f"{_WINDOW}.{tuples.section}") for tuples in alive.state]
         state += [replace(tuples, section=f"{_SUMS}.{tuples.section}") for tuples in summed.state]
+        if self._refused is not None:
+            refused, later = self._refused.advance(refused, batch, span)
+            state += [replace(tuples, section=f"{_REFUSED}.{tuples.section}") for tuples in later]
         return batches, refused, state
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
@@ -96,12 +104,60 @@ class SumGuard:
         owner, inner = self._owner(section)
         return owner.size(inner)
 
-    def _owner(self, section: str) -> tuple[LeafOperator | Operator | RowBlocks, str]:
+    def _owner(self, section: str) -> tuple[LeafOperator | Operator | RowBlocks | _LaterRefusals, str]:
         owner, inner = section.split(".", 1)
+        if owner == _REFUSED:
+            assert self._refused is not None, "only a time window refuses records later"
+            return self._refused, inner
         if owner == _BLOCKS:
             assert self._blocks is not None, "only a row window with a slide holds records back"
             return self._blocks, inner
         return self._window if owner == _WINDOW else self._sums, inner
+
+
+class _LaterRefusals:
+    """Holds refused records back until the multiple of the slide at which they would appear.
+
+    State: "waiting", their columns of the guard and the reasons; the end of a tuple is when it would appear.
+    """
+
+    def __init__(self, guard: pa.Schema, slide: int) -> None:
+        self._guard, self._slide = guard, slide
+        self._waiting = TupleStore(pa.schema([*guard, pa.field(_REASON, pa.string())]), "waiting")
+
+    def advance(
+        self, refused: Sequence[Spoiled], batch: pa.RecordBatch, span: Span
+    ) -> tuple[list[Spoiled], Sequence[Tuples]]:
+        """Return the records, refused in this step or before, that appear in this step, and the change of the state."""
+        waiting, guard = self._waiting, self._guard
+        waiting.release(waiting.settle(span.since)[1])
+        offsets, times = (values(batch.column(name), np.int64) for name in (OFFSET, TIME))
+        order = np.argsort(offsets)
+        for spoiled in refused:
+            assert spoiled.ids is not None
+            time = times[order[np.searchsorted(offsets, spoiled.ids, sorter=order)]]
+            columns = [*spoiled.rows.select(guard.names).columns, pa.array(spoiled.reasons, pa.string())]
+            rows = pa.RecordBatch.from_arrays(columns, names=[*guard.names, _REASON])
+            waiting.add(rows, time - 1, round_up(time, self._slide), spoiled.ids)  # a start is before its end
+        due = waiting.expire(span.clock)
+        rows, ids = waiting.take(due), waiting.id[due].copy()
+        waiting.release(due)
+        state = waiting.changes()
+        if not len(due):
+            return [], state
+        return [Spoiled(rows.select(guard.names), rows.column(_REASON).to_pylist(), ids)], state
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Load refused records that have not appeared."""
+        self._waiting.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Return the rows of records that have not appeared."""
+        return self._waiting.live(rows, version)
+
+    def size(self, section: str) -> int:
+        """Return the number of records that have not appeared."""
+        return self._waiting.size()
 
 
 class _ArrivalRange(Stateless):
