@@ -390,7 +390,9 @@ def test_streams_that_stages_make_are_not_written():
         pipeline_text(PipelineDeclaration("shop", (made,)))
 
 
-@pytest.mark.parametrize(("text", "said"), [("0", "0 is not a number of buckets"), ("many", '"many" is not a number of')])
+@pytest.mark.parametrize(
+    ("text", "said"), [("0", "0 is not a number of buckets"), ("many", '"many" is not a number of')]
+)
 def test_a_number_of_buckets_that_makes_no_sense(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(f"pipeline: shop\nbuckets: {text}\n")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.keys import raw_values
+from hayase.core.reasons import ReasonKind, reasons_of
 from hayase.core.stages import OFFSET, TIME, FailedRows, Stateless, Tuples
 from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.leaves import LeafOperator, round_up, take_rows
@@ -126,26 +127,30 @@ class _LaterRefusals:
         self._waiting = TupleStore(pa.schema([*guard, pa.field(_REASON, pa.string())]), "waiting")
 
     def advance(
-        self, refused: Sequence[Spoiled], batch: pa.RecordBatch, span: Span
-    ) -> tuple[list[Spoiled], Sequence[Tuples]]:
+        self, refused: Sequence[FailedRows], batch: pa.RecordBatch, span: Span
+    ) -> tuple[list[FailedRows], Sequence[Tuples]]:
         """Return the records, refused in this step or before, that appear in this step, and the change of the state."""
         waiting, guard = self._waiting, self._guard
         waiting.release(waiting.settle(span.since)[1])
-        offsets, times = (values(batch.column(name), np.int64) for name in (OFFSET, TIME))
+        offsets, times = (raw_values(batch.column(name), np.int64) for name in (OFFSET, TIME))
         order = np.argsort(offsets)
-        for spoiled in refused:
-            assert spoiled.ids is not None
-            time = times[order[np.searchsorted(offsets, spoiled.ids, sorter=order)]]
-            columns = [*spoiled.rows.select(guard.names).columns, pa.array(spoiled.reasons, pa.string())]
+        for failed in refused:
+            assert failed.ids is not None
+            time = times[order[np.searchsorted(offsets, failed.ids, sorter=order)]]
+            columns = [
+                *failed.rows.select(guard.names).columns,
+                pa.array([reason.text for reason in failed.reasons], pa.string()),
+            ]
             rows = pa.RecordBatch.from_arrays(columns, names=[*guard.names, _REASON])
-            waiting.add(rows, time - 1, round_up(time, self._slide), spoiled.ids)  # a start is before its end
+            waiting.add(rows, time - 1, round_up(time, self._slide), failed.ids)  # a start is before its end
         due = waiting.expire(span.clock)
         rows, ids = waiting.take(due), waiting.id[due].copy()
         waiting.release(due)
         state = waiting.changes()
         if not len(due):
             return [], state
-        return [Spoiled(rows.select(guard.names), rows.column(_REASON).to_pylist(), ids)], state
+        reasons = reasons_of(ReasonKind.OVERFLOW, rows.column(_REASON).to_pylist())
+        return [FailedRows(rows.select(guard.names), reasons, ids)], state
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Load refused records that have not appeared."""

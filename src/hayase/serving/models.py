@@ -449,7 +449,9 @@ class Health(_Model):
 
     state: State
     reason: str | None = Field(description="Why it is starting, recovering, stalled, or has failed.")
-    notice: str | None = Field(description="Something unusual that is not a failure, such as a wall clock that was set.")
+    notice: str | None = Field(
+        description="Something unusual that is not a failure, such as a wall clock that was set."
+    )
     version: int = Field(description="How many batches were committed in this home.")
     committed_at: str | None = Field(description="When the last batch was committed.")
     lag: dict[str, dict[str, int]] = Field(

@@ -219,7 +219,9 @@ class Quantiles(ColumnType[Spread]):
     def __post_init__(self) -> None:
         for fraction in self.fractions:
             if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-                raise DeclarationError(f"{fraction!r} is not a fraction of a Quantiles column", "give numbers from 0 to 1")
+                raise DeclarationError(
+                    f"{fraction!r} is not a fraction of a Quantiles column", "give numbers from 0 to 1"
+                )
         object.__setattr__(self, "fractions", tuple(float(fraction) for fraction in self.fractions))
 
     def delta(self, method: str, parameter: Json) -> bytes:
