@@ -125,6 +125,7 @@ class Reader:
 
     def catch_up(self, now: Callable[[], int], stopped: Callable[[], bool]) -> None:
         """Call the view with all records after its position."""
+        began = self._began()
         try:
             log = StreamLog.open(self._home.path, self._view.stream)
             for first, rows in self._pieces(log):
@@ -135,19 +136,22 @@ class Reader:
         except UnknownName:  # the stage that writes the stream has not begun
             return
         except (StreamError, DamagedState):
-            if not self._is_replaced():
+            if not self._is_replaced(began):
                 raise
 
-    def _is_replaced(self) -> bool:
-        """Return whether the stage that writes the stream is about to begin anew, and to remove what is there."""
-        definition = latest(self._home)
-        records = definition.records if definition is not None else ()
-        generation = next((record.generation for record in records if record.output.name == self._view.stream), 0)
+    def _began(self) -> int:
+        """Return the definition with which the stage that wrote what is in the stream began; 0 if unknown."""
         try:
             stored = stored_declaration(self._home.path / "streams" / self._view.stream)
         except DamagedState:
-            stored = None
-        return generation > int(stored.mark if stored is not None and stored.mark is not None else 0)
+            return 0
+        return int(stored.mark) if stored is not None and stored.mark is not None else 0
+
+    def _is_replaced(self, began: int) -> bool:
+        """Return whether the stage that writes the stream begins anew, and removes what one that `began` earlier wrote."""
+        definition = latest(self._home)
+        records = definition.records if definition is not None else ()
+        return any(record.generation > began for record in records if record.output.name == self._view.stream)
 
     def _pieces(self, log: StreamLog) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield records in portions of at most MOST_RECORDS, each with the offset of its first record."""
