@@ -318,7 +318,7 @@ def test_windows_are_those_of_brute_force_however_the_steps_are_cut_and_whoever_
         workers[turn % 2] = worker
         complete = worker.windows.advance(inputs, since, clock)
         found += told(complete)
-        for at, queue, offset in zip(complete.came.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
+        for at, queue, offset in zip(complete.arrived.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
             assert at == -1 or inputs[queue].column(OFFSET)[at].as_py() == offset
         assert all(since <= instant < clock for instant in complete.instants.tolist())
         log.forward(worker, complete.state, version, clock, data.draw(st.sampled_from([0, 0, 1, 3, 9])))
@@ -367,7 +367,7 @@ def test_windows_by_arrival_are_those_of_the_logs_however_they_are_cut_and_whoev
         complete = worker.windows.advance(inputs, 0, 0)
         for instant, window in told(complete):
             found.setdefault(window[0][0], []).append((instant, window))
-        for at, queue, offset in zip(complete.came.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
+        for at, queue, offset in zip(complete.arrived.tolist(), *columns(complete.rows, QUEUE, OFFSET)):
             assert at == -1 or inputs[queue].column(OFFSET)[at].as_py() == offset
         log.forward(worker, complete.state, version, 0, data.draw(st.sampled_from([0, 0, 1, 3, 9])))
         if data.draw(st.booleans()):

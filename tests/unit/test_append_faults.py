@@ -43,7 +43,7 @@ def content(home: Path) -> Content:
 
 def _column(home: Path, stream: str, column: str) -> list[object]:
     log = StreamLog.open(home, stream)
-    index = log.look()
+    index = log.current_index()
     return [value for piece in log.read(index.start, index.next) for value in piece.rows[column].to_pylist()]
 
 

@@ -517,10 +517,10 @@ MISTAKES: dict[str, list[str]] = {
         '1:19: a table can only be joined with a stream [Now], and "ch" is a relation; join the table with a stream [Now] instead',
     ],
     f"select total from (select user_id from S [Rows 3]) s, purchases p where {ON}": [
-        "1:19: a table can only be joined with a stream [Now], and this sub-query is none; join a stream [Now] with the table inside of it",
+        "1:19: a table can only be joined with a stream [Now], and this sub-query is not one; join a stream [Now] with the table inside of it",
     ],
     f"select total from (select distinct user_id from S [Now]) s, purchases p where {ON}": [
-        "1:19: a table can only be joined with a stream [Now], and this sub-query is none; join a stream [Now] with the table inside of it",
+        "1:19: a table can only be joined with a stream [Now], and this sub-query is not one; join a stream [Now] with the table inside of it",
     ],
     f"select total from S [Now] s, purchases [Range 1 hour] p where {ON}": [
         '1:40: a window after the table "purchases" is not supported; a table has only its current rows; leave the window out',

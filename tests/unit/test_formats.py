@@ -16,6 +16,7 @@ import pytest
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch
+from hayase.core.reasons import ReasonKind
 from hayase.core.times import instant
 from hayase.streams import csv_blocks, file_formats
 from hayase.streams.file_formats import Chunk, Format, format_of, read_records
@@ -106,13 +107,15 @@ class TestCsv:
     def test_a_bad_line_is_refused_alone_with_its_number_and_text(self) -> None:
         done = csv(b't,x,y\n1,a,1\n2,b\n\n3,"c\nc",x\n\xff,d,1\n4,"e"e,1\n5,f,0x1\n6,"g,1\n7,h,1')
         assert done.rows["t"].to_pylist() == [1, 7]
+        quoted = "a quoted field does not end where it should; write a quote inside as two"
+        unreadable, unfit = ReasonKind.UNREADABLE, ReasonKind.SCHEMA
         assert done.refused == (
-            Refused("2,b", "line 3: the line has 2 fields and the header 3"),
-            Refused('3,"c\nc",x', 'line 5: column "y" must be double, not "x"'),
-            Refused("\\xff,d,1", "line 7: the line is not UTF-8 text"),
-            Refused('4,"e"e,1', "line 8: a quoted field does not end where it should; write a quote inside as two"),
-            Refused("5,f,0x1", 'line 9: column "y" must be double, not "0x1"'),
-            Refused('6,"g,1', "line 10: a quoted field does not end where it should; write a quote inside as two"),
+            Refused("2,b", "line 3: the line has 2 fields and the header 3", unreadable),
+            Refused('3,"c\nc",x', 'line 5: column "y" must be double, not "x"', unfit),
+            Refused("\\xff,d,1", "line 7: the line is not UTF-8 text", unreadable),
+            Refused('4,"e"e,1', f"line 8: {quoted}", unreadable),
+            Refused("5,f,0x1", 'line 9: column "y" must be double, not "0x1"', unfit),
+            Refused('6,"g,1', f"line 10: {quoted}", unreadable),
         )
 
     def test_numbers_are_not_guessed(self) -> None:

@@ -31,7 +31,7 @@ from hayase.engine.home import Home
 from hayase.engine.integrity.heads import DEFINITIONS, Head, head_of
 from hayase.engine.integrity.migrations import MIGRATIONS, upgrade
 from hayase.engine.integrity.verification import verify
-from hayase.engine.results.subscriptions import View, Views
+from hayase.engine.results.subscriptions import Subscription, Subscriptions
 from hayase.streams import StreamLog, durable
 from hayase.streams.home_format import FORMAT, FORMAT_FILE, format_of, write_format
 from hayase.testing import at, trial
@@ -441,10 +441,13 @@ def test_a_view_waits_for_an_output_that_is_written_again(shop: hy.Pipeline, hay
     """It may be called before the stage begins anew and removes the damaged log."""
     home, now = shop.home, lambda: every_file.START
     _oldest("streams/scores/*[0-9a-f].seg")(home.path).unlink()
-    with pytest.raises(StreamError, match="reset scores"), Views(home, [View("scores", every_file.scored)], now):
+    with (
+        pytest.raises(StreamError, match="reset scores"),
+        Subscriptions(home, [Subscription("scores", every_file.scored)], now),
+    ):
         pass
     _reset(hayase_, shop, "scores")
-    with Views(home, [View("scores", every_file.scored)], now):
+    with Subscriptions(home, [Subscription("scores", every_file.scored)], now):
         pass
     every_file.later(shop)
 

@@ -294,7 +294,7 @@ def test_all_mistakes_are_told_with_the_field_that_they_speak_of() -> None:
         ],
         queries=[("k", "select * from e"), ("l", "select * from nobody"), ("m", "select * from k")],
     )
-    assert [(kind, name, str(each), getattr(each, "field", "")) for kind, name, each in found.mistakes] == [
+    assert [(kind, name, str(each), each.subject) for kind, name, each in found.mistakes] == [
         (
             "operation", "a",
             'no stream matches "x*" of operation "a"; there are: b, c, d, e, f, g, h, k, l, m, other, q1, q2, ticks',

@@ -107,7 +107,7 @@ def test_a_replayed_record_is_late_where_the_clock_has_gone_by(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("stage", "stream", "record", "reason"),
     [
-        ("numbers", "orders", "{", "no JSON"),
+        ("numbers", "orders", "{", "not JSON"),
         ("numbers", "orders", '{"time": "noon"}', 'column "time"'),
         ("gone", "orders", GOOD, 'the stage "gone"'),
         ("numbers", "copies", GOOD, 'does not read "copies"'),

@@ -138,7 +138,7 @@ def test_a_home_that_cannot_be_written(
 
 
 def test_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "java_version", lambda: 17)
+    monkeypatch.setattr(session, "java_version", lambda *build: 17)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
     with pytest.raises(EnvironmentUnfit) as caught:
         session.open_session("local[2]")

@@ -302,11 +302,11 @@ def test_damage_is_noticed(name: str) -> None:
 
 def test_bytes_of_others_are_refused_with_the_reason() -> None:
     counter, (payload,) = Counter(), payloads(Register(), 1)
-    with pytest.raises(DamagedPayload, match="no payload of a Counter"):
+    with pytest.raises(DamagedPayload, match="not a payload of a Counter"):
         counter.fold(None, [payload])
     with pytest.raises(DamagedPayload, match="format 2 and only format 1 is known"):
         counter.value(b"C\x20" + counter.fold(None, [])[2:])
-    with pytest.raises(DamagedPayload, match="bytes of a Counter are no snapshot"):
+    with pytest.raises(DamagedPayload, match="bytes of a Counter are not a snapshot"):
         counter.value(counter.payload("incr", 1))
 
 

@@ -69,8 +69,8 @@ class FunctionSource:
 def source_of(function: Callable[..., Any]) -> FunctionSource:
     """Return the source from which any process can load a function.
 
-    >>> source_of(nearest).name
-    'hayase.core.errors:nearest'
+    >>> source_of(suggestion).name
+    'hayase.core.errors:suggestion'
     >>> source_of(lambda record: None)
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: a lambda cannot be found by other processes; write it as a function with a name

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hayase.core.declarations import TableDeclaration
-from hayase.core.errors import HayaseError
+from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.core.stages import MAIN, OPERATIONS
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import check_positions
@@ -84,11 +84,14 @@ def _finding(path: Path, error: Exception) -> Finding:
 
 
 def _found(path: Path, work: Callable[..., object], *arguments: Any) -> Iterator[Finding]:
-    """Call `work` and yield its error as a finding. A missing file was removed by the running pipeline, and is not a finding."""
+    """Call `work` and yield its error as a finding. A missing file was removed by the running pipeline, and is not a finding; an
+    environment in which nothing can be checked is raised."""
     try:
         work(*arguments)
     except FileNotFoundError:
         return
+    except EnvironmentUnfit:
+        raise
     except (HayaseError, OSError, ValueError) as error:
         yield _finding(path, error)
 
