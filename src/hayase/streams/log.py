@@ -571,7 +571,8 @@ def check_letters(path: Path, stream: str) -> None:
         raise DamagedSegment(
             stream,
             f'the dead letters "{path}" of an append to stream "{stream}" are damaged',
-            "put back an intact copy of this file from a backup, or remove it: then the dead letters lack the records that this append refused",
+            "put back an intact copy of this file from a backup, "
+            "or remove it: then the dead letters lack the records that this append refused",
         ) from error
 
 
