@@ -87,7 +87,7 @@ class LiveRound:
         self.driver: subprocess.Popen[bytes] | None = None
         self.watcher = Watcher(self.url)
         self.clock = self.folder / "clock"
-        self.scratch = Path(tempfile.mkdtemp(prefix="hyc-"))  # short: paths of sockets are
+        self.scratch = Path(tempfile.mkdtemp(prefix="hyc-", dir="/tmp"))  # short: paths of sockets are
         self.filler = self.home / "filler"
 
     @property

@@ -142,7 +142,7 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 import hayase as hy
-from hayase.engine.spark.runner import running
+from hayase.engine.spark.runner import run_lanes
 from hayase.engine.spark.session import open_session, task_slots
 
 home, master = Path(sys.argv[1]), sys.argv[2]
@@ -152,7 +152,7 @@ p.operation("waiting:wait", reads="queue", writes="done", schema="pid bigint, be
 p.apply()
 session = open_session(master, settings={"spark.executor.memory": "512m"})
 sent = 0
-with running(p.home, session=session) as lanes:
+with run_lanes(p.home, session=session) as lanes:
     while not ((home / "enough").exists() and lanes.is_idle()):
         lanes.check()
         (home / "slots").write_text(str(task_slots(session)))

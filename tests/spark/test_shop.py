@@ -41,7 +41,9 @@ sys.exit(not run_demo(options))
 @contextlib.contextmanager
 def demo(home: Path, ticks: int, end: str) -> Iterator[subprocess.Popen[bytes]]:
     """The demo at work; whatever is left of it in the end is killed and cleared away."""
-    scratch = tempfile.mkdtemp(prefix="hayase-kill-")  # not under the test's own folder: paths of sockets must be short
+    scratch = tempfile.mkdtemp(
+        prefix="hayase-kill-", dir="/tmp"
+    )  # not under the test's own folder: paths of sockets must be short
     child = subprocess.Popen(
         [sys.executable, "-c", DEMO, str(home), str(ticks), end],
         env={**os.environ, "TMPDIR": scratch},
