@@ -73,6 +73,7 @@ _SUBREAPER, _DEATH_SIGNAL = 36, 1  # of prctl
 def main(file: int) -> NoReturn:
     """Run the first template on the socket with this descriptor."""
     control = socket.socket(fileno=file)
+    sys.dont_write_bytecode = True  # the code is in the home, where every file is checked
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     pa.array([1]).cast(pa.string())  # loads what Arrow otherwise loads on first use
     _serve_template(control)
