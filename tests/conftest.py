@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
@@ -35,27 +31,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("hayase")
-
-
-# Tests sync thousands of small files and none of them cuts the power, so their files are in memory where there is room. Child
-# processes find the directory in TMPDIR; its name is short, as sockets are below it.
-MEMORY = Path("/dev/shm")
-_in_memory: Path | None = None
-if (
-    "TMPDIR" not in os.environ
-    and os.access(MEMORY, os.W_OK)
-    and shutil.disk_usage(MEMORY).free > 4 * 2**30
-    and psutil.virtual_memory().available > 8 * 2**30
-):
-    _in_memory = Path(tempfile.mkdtemp(prefix="hayase-", dir=MEMORY))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(_in_memory)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(exitstatus: int) -> None:
-    """Remove the files in memory, except after a failure, so that they can be looked at."""
-    if _in_memory is not None and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        shutil.rmtree(_in_memory, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
