@@ -13,9 +13,6 @@ window. Flink has an environment of its own, `.flink`, made if need be.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -27,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from benchmarks.flink import seconds_in_flink
 from benchmarks.measure import until_idle, warm_lane
 from hayase import Pipeline
 from hayase.engine.batch.outcomes import TaskOutput
@@ -34,7 +32,6 @@ from hayase.engine.spark.session import local_master, open_session
 from hayase.streams import StreamLog
 
 SEED, KEYS = 11, 1000
-FLINK = "apache-flink>=2.3,<3"
 SCHEMA = "ts bigint, k bigint, x double"
 QUERIES = {
     "range": "select k, avg(x) as a from l [Range 10 seconds] group by k",
@@ -50,7 +47,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hayase-bench-") as folder:
         directory = Path(folder)
         _write(directory, events)
-        flink = _flink(directory)
+        flink = seconds_in_flink("flink_queries.py", directory, list(QUERIES))
         plain, thrown = {}, {}
         for name, text in QUERIES.items():
             _in_process(directory, text, "-few")
@@ -92,19 +89,6 @@ def _write(directory: Path, events: int) -> None:
         pa.csv.write_csv(table, directory / f"{side}.csv", options)
         pa.csv.write_csv(table.slice(0, 100), directory / f"{side}-few.csv", options)
         pa.csv.write_csv(table, directory / f"{side}-named.csv")
-
-
-def _flink(directory: Path) -> dict[str, dict[str, float]]:
-    here = Path(__file__).resolve().parent
-    python = here.parent / ".flink" / "bin" / "python"
-    if not python.exists():
-        print("setting up Flink in .flink ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", FLINK], check=True)
-    command: list[str | Path] = [python, here / "flink_queries.py", directory, "2", *QUERIES]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def _ours(directory: Path) -> dict[str, dict[str, float]]:

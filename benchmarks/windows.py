@@ -7,6 +7,7 @@ kernel       sum and max over {10, 13, 19, 40}, slide 2: tuples per second, nano
              aggregates), and what a bare pass (NumPy's sum and max of the same array) takes
 many         100 windows up to 100,000 rows with slide 1,000, against one; also on Spark, in one statement, beside ten
              queries (`windows_lane`)
+bounds       sessions, tumbling and hopping windows of 10,000 keys (`bounded_windows`)
 
 Records are pushed 65,536 at a time; all on one core, in CPU time, the least of several runs in turn. Sums of floats keep
 what rounding cuts off; those of the baselines do not.
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bounded_windows import million_records_per_second
 from benchmarks.measure import alternate, pin
 from benchmarks.window_baselines import BASELINES
 from benchmarks.windows_lane import on_spark
@@ -62,6 +64,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
             "100 windows": _shared([Window(each * 1000, 1000) for each in range(1, 101)], field),
         },
     )
+    bounded = million_records_per_second(1_000_000 if quick else 5_000_000, rounds)
     picture = draw(out / "windows.png", flat)
     return {
         "records": records,
@@ -70,6 +73,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
         "kernel_ns_per_tuple": kernel,
         "kernel_ns_per_tuple_and_window": {name: kernel[name] / len(LENGTHS) for name in ("floats", "integers")},
         "many_ns_per_tuple": many,
+        "bounds_million_records_per_second": bounded,
         "on_spark": lane,
         "picture": str(picture),
         "ratios": {
@@ -81,6 +85,7 @@ def run(*, quick: bool, out: Path) -> dict[str, Any]:
             "million tuples per second, sum and max of integers (at least 50)": 1000 / kernel["integers"],
             "time per tuple, all answers to a bare pass": kernel["floats"] / kernel["bare pass"],
             "time per tuple, 100 windows to 1": many["100 windows"] / many["1 window"],
+            "million records per second, 10,000 session keys (at least 1)": bounded["sessions, gap 30 ms"],
             **{
                 f"time per tuple at times 50, {name} to shared": flat[name]["50"] / flat["shared"]["50"]
                 for name in BASELINES

@@ -20,7 +20,7 @@ from hayase.streams import durable
 
 Check = Callable[[Path, int], None]
 """Takes a home to its end, and says whether it holds what it must when so much was appended."""
-DEATHS_CHECKED = 8
+DEATHS_CHECKED = 6
 """How many of an act's deaths a short run checks."""
 Deaths = dict[str, list[tuple[str, Path]]]
 """What `kill -9` would leave at every durable step, by act: the step, and the home as it was then."""

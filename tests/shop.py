@@ -37,8 +37,28 @@ WINDOWED = {
     "longer": "select last(user) as newest, avg(amount) as mean from events [Rows 40 Slide 4]",
     "tides": "select user, min(amount) as least, count(*) as n "
     "from events [Range 20 microseconds, 70 microseconds Slide 5 microseconds] group by user",
+    "leaders": "select user, count(*) as n from events [Range 50 microseconds] group by user order by n desc limit 2 offset 1",
+    "tied": 'select distinct on (user) user, amount from events [Range 30 microseconds] order by "at" desc',
+    "largest": "select user, amount, rank() over (partition by user order by amount desc) as place "
+    "from events [Range 40 microseconds] qualify place <= 2",
+    "before": 'select user, amount, lag(amount) over (partition by user order by "at") as previous from events [Rows 12]',
     "tops": 'select user, max(amount) as most, arg_max("at", amount) as at_most '
     "from events [Partition By user Rows 3, 8] group by user",
+    "middles": "select user, median(amount) as middle, list(amount) as amounts, sum(amount) as spent, last(amount) as newest "
+    "from events [Range 30 microseconds] group by user",
+    "above": "select user, amount, (select count(*) from events [Rows 5] as b where b.user = a.user) as n "
+    "from events [Range 20 microseconds] as a where amount > (select min(amount) from events [Rows 6]) "
+    "or user in (select user from events [Now])",
+    "levels": "select user, amount, count(*) as n, string_agg(distinct user, '-') as users, grouping(user) as of_all "
+    "from events [Rows 12] group by cube (user, amount)",
+    "hours": "select user, window_start, window_end, count(*) as n, max(amount) as most, last(amount) as newest "
+    "from events [Hop 30 microseconds Every 7 microseconds Offset 3 microseconds] group by user, window_start, window_end",
+    "days": "select window_end, sum(amount) as spent, is_final "
+    "from events [Cumulate 40 microseconds By 20 microseconds Early 5 microseconds] group by window_start, window_end, is_final",
+    "visits": "select user, window_start, window_end, count(*) as n, min(amount) as least "
+    "from events [Session 3 microseconds Keep Unbounded] where amount > 1 group by user, window_start, window_end",
+    "stays": "select user, amount, window_start, window_end "
+    "from events [Partition By user Session 4 microseconds] where amount < 9",
 }
 """Windows, joins and set operations, a self-join, a cut into two stages, windows that share a pass; judged by other runs
 of the same."""

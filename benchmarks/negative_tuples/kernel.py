@@ -41,10 +41,14 @@ from hayase.lifetimes.plans import (
     Lifetimes,
     Multiset,
     Node,
+    Over,
+    Recomputed,
     Scalar,
     Shared,
+    Top,
     ToStream,
     UnionAll,
+    Unnest,
     Windowed,
     children,
 )
@@ -150,10 +154,12 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
             return signed_aggregate(node)
         case ToStream():
             return SignedToStream(node)
-        case Shared():
+        case Shared() | Recomputed() | Unnest():
             raise NotImplementedError(
-                "negative tuples are a method for single windows: give an Aggregate over a Windowed"
+                "negative tuples are a method for aggregates over single windows: give an Aggregate over a Windowed"
             )
+        case Top() | Over():
+            raise NotImplementedError("the baseline has no operators for the order of rows")
 
 
 class SignedScalar:

@@ -112,7 +112,7 @@ class Trial(Pipeline):
         return self.results(name).at(time)
 
     def figures(self, stage: str) -> Figures:
-        """Return the counts of a stage: read = processed + dead + waiting."""
+        """Return the counts of a stage: read = processed + dead + repeated + waiting."""
         return self.progress().totals[stage]
 
     def restart(self) -> None:

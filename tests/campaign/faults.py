@@ -81,7 +81,7 @@ def _definitions(round: LiveRound) -> None:
 def _reset(round: LiveRound) -> None:
     """Let a stage begin anew, while it runs; what it answers in the end is the same."""
     stage = round.dice.choice(("recent", "pairs", "marks", "purchases", "large"))
-    round.command("reset", stage, "--from", "earliest", "--yes")
+    round.command("reset", stage, "--from", "earliest")
     round.rebuilt |= {stage, "marked"} if stage == "marks" else {stage}
     if stage == "purchases":
         round.watcher.forget("/tables/purchases")

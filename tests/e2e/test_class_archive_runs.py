@@ -41,6 +41,7 @@ def _python(program: str, directory: Path, **environment: str) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_jvm_that_does_not_start_with_the_archive_is_started_without_it(tmp_path: Path) -> None:
     java = shutil.which("java") or str(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
     fake = tmp_path / "java-home" / "bin" / "java"

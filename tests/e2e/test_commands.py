@@ -107,12 +107,18 @@ def test_the_doctor_finds_this_machine_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_pipeline_runs_stops_and_goes_on(shop: Path) -> None:
+def test_a_pipeline_runs_until_it_is_idle(shop: Path) -> None:
     hayase("append", "events", "events.ndjson", cwd=shop)
     done = hayase("run", "--until-idle", "--master", "local[2,4]", cwd=shop)
     assert done.returncode == 0, done.stderr
     assert "does not add up" not in done.stdout
     assert len(rows(hayase("streams", "tail", "large", cwd=shop))) == 5
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_pipeline_runs_stops_and_goes_on(shop: Path) -> None:
+    test_a_pipeline_runs_until_it_is_idle(shop)
     first = rows(hayase("streams", "tail", "totals", "-n", "100", cwd=shop))
 
     event = {"time": "2026-01-05T09:04:00Z", "uuid": "x", "type": "purchase", "user_id": "taro", "amount": 1.0}
@@ -155,7 +161,9 @@ def _group(leader: int) -> list[psutil.Process]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("command", [["run", "--plain"], ["demo", "--plain"]])
+@pytest.mark.parametrize(
+    "command", [["run", "--plain"], pytest.param(["demo", "--plain"], marks=pytest.mark.long)], ids=["run", "demo"]
+)
 def test_ctrl_c_while_spark_starts_says_what_happens(shop: Path, command: list[str]) -> None:
     with subprocess.Popen(
         [*HAYASE, *command],

@@ -61,9 +61,26 @@ class Case:
         return [stream for stream in self.streams if stream.name in names]
 
     def extent(self, query: Query) -> tuple[int, int]:
-        """Return the first and last event time of all streams that a query reads; (1, 0) if there are no events."""
+        """Return the first event time of all streams that a query reads, and the instant up to which it is final; (1, 0) if
+        there are no events. The latter is the last event or, if it is later, the end of the last window with bounds, of the
+        query itself or of those that read it."""
         times = [at for stream in self.streams_of(query) for at in stream.times]
-        return min(times, default=1), max(times, default=0)
+        if not times:
+            return 1, 0
+        readers = [other for other in self.queries if query.name in self._queries_behind(other)]
+        return min(times), max(map(self._end, readers))
+
+    def _queries_behind(self, query: Query) -> set[str]:
+        """Return the names of a query and of those that it reads."""
+        return {query.name} | {each.source.name for each in self._read(query) if isinstance(each.source, View)}
+
+    def _end(self, query: Query) -> int:
+        ends = [0]
+        for reading in query.readings:
+            source = reading.source
+            last = max(source.times, default=0) if isinstance(source, Stream) else self._end(self.query(source.name))
+            ends += [reading.window.closes(last)] if last else []
+        return max(ends)
 
 
 @st.composite

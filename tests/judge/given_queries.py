@@ -62,6 +62,12 @@ class Reading:
     source: Stream | View
     window: Window
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns of the table, with those that its window adds."""
+        unit = self.source.unit if isinstance(self.source, Stream) else None
+        return {**self.source.types, **self.window.types(unit)}
+
 
 @dataclass
 class Maker:
@@ -83,7 +89,7 @@ class Maker:
     def expression(self, kind: str, scope: Scope, depth: int = 1) -> str:
         """Draw an expression of a type over the columns in scope."""
         columns = [text for text, column_kind in scope.items() if column_kind == kind]
-        if depth == 0 or kind.startswith(("time", "approx")) or self.chance(50):
+        if depth == 0 or kind.startswith(("time", "approx", "bool")) or self.chance(50):
             if columns and (kind not in _EXACT or self.chance(85)):
                 return self.one(columns)
             return self.literal(kind)
@@ -125,11 +131,13 @@ class Maker:
                 return self.one(["''", "'a'", "'b'", "'ab'"])
             case "approx":
                 return f"({self.literal('float')} / 3.0)"
+            case "bool":
+                return "CAST(NULL AS BOOLEAN)"
         return f"CAST(NULL AS {'TIMESTAMPTZ' if kind == 'time:timestamp' else 'BIGINT'})"
 
     def exact(self, scope: Scope) -> str:
         """Draw a type whose values can be compared exactly."""
-        return self.one(sorted({kind for kind in scope.values() if kind != "approx"} | {"int"}))
+        return self.one(sorted({kind for kind in scope.values() if kind not in ("approx", "bool")} | {"int"}))
 
     def predicate(self, scope: Scope, depth: int = 1) -> str:
         """Draw a condition over the columns in scope."""
@@ -192,7 +200,7 @@ class Maker:
         reading = Reading(f"{self.prefix}{len(self.readings)}", read, window)
         self.readings.append(reading)
         cql = f"{read.name}{window.text} {self.one(['AS ', ''])}{alias}"
-        return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in read.types.items()}
+        return cql, f"{reading.table} AS {alias}", {f"{alias}.{name}": kind for name, kind in reading.types.items()}
 
     def origin(self, depth: int) -> tuple[str, str, Scope, list[str], bool]:
         """Draw a FROM clause in both languages, its scope, the conditions for WHERE, and whether it has commas."""
@@ -232,6 +240,24 @@ class Maker:
         value, chosen = self.expression(kind, scope), self.expression(kind, inner)
         return tuple(f"{value} {negated}IN (SELECT {chosen} FROM {text}{where})" for text in (cql, sql))  # type: ignore[return-value]
 
+    def embedded(self, scope: Scope) -> tuple[str, str]:
+        """Draw a condition with a sub-query inside: EXISTS or IN in an OR, or a comparison with a scalar sub-query."""
+        if self.chance(40):
+            first = self.predicate(scope, 0)
+            both = (f"({first} OR {condition})" for condition in self.subquery(scope))
+            return tuple(f"NOT {text}" for text in both) if self.chance(25) else tuple(both)  # type: ignore[return-value]
+        cql, sql, inner = self.source(0)
+        kind = self.one(_EXACT)
+        compared = sorted({*scope.values()} & {*inner.values()} - {"approx"})
+        where = ""
+        if compared and self.chance(50):
+            shared = self.one(compared)
+            where = " WHERE " + " = ".join(self.one(t for t, k in s.items() if k == shared) for s in (inner, scope))
+        call = self.one(["max", "min", *(["count", "sum"] if kind == "int" else [])])
+        value, compared_with = f"{call}({self.expression(kind, inner)})", self.expression(kind, scope)
+        sign = self.one(_COMPARISONS)
+        return tuple(f"{compared_with} {sign} (SELECT {value} FROM {text}{where})" for text in (cql, sql))  # type: ignore[return-value]
+
     # -- queries ----------------------------------------------------------------------------------------------------
     def select(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
         """Draw one SELECT; `wanted` are the types that its columns must have."""
@@ -250,22 +276,69 @@ class Maker:
             own.append((text, text))
         if self.chance(15):
             own.append(self.subquery(scope))
+        if self.chance(12):
+            own.append(self.embedded(scope))
         where_cql, where_sql = (" AND ".join(pair[n] for pair in own if pair[n]) for n in (0, 1))
         tails = tuple(f" WHERE {text}" if text else "" for text in (where_cql, where_sql))
         aggregated = self.chance(35)
         items, tail = self.aggregates(scope, wanted) if aggregated else (self.items(scope, wanted), "")
         exact = all(kind != "approx" for _, kind in items)
+        computed: list[tuple[str, str]] = []
+        if not aggregated and wanted is None and "approx" not in scope.values() and self.chance(20):
+            cql_call, sql_call, kind = self.over(scope)
+            computed.append((cql_call, sql_call))
+            items, exact = [*items, ("@", kind)], False
         distinct = "DISTINCT " if exact and self.chance(10) else ""
         if single and not aggregated and wanted is None and not distinct and self.chance(10):
             columns = tuple((text.split(".")[-1], kind) for text, kind in scope.items())
             return Made(f"SELECT * FROM {cql}{tails[0]}", f"SELECT * FROM {sql}{tails[1]}", columns)
         listed = ", ".join(f"{text} AS c{number}" for number, (text, _) in enumerate(items))
         columns = tuple((f"c{number}", kind) for number, (_, kind) in enumerate(items))
+        lists = [listed.replace("@", computed[0][side]) if computed else listed for side in (0, 1)]
         cql, sql = (
-            f"SELECT {distinct}{listed} FROM {source}{where}{tail}"
-            for source, where in ((cql, tails[0]), (sql, tails[1]))
+            f"SELECT {distinct}{chosen} FROM {source}{where}{tail}"
+            for chosen, source, where in ((lists[0], cql, tails[0]), (lists[1], sql, tails[1]))
         )
         return Made(cql, sql, columns)
+
+    def over(self, scope: Scope) -> tuple[str, str, str]:
+        """Draw a call of a window function in both languages, and its type. SQLite gets the whole order, with NULLs last."""
+        ordered = [text for text, kind in scope.items() if not kind.startswith("time")]
+        keys = self.draw(st.lists(st.sampled_from(list(scope)), max_size=1))
+        listed = self.draw(st.lists(st.sampled_from(ordered), max_size=2, unique=True)) if ordered else []
+        ways = {text: self.one(["", " DESC", " NULLS FIRST", " DESC NULLS FIRST"]) for text in listed}
+        whole = {**ways, **{text: "" for text in scope if text not in ways}}
+        order, listed_order, whole_order = (
+            ", ".join(
+                f"{text}{way}{' NULLS LAST' if last and 'FIRST' not in way else ''}" for text, way in some.items()
+            )
+            for some, last in ((ways, False), (ways, True), (whole, True))
+        )
+        value = self.one(scope)
+        number = self.one([text for text, kind in scope.items() if kind == "int"] or ["1"])
+        frame = self.one(["ROWS 1 PRECEDING", "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING", "ROWS UNBOUNDED PRECEDING"])
+        frame = " " + frame
+        call, kind, tail = self.draw(
+            st.sampled_from(
+                [
+                    ("row_number()", "int", ""), ("ntile(2)", "int", ""), (f"lag({value})", scope[value], ""),
+                    (f"lead({value}, 2)", scope[value], ""), (f"first_value({value})", scope[value], frame),
+                    (f"last_value({value})", scope[value], frame), (f"nth_value({value}, 2)", scope[value], frame),
+                    (f"sum({number})", "approx", frame), (f"count({value})", "int", frame),
+                    ("rank()", "int", None), ("dense_rank()", "int", None), (f"max({value})", scope[value], None),
+                    (f"sum({number})", "approx", None), ("count(*)", "int", None),
+                ]
+            )
+        )  # fmt: skip
+        if "rank" in call and not order:
+            call = "count(*)"
+        used = listed_order if tail is None else whole_order
+        texts = [
+            f"{call} OVER ({' '.join(filter(None, (partition, f'ORDER BY {by}' if by else '')))}{tail or ''})"
+            for by in (order, used)
+            for partition in [f"PARTITION BY {keys[0]}" if keys else ""]
+        ]
+        return texts[0], texts[1], kind
 
     def items(self, scope: Scope, wanted: tuple[str, ...] | None) -> list[tuple[str, str]]:
         kinds = wanted or [self.one(sorted({*scope.values(), *_EXACT})) for _ in range(self.draw(st.integers(1, 3)))]
@@ -300,6 +373,8 @@ class Maker:
     def aggregate(self, scope: Scope, kind: str | None) -> tuple[str, str]:
         """Draw an aggregate call of a type; return it with the type."""
         kind = kind or self.one([*_EXACT, "approx", "int"])
+        if kind in (*_EXACT, "approx") and self.chance(25):
+            return self.recomputed(scope, kind), kind
         if kind == "approx":
             argument = self.expression(self.one(["int", "float"]), scope)
             name = self.one(["avg", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop", "variance", "stddev"])
@@ -314,6 +389,22 @@ class Maker:
             return f"({call} + {self.literal(kind)})", kind
         return call, kind
 
+    def recomputed(self, scope: Scope, kind: str) -> str:
+        """Draw a call of an aggregate that nothing maintains. None of these depends on the order of rows."""
+        if kind == "approx":
+            number = self.expression(self.one(["int", "float"]), scope)
+            other = self.expression(self.one(["int", "float"]), scope, 0)
+            return self.one([f"median({number})", f"covar_pop({number}, {other})", f"regr_sxx({other}, {number})"])
+        argument = self.expression(kind, scope)
+        calls = [f"mode({argument})", f"quantile_disc({argument}, {self.one(['0.5', '0.9'])})"]
+        if kind == "int":
+            calls += [f"bit_{self.one(['and', 'or', 'xor'])}({argument})", f"sum(DISTINCT {argument})"]
+        elif kind == "text":
+            calls.append(f"string_agg(DISTINCT {argument})")
+        elif kind == "float":
+            calls.append(f"sum(DISTINCT {argument})")
+        return self.one(calls)
+
     def plain(self, wanted: tuple[str, ...] | None) -> Made:
         """Draw a selection of columns of one source: set operations over two of these are rarely empty."""
         cql, sql, scope = self.source(0)
@@ -324,6 +415,39 @@ class Maker:
         return Made(f"SELECT {listed} FROM {cql}", f"SELECT {listed} FROM {sql}", columns)
 
     def query(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
+        """Draw a SELECT, or several combined by set operations, sometimes only their first rows."""
+        made = self.combined(depth, wanted)
+        comparable = "approx" not in dict(made.columns).values()
+        return self.first_rows(made) if comparable and self.chance(20) else made
+
+    def first_rows(self, made: Made) -> Made:
+        """Order a query and take its first rows, of all or of each group. SQLite gets the whole order, with NULLs last."""
+        names = [name for name, _ in made.columns]
+        listed = self.draw(st.lists(st.sampled_from(names), max_size=2, unique=True))
+        entries = {name: self.one(["", " ASC", " DESC", " NULLS FIRST", " DESC NULLS FIRST"]) for name in listed}
+        full = {**entries, **{name: "" for name in names if name not in entries}}
+        text, order, whole = (
+            ", ".join(f"{name}{way}{'' if 'FIRST' in way or not last else ' NULLS LAST'}" for name, way in some.items())
+            for some, last in ((entries, False), (entries, True), (full, True))
+        )
+        cql = f"{made.cql} ORDER BY {text}" if text else made.cql
+        columns, limit, kind = ", ".join(names), self.draw(st.integers(1, 4)), self.draw(st.integers(0, 3))
+        if kind == 0 and made.cql.startswith("SELECT ") and not self._set(made) and "DISTINCT" not in made.cql:
+            keys = ", ".join(self.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True)))
+            numbered = f"SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {whole}) AS place FROM ({made.sql})"
+            cql = cql.replace("SELECT", f"SELECT DISTINCT ON ({keys})", 1)
+            return Made(cql, f"SELECT {columns} FROM ({numbered}) WHERE place = 1", made.columns)
+        if kind == 1 and text:
+            ranked = f"SELECT *, rank() OVER (ORDER BY {order}) AS place FROM ({made.sql})"
+            return Made(
+                f"{cql} FETCH FIRST {limit} ROWS WITH TIES",
+                f"SELECT {columns} FROM ({ranked}) WHERE place <= {limit}",
+                made.columns,
+            )
+        tail = f"LIMIT {limit} OFFSET {self.draw(st.integers(0, 2))}" if kind == 2 else f"LIMIT {limit}"
+        return Made(f"{cql} {tail}", f"SELECT * FROM ({made.sql}) ORDER BY {whole} {tail}", made.columns)
+
+    def combined(self, depth: int, wanted: tuple[str, ...] | None = None) -> Made:
         """Draw a SELECT, or several combined by set operations."""
         several = self.chance(25)
         plain = several and self.chance(50)
@@ -396,7 +520,10 @@ _KEYWORDS = frozenset(
             "EXCEPT",
             "INTERSECT",
         ),
+        *("ORDER", "LIMIT", "OFFSET", "ASC", "DESC", "NULLS", "FIRST", "FETCH", "WITH", "TIES"),
+        *("OVER", "PRECEDING", "FOLLOWING"),
         *("IS", "NULL", "BETWEEN", "CASE", "WHEN", "THEN", "ELSE", "END"),
+        *("TUMBLE", "HOP", "EVERY", "CUMULATE", "SESSION", "OFFSET", "KEEP", "EARLY"),
         *("RANGE", "SLIDE", "ROWS", "PARTITION", "NOW", "UNBOUNDED", "ISTREAM", "DSTREAM", "RSTREAM"),
     }
 )

@@ -80,6 +80,9 @@ def time_value(at: int, unit: str | None) -> datetime | int:
     return EPOCH + timedelta(microseconds=at) if unit is None else at // grain_of(unit)
 
 
+_BOUNDED = ("tumble", "hop", "cumulate", "session")
+
+
 @dataclass(frozen=True)
 class Window:
     """A window and its text. `length` and `slide` are microseconds or numbers of tuples."""
@@ -89,11 +92,91 @@ class Window:
     length: int = 0
     slide: int = 1
     keys: tuple[str, ...] = ()
+    offset: int = 0
+    keep: int | None = None
+    early: int | None = None
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns that a window with bounds adds to those of its stream."""
+        if self.kind not in _BOUNDED:
+            return ()
+        return ("window_start", "window_end") if self.early is None else ("window_start", "window_end", "is_final")
+
+    def types(self, unit: str | None) -> dict[str, str]:
+        """The types of these columns; `unit` is that of the stream."""
+        times = f"time:{unit or 'timestamp'}"
+        return dict(zip(self.bounds, (times, times, "bool")))
+
+    def closes(self, at: int) -> int:
+        """Return the end of the last window that can contain a record before or at an instant."""
+        if not self.bounds:
+            return at
+        if self.kind == "session":
+            return at + self.length
+        step = self.slide if self.kind == "hop" else self.length
+        return max(at, (at - self.offset) // step * step + self.offset + self.length)
+
+    def _with_bounds(self, stream: Stream) -> list[tuple[int, int, Row]]:
+        """Return the rows of a window with bounds: every record in every window that contains it."""
+        intervals: list[tuple[int, int, Row]] = []
+        keep = (self.length if self.kind in ("tumble", "session") else self.slide) if self.keep is None else self.keep
+        for at, row, begin, end in self._contained(stream):
+            bounds = begin // stream.grain, end // stream.grain
+            flags = ((True,), (False,)) if self.early else ((), ())
+            intervals.append((end, min(end + keep, ALWAYS), (*row, *bounds, *flags[0])))
+            if self.early and self.kind != "session" and (first := (at // self.early + 1) * self.early) < end:
+                intervals.append((first, end, (*row, *bounds, *flags[1])))
+        return intervals + (self._early_sessions(stream) if self.early and self.kind == "session" else [])
+
+    def _contained(self, stream: Stream) -> list[tuple[int, Row, int, int]]:
+        """Return every record with the bounds of every window that contains it."""
+        if self.kind == "session":
+            return [
+                (at, row, session[0][0], session[-1][0] + self.length)
+                for session in self._sessions(stream)
+                for at, row in session
+            ]
+        contained = []
+        for at, row in zip(stream.times, stream.values()):
+            step = self.length if self.kind == "cumulate" else self.slide
+            begin = (at - self.offset) // step * step + self.offset
+            while begin + self.length > at:
+                lengths = range(self.slide, self.length + 1, self.slide) if self.kind == "cumulate" else [self.length]
+                contained += [(at, row, begin, begin + length) for length in lengths if begin + length > at]
+                begin -= step
+        return contained
+
+    def _sessions(self, stream: Stream) -> list[list[tuple[int, Row]]]:
+        values, sessions = stream.values(), []
+        for numbers in self._groups(stream):
+            latest = -ALWAYS
+            for number in numbers:
+                if stream.times[number] - latest >= self.length:
+                    sessions.append([])
+                latest = stream.times[number]
+                sessions[-1].append((latest, values[number]))
+        return sessions
+
+    def _early_sessions(self, stream: Stream) -> list[tuple[int, int, Row]]:
+        """Return the rows that appear early: at each multiple inside of a session, its records so far."""
+        assert self.early
+        intervals: list[tuple[int, int, Row]] = []
+        for session in self._sessions(stream):
+            begin, end = session[0][0], session[-1][0] + self.length
+            for instant in range((begin // self.early + 1) * self.early, end, self.early):
+                so_far = [(at, row) for at, row in session if at < instant]
+                until = so_far[-1][0] + self.length
+                bounds = begin // stream.grain, until // stream.grain, False
+                intervals += [(instant, min(instant + self.early, until), (*row, *bounds)) for _, row in so_far]
+        return intervals
 
     def lifetimes(self, stream: Stream, grain: int) -> list[tuple[int, int, Row]]:
         """Return every row of a stream with its start and end; `grain` is the resolution of the result's times."""
         if stream.signs is not None:
             return _relation(stream)
+        if self.kind in _BOUNDED:
+            return self._with_bounds(stream)
         values = stream.values()
         match self.kind:
             case "unbounded":
@@ -102,9 +185,14 @@ class Window:
                 return [(at, at + grain, row) for at, row in zip(stream.times, values)]
             case "range":
                 step = max(self.slide, 1)
+                moved = [at - self.offset for at in stream.times]
                 return [
-                    (_up(_up(at, step), grain), _up(_up(at + self.length, step), grain), row)
-                    for at, row in zip(stream.times, values)
+                    (
+                        _up(_up(at, step) + self.offset, grain),
+                        _up(_up(at + self.length, step) + self.offset, grain),
+                        row,
+                    )
+                    for at, row in zip(moved, values)
                 ]
         intervals: list[tuple[int, int, Row]] = []
         for numbers in self._groups(stream):
@@ -120,11 +208,12 @@ class Window:
         A window by time moves at the time and at the end of every record, rounded up to the slide. A window by rows moves at
         every slide-th record of the stream, or of the partition.
         """
-        if stream.signs is not None or self.kind == "unbounded":
+        if stream.signs is not None or self.kind == "unbounded" or self.kind in _BOUNDED:
             return list(stream.times)
         if self.kind in ("now", "range"):
             length = grain if self.kind == "now" else self.length
-            return [_up(_up(at, self.slide), grain) for time in stream.times for at in (time, time + length)]
+            instants = [at - self.offset for time in stream.times for at in (time, time + length)]
+            return [_up(_up(at, self.slide) + self.offset, grain) for at in instants]
         return [
             stream.times[number]
             for numbers in self._groups(stream)
@@ -210,20 +299,58 @@ _SLIDES = [
 ]  # fmt: skip
 
 
-_KINDS = ["range", "range", "range slide", "now", "unbounded", "none", "rows", "rows", "rows slide", "partition",
-          "partition", "partition slide"]  # fmt: skip
+_KINDS = ["range", "range", "range slide", "now", "unbounded", "none", "tumble", "hop", "cumulate", "session", "session",
+          "rows", "rows", "rows slide", "partition", "partition", "partition slide"]  # fmt: skip
+_WHOLE = [
+    (SECOND, "1 second"),
+    (2 * SECOND, "2 s"),
+    (3 * SECOND, "3 seconds"),
+    (5 * SECOND, "5000 ms"),
+    (10 * SECOND, "10 s"),
+]
+"""Durations that are whole numbers of every unit of time."""
+
+
+@st.composite
+def bounded_windows(draw: st.DrawFn, kind: str) -> Window:
+    """Draw a window with bounds; sessions have keys."""
+    length, written = draw(st.sampled_from(_WHOLE))
+    slide, front, keys, text = length, "", (), f"{kind.upper()} {written}"
+    if kind == "session" or draw(st.integers(0, 4)) == 0:
+        keys = tuple(draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=2, unique=True)))
+        front = f"PARTITION BY {', '.join(keys)} "
+    if kind == "hop":
+        slide, step = draw(st.sampled_from(_WHOLE))
+        text += f" EVERY {step}"
+    elif kind == "cumulate":
+        slide, step = draw(st.sampled_from(_WHOLE[:3]))
+        length = slide * draw(st.integers(1, 3))
+        text = f"CUMULATE {length // SECOND} s BY {step}"
+    offset, moved = draw(st.sampled_from([(0, ""), (0, ""), (SECOND, "1 s"), (-4 * SECOND, "- 4 seconds")]))
+    if kind == "session":
+        offset = 0
+    keep, kept = draw(
+        st.sampled_from([(None, ""), (None, ""), (SECOND, "1 s"), (7 * SECOND, "7 s"), (ALWAYS, "UNBOUNDED")])
+    )
+    early, soon = draw(st.sampled_from([(None, ""), (None, ""), (SECOND, "1 s"), (3 * SECOND, "3 s")]))
+    text += f" OFFSET {moved}" if offset else ""
+    text += (f" KEEP {kept}" if kept else "") + (f" EARLY {soon}" if soon else "")
+    return Window(kind, f" [{front}{text}]", length, slide, keys, offset, keep, early)
 
 
 @st.composite
 def windows(draw: st.DrawFn, *, by_time: bool = False) -> Window:
     """A window of any kind, or one that does not count."""
     kind = draw(st.sampled_from(_KINDS[:6] if by_time else _KINDS))
+    if kind in _BOUNDED:
+        return draw(bounded_windows(kind))
     if kind.startswith("range"):
         length, text = draw(st.sampled_from(_LENGTHS))
         if kind == "range":
             return Window("range", f" [RANGE {text}]", length)
         slide, slide_text = draw(st.sampled_from(_SLIDES))
-        return Window("range", f" [RANGE {text} SLIDE {slide_text}]", length, slide)
+        offset, moved = draw(st.sampled_from([(0, ""), (0, ""), (SECOND, " OFFSET 1 s"), (500_000, " OFFSET 500 ms")]))
+        return Window("range", f" [RANGE {text} SLIDE {slide_text}{moved}]", length, slide, offset=offset)
     if kind.startswith(("rows", "partition")):
         count, keys, front = draw(st.integers(1, 4)), (), ""
         if kind.startswith("partition"):

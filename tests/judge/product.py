@@ -131,6 +131,8 @@ def _plain(row: dict[str, Any], query: Query) -> Row:
 def _value(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value - EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, bool):  # as SQLite has it
+        return int(value)
     return float(value) if isinstance(value, Decimal) else value
 
 

@@ -4,14 +4,17 @@ Nothing here depends on how Hayase computes, and nothing is fast. A window gives
 rows that are valid at an instant are loaded into SQLite, which evaluates the query's SQL: that is R(t). Istream, Dstream and
 Rstream are computed from R by their definitions, instant by instant.
 
-SQLite lacks variances, which are defined here. Its tables have no types: they hold numbers and text as they are.
+SQLite lacks variances and some other aggregates, which are defined here. Its tables have no types: they hold numbers and text
+as they are.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -29,13 +32,15 @@ class Reference:
         self._case = case
         self._database = sqlite3.connect(":memory:", isolation_level=None)
         for name, pick in _VARIANCES.items():
-            self._database.create_aggregate(name, 1, _variance(pick))  # type: ignore[arg-type]
+            self._database.create_aggregate(name, 1, _aggregate(pick))  # type: ignore[arg-type]
+        for name, (count, pick) in _OTHERS.items():
+            self._database.create_aggregate(name, count, _aggregate(pick))  # type: ignore[arg-type]
         self._lifetimes: dict[str, list[tuple[int, int, Row]]] = {}
         self._snapshots: dict[tuple[str, int], list[Row]] = {}
         self._records: dict[str, list[tuple[int, Row]]] = {}
         for query in case.queries:
             for reading in query.readings:
-                self._database.execute(f"CREATE TABLE {reading.table} ({', '.join(reading.source.types)})")
+                self._database.execute(f"CREATE TABLE {reading.table} ({', '.join(reading.types)})")
 
     def close(self) -> None:
         self._database.close()
@@ -128,19 +133,21 @@ class Reference:
                 yield from reading.window.moves(self._stream(reading), grain)
 
 
-def _variance(pick: Any) -> type:
-    class Variance:
+def _aggregate(pick: Any) -> type:
+    """Return an aggregate for SQLite: a function of all tuples of arguments without NULL."""
+
+    class Aggregate:
         def __init__(self) -> None:
-            self.values: list[float] = []
+            self.values: list[Any] = []
 
-        def step(self, value: float | None) -> None:
-            if value is not None:
-                self.values.append(value)
+        def step(self, *values: Any) -> None:
+            if None not in values:
+                self.values.append(values if len(values) > 1 else values[0])
 
-        def finalize(self) -> float | None:
+        def finalize(self) -> Any:
             return pick(self.values)
 
-    return Variance
+    return Aggregate
 
 
 def _spread(values: Sequence[float], less: int) -> float | None:
@@ -162,6 +169,50 @@ _VARIANCES = {
     "stddev_samp": lambda values: _root(_spread(values, 1)),
     "stddev": lambda values: _root(_spread(values, 1)),
     "stddev_pop": lambda values: _root(_spread(values, 0)),
+}
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return None if not values else (values := sorted(values))[(len(values) - 1) // 2] / 2 + values[len(values) // 2] / 2
+
+
+def _mode(values: Sequence[Any]) -> Any:
+    """Return the most frequent value; of several the least."""
+    return min(values, key=lambda value: (-values.count(value), value), default=None)
+
+
+def _quantile(pairs: Sequence[tuple[Any, float]]) -> Any:
+    """Return the least value up to which there are at least that many of the values, as a fraction of all."""
+    values = sorted(value for value, _ in pairs)
+    return values[max(1, math.ceil(len(values) * pairs[0][1])) - 1] if values else None
+
+
+def _bits(combine: Any) -> Any:
+    return lambda values: reduce(combine, values) if values else None
+
+
+def _covariance(pairs: Sequence[tuple[float, float]]) -> float | None:
+    if not pairs:
+        return None
+    means = [math.fsum(column) / len(pairs) for column in zip(*pairs)]
+    return math.fsum((one - means[0]) * (other - means[1]) for one, other in pairs) / len(pairs)
+
+
+def _squares(pairs: Sequence[tuple[float, float]]) -> float | None:
+    spread = _spread([x for _, x in pairs], 0)
+    return None if spread is None else spread * len(pairs)
+
+
+_OTHERS = {
+    "median": (1, _median),
+    "mode": (1, _mode),
+    "quantile_disc": (2, _quantile),
+    "bit_and": (1, _bits(operator.and_)),
+    "bit_or": (1, _bits(operator.or_)),
+    "bit_xor": (1, _bits(operator.xor)),
+    "covar_pop": (2, _covariance),
+    "regr_sxx": (2, _squares),
+    "string_agg": (1, lambda values: ",".join(sorted(values)) if values else None),
 }
 
 

@@ -28,16 +28,35 @@ WINDOWS: list[tuple[tuple[str, ...], int, int]] = [
 SOURCES = ["s {w}", "(select * from s {w})", "(select x, y from s {w})", "(select * from (select * from s {w}) as u)"]
 """Ways to write what is read; a query that is read by its name is one more."""
 BODIES: list[tuple[str, ...]] = [
-    ("select x from {s} as v where y > 0", "select x from (select x, y from {s} as v where y > 0)"),
+    (
+        "select x from {s} as v where y > 0",
+        "select x from (select x, y from {s} as v where y > 0)",
+        "select a as x from (select x, y from {s} as v) as w(a, b) where b > 0",
+        "select x from {s} as v where y > (select 0 * count(*) from {s} as u)",
+        "select x from {s} as v where y > 0 or exists (select 1 from {s} as u where u.y > 1)",
+        "select x from {s} as v where y > 0 and (x in (select x from {s} as u) or y > 5)",
+        "select x from {s} as v where y > 0 and (select max(u.x) from {s} as u where u.x = v.x) = x",
+    ),
     (
         "select distinct x from {s} as v",
         "select x from {s} as v group by x",
         "select x from {s} as v union select x from {s} as v",
         "select x from {s} as v intersect select x from {s} as v",
+        "select x from {s} as v group by all",
+        "select x from {s} as v union by name select x from {s} as v",
+        "select distinct x from {s} as v natural join {s} as w",
     ),
     (
         "select x, count(*) as n from {s} as v where y > 0 group by x having count(*) > 1",
         "select x, n from (select x, count(*) as n from {s} as v where y > 0 group by x) where n > 1",
+        "select x, count_if(y > 0) as n from {s} as v group by x having len(list(x) filter (where y > 0)) > 1",
+        "select x, count(*) as n from {s} as v where y > 0 group by grouping sets ((x)) having bit_and(y) = 1 and count(*) > 1",
+    ),
+    (
+        "select x, count(*) as n from {s} as v group by rollup (x)",
+        "select x, count(*) as n from {s} as v group by cube (x)",
+        "select x, count(*) as n from {s} as v group by x union all select null::bigint as x, count(*) as n from {s} as v",
+        "select x, coalesce(len(list(y)), 0) as n from {s} as v group by grouping sets ((), (x))",
     ),
 ]
 _RECORDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=9)
@@ -51,6 +70,9 @@ def relation(body: int, records: list[tuple[int, int, int]], length: int, slide:
         return Counter((x,) for x, y in rows if y > 0)
     if body == 1:
         return Counter({(x,) for x, _ in rows})
+    if body == 3:
+        counted = Counter(dict.fromkeys(Counter(x for x, _ in rows).items(), 1))
+        return counted + Counter({(None, len(rows)): 1} if at >= records[0][0] else {})
     counts = Counter(x for x, y in rows if y > 0)
     return Counter((x, n) for x, n in counts.items() if n > 1)
 

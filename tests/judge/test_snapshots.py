@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
 from given_cases import Case, Query, cases
 from given_queries import Made, Reading
-from given_streams import Stream, Window, grain_of, several, streams
+from given_streams import COLUMNS, Stream, Window, bounded_windows, grain_of, several, streams
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from product import Plan, Product, Verdict, plans, running
@@ -20,7 +21,7 @@ from reference import Reference, difference
 from effort import examples
 from hayase.testing import at, trial
 
-EXAMPLES = int(os.environ.get("HAYASE_EXAMPLES", examples(30)))
+EXAMPLES = int(os.environ.get("HAYASE_EXAMPLES", examples(20, 300)))
 SOME = settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 FEWER = settings(SOME, max_examples=-(-EXAMPLES // 2))
 pytestmark = pytest.mark.timeout(600 + 5 * EXAMPLES)
@@ -135,6 +136,59 @@ def test_windows_that_share_a_pass_are_what_each_is_alone(data: st.DataObject, u
     """Several windows in a statement, and several such statements over one stream."""
     stream = data.draw(streams("s0", unit=unit, most=25))
     queries = tuple(data.draw(over_several_windows(f"q{at}", stream)) for at in range(data.draw(st.integers(1, 3))))
+    case = Case((stream,), queries)
+    note(told(case))
+    with running(case, plan) as product:
+        check_all(case, product)
+        assert not product.dead()
+
+
+@st.composite
+def over_windows_with_bounds(draw: st.DrawFn, name: str, stream: Stream) -> Query:
+    """Draw aggregates for each window and group; sessions are those of the groups, with or without Partition By."""
+    given_stream = stream
+    window = draw(bounded_windows(draw(st.sampled_from(["tumble", "hop", "cumulate", "session"]))))
+    key = draw(st.sampled_from(["s", "a", "coalesce(b, 0)", None]))
+    if window.kind == "session":
+        text = re.sub(r"PARTITION BY .* SESSION", "SESSION", window.text)
+        own = key if key in COLUMNS else "b" if key else None
+        if draw(st.booleans()) and key in COLUMNS:
+            text = window.text.replace(f"PARTITION BY {', '.join(window.keys)} ", f"PARTITION BY {key} ")
+        if key == "coalesce(b, 0)":  # records without b are in the sessions of 0
+            stream = replace(stream, rows=tuple((a, b or 0, x, s) for a, b, x, s in stream.rows))
+        window = replace(window, text=text, keys=(own,) if own else ())
+    keys = [*(["window_start"] if draw(st.booleans()) else []), "window_end", *([key] if key else [])]
+    keys += ["is_final"] if window.early else []
+    keys = draw(st.permutations(keys))
+    kinds = {**window.types(stream.unit), "s": "text", "a": "int", "coalesce(b, 0)": "int"}
+    reads_b = stream is given_stream
+    calls = draw(
+        st.lists(
+            st.sampled_from([call for call in _CALLS if reads_b or "b" not in call]),
+            min_size=1,
+            max_size=3,
+            unique=True,
+        )
+    )
+    where = draw(st.sampled_from(["", "", " WHERE a > 0", *([" WHERE x IS NOT NULL AND b < 2"] if reads_b else [])]))
+    having = draw(st.sampled_from(["", "", " HAVING count(*) > 1"]))
+    listed = ", ".join(f"{item} AS c{at}" for at, item in enumerate([*keys, *calls]))
+    sql = f"SELECT {listed} FROM {{}}{where} GROUP BY {', '.join(keys)}{having}"
+    columns = [kinds[key] for key in keys] + [_CALLS[call] for call in calls]
+    made = Made(
+        sql.format(f"{stream.name}{window.text}"),
+        sql.format(name),
+        tuple((f"c{at}", kind) for at, kind in enumerate(columns)),
+    )
+    return Query(name, made.cql, made, (Reading(name, stream, window),))
+
+
+@SOME
+@given(st.data(), st.sampled_from([None, "ms", "s"]), plans())
+def test_every_window_and_group_has_a_row(data: st.DataObject, unit: str | None, plan: Plan) -> None:
+    """Windows with bounds, of several sizes over one stream, whether they share a pass or not."""
+    stream = data.draw(streams("s0", unit=unit, most=25))
+    queries = tuple(data.draw(over_windows_with_bounds(f"q{at}", stream)) for at in range(data.draw(st.integers(1, 3))))
     case = Case((stream,), queries)
     note(told(case))
     with running(case, plan) as product:

@@ -252,7 +252,7 @@ def in_words(found: list[Interval]) -> list[str]:
 
 
 @given(relations, clock_lists(), st.integers(0, 1000))
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(50, 750))
 def test_rows_are_those_recomputed_at_every_instant(relation: list[Told], clocks: list[int], seed: int) -> None:
     node, keys = aggregate(("k",), CASES), ("k",)
     lost = spoiled_ids(relation, keys, CASES)
@@ -266,7 +266,7 @@ def test_rows_are_those_recomputed_at_every_instant(relation: list[Told], clocks
 
 
 @given(relations, clock_lists(), st.integers(0, 1000), st.lists(st.sampled_from(CASES), min_size=1, max_size=4))
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(50, 750))
 def test_any_calls_over_any_keys(relation: list[Told], clocks: list[int], seed: int, calls: list[Call]) -> None:
     keys = ("g", "k")
     found, _ = run(aggregate(keys, calls), relation, clocks, seed)

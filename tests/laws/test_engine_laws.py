@@ -27,7 +27,7 @@ from interruptions import Granting, room_for_homes
 from shop import Event, check, expected
 
 LAW = settings(
-    max_examples=examples(12),
+    max_examples=examples(8, 120),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes

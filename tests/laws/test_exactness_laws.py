@@ -33,6 +33,7 @@ REFUSED = "refused"
 KINDS = {
     "tinyint": pa.int8(),
     "bigint": pa.int64(),
+    "ubigint": pa.uint64(),
     "float": pa.float32(),
     "double": pa.float64(),
     "decimal(10, 2)": pa.decimal128(10, 2),
@@ -69,8 +70,9 @@ def expected(text: str, kind: pa.DataType) -> Any:
         return REFUSED
     number = Fraction(0) if zero else Fraction(text)
     if pa.types.is_integer(kind):
-        limit = 2 ** (kind.bit_width - 1)
-        return int(number) if number.denominator == 1 and -limit <= number < limit else REFUSED
+        signed = pa.types.is_signed_integer(kind)
+        limit = 2 ** (kind.bit_width - signed)
+        return int(number) if number.denominator == 1 and -limit * signed <= number < limit else REFUSED
     if pa.types.is_decimal(kind):
         shifted = number * 10**kind.scale
         fits = shifted.denominator == 1 and abs(shifted) < 10**kind.precision

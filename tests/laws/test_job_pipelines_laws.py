@@ -25,7 +25,7 @@ from examples import sensor_watch
 from interruptions import passing_home
 
 LAW = settings(
-    max_examples=examples(6),
+    max_examples=examples(4, 60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred files: shrinking would take minutes
@@ -75,7 +75,7 @@ def lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([length, pa.repeat(1, batch.num_rows)], names=["length", "n"])
 
 
-@settings(LAW, max_examples=examples(4))
+@settings(LAW, max_examples=examples(3, 40))
 @given(st.integers(0, 2**32), st.integers(1, 150), runs, buckets)
 @example(3, 400, {"script": [Moment(70, 1, 2, 31, True)] * 5, "tasks": 2, "at_once": False}, 3)
 def test_word_count_and_statistics_of_a_log_depend_on_the_log_alone(

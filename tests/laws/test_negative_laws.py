@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 from benchmarks.negative_tuples.kernel import NegativeKernel
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hayase.core.stages import OFFSET, TIME, Kernel
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, QueryKernel
@@ -247,6 +248,7 @@ def snapshot(relation: Sequence[tuple[Row, int, int | None]], instant: int) -> C
 cuts = st.lists(st.integers(1, LAST + 12), max_size=4).map(lambda clocks: [*sorted(set(clocks)), LAST + 13])
 
 
+@settings(max_examples=examples(25, 500))
 @given(plans, streams(), cuts, cuts)
 def test_both_methods_give_the_same_snapshots(
     plan: Node, records: list[list[Record]], clocks: list[int], others: list[int]

@@ -302,7 +302,7 @@ def told(complete: Complete) -> list[tuple[int, list[tuple[int, int]]]]:
     ]
 
 
-@settings(max_examples=examples(75))
+@settings(max_examples=examples(40, 750))
 @given(some=records(), spec=specs(), steps=clocks, data=st.data())
 def test_windows_are_those_of_brute_force_however_the_steps_are_cut_and_whoever_takes_them(
     some: list[Record], spec: WindowSpec, steps: list[int], data: st.DataObject
@@ -348,7 +348,7 @@ def logs(draw: st.DrawFn) -> list[list[Record]]:
     return steps
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(30, 500))
 @given(steps=logs(), base=specs(), data=st.data())
 def test_windows_by_arrival_are_those_of_the_logs_however_they_are_cut_and_whoever_takes_them(
     steps: list[list[Record]], base: WindowSpec, data: st.DataObject
@@ -444,7 +444,7 @@ class Identities:
         return Outcomes(pa.table({"id": pa.array(given, pa.int64())}), np.array(counts, np.int64), failures, took)
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(30, 500))
 @given(some=records(), spec=specs(), steps=clocks, attempts=st.integers(1, 3), data=st.data())
 def test_a_kernel_loses_and_repeats_nothing_however_it_is_fed(
     some: list[Record], spec: WindowSpec, steps: list[int], attempts: int, data: st.DataObject

@@ -101,7 +101,7 @@ class Writer:
         return Counter(each.value for each in self.lives if each.start <= time < (each.end or 99))
 
 
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(20, 500))
 @given(histories())
 def test_snapshots_intervals_and_changes_are_those_of_the_lives(
     history: tuple[list[Life], list[int], list[str], int],
@@ -146,7 +146,7 @@ def check(writer: Writer, results: Results, since: int) -> None:
     assert order == sorted(order)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12, 250))
 @given(histories())
 def test_a_batch_that_is_half_there_is_not_seen(history: tuple[list[Life], list[int], list[str], int]) -> None:
     lives, clocks, _, buckets = history

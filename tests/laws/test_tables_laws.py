@@ -32,7 +32,7 @@ from interruptions import Granting, passing_home
 from purchases import TABLES, Log, Row, answers_of, check, expected, market
 
 LAW = settings(
-    max_examples=examples(12),
+    max_examples=examples(8, 120),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a run is a hundred fsyncs: shrinking would take minutes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,29 @@ def test_every_type_survives_a_round_trip_in_any_session_zone(session: SparkSess
         session.conf.set("spark.sql.session.timeZone", "UTC")
     assert records(log).equals(pa.concat_tables([given, given]))
     assert not list((log.path / "staging").iterdir())
+
+
+def test_types_that_spark_does_not_have_are_read_as_others_and_written_back(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    declared = StreamDeclaration("types", "at bigint, t time, u ubigint, j json", "at", time_unit="s")
+    log = StreamLog.ensure(tmp_path, declared)
+    rows = {"at": [1, 2], "t": [time(12, 30, 0, 5), None], "u": [2**64 - 1, None], "j": ['{"a":[0.10]}', None]}
+    log.append(pa.table(rows, declared.arrow_schema), now=0)
+    StreamLog.ensure(tmp_path, replace(declared, name="copy"))
+    frame = read(session, tmp_path, "types")
+    assert [kind for _, kind in frame.dtypes] == ["bigint", "string", "decimal(20,0)", "string"]
+    assert tuple(frame.orderBy("at").collect()[0]) == (1, "12:30:00.000005", Decimal(2**64 - 1), '{"a":[0.10]}')
+    frame.coalesce(1).write.format("hayase").mode("append").options(home=str(tmp_path), stream="copy").save()
+    assert records(StreamLog.open(tmp_path, "copy")).equals(records(log))
+
+
+def test_repeats_are_not_read(session: SparkSession, tmp_path: Path) -> None:
+    declared = replace(COUNTS, id="n", dedupe=10_000_000)
+    log = StreamLog.ensure(tmp_path, declared)
+    for _ in range(2):
+        log.append(pa.table({"at": range(5), "n": range(5)}, declared.arrow_schema), now=0)
+    assert sorted(row.n for row in read(session, tmp_path).collect()) == [0, 1, 2, 3, 4]
 
 
 def test_offsets_and_times_select_records_and_slices_share_them(session: SparkSession, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import hayase as hy
 import shop
 from hayase.engine.definition import definitions
+from hayase.engine.spark.fork_server import NAMES
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.runner import run_lanes, run_until_idle
 from shop import Event, check, expected
@@ -115,18 +116,60 @@ def test_a_planner_and_the_fork_server_may_die(spark: SparkSession, tmp_path: Pa
     pipeline.apply()
     with run_lanes(pipeline.home, session=spark) as lane:
         until(lane.is_idle, lane)
-        (planner,) = _named("hayase-planner")
+        planner = _planner()
         planner.kill()
         append(pipeline, given[100:150])
         until(lane.is_idle, lane)
-        (planner,) = _named("hayase-planner")
+        planner = _planner()
         server = planner.parent()
         assert server is not None
+        assert "hayase.engine.spark.fork_server" in server.cmdline()
         server.kill()  # everything that it has forked ends; plain interpreters are started until there is another one
         append(pipeline, given[150:])
         pipeline.finish("events")
         until(lane.is_idle, lane)
     check(pipeline, expected(given, 6, finished=True), ["spend"])
+
+
+def test_repeats_are_left_out_also_if_the_planner_and_the_workers_die(spark: SparkSession, tmp_path: Path) -> None:
+    dice = random.Random(7)
+    events = [{"ts": at, "id": f"e{at}", "user": dice.choice("abc"), "x": dice.randint(1, 9)} for at in range(300)]
+    sent = sorted(
+        (event for event in events for _ in range(dice.randint(1, 3))),
+        key=lambda event: event["ts"] + dice.uniform(0, 5),
+    )
+    pipelines = []
+    for name, dedupe in (("clean", None), ("repeated", "20 seconds")):
+        pipeline = hy.Pipeline(name, tmp_path / name, buckets=3)
+        schema = "ts bigint, id string, user string, x bigint"
+        pipeline.stream("s", schema, "ts", "id", time_unit="s", slack="6 seconds", dedupe=dedupe)
+        pipeline.query("spend", "select user, sum(x) as n, count(*) as c from s [Range 30 seconds] group by user")
+        pipeline.query("big", "select id, x from s where x > 5")
+        pipelines.append(pipeline)
+    clean, repeated = pipelines
+    clean.append("s", events)
+    clean.finish("s")
+    clean.run_until_idle(spark=False)
+    repeated.append("s", sent[:100])
+    repeated.apply()
+    with run_lanes(repeated.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+        for start in (100, 200, 300):
+            planner = _planner()
+            planner.kill()  # the ids that it knew are read again from the log
+            for worker in _workers():
+                worker.kill()
+            repeated.append("s", sent[start : start + 100 if start < 300 else len(sent)])
+            until(lane.is_idle, lane)
+        repeated.finish("s")
+        until(lane.is_idle, lane)
+        totals = lane.manifest.totals
+    assert sorted(map(str, repeated.query("spend").intervals())) == sorted(map(str, clean.query("spend").intervals()))
+    assert sorted(map(str, repeated.query("big").rows())) == sorted(map(str, clean.query("big").rows()))
+    assert repeated.dead_letters() == []
+    for figures in totals.values():
+        assert figures.repeated == len(sent) - len(events)
+        assert figures.read == figures.processed + figures.repeated + figures.waiting == len(sent)
 
 
 def test_windows_joins_and_set_operations_are_those_of_the_runner_without_spark(
@@ -160,22 +203,27 @@ def test_workers_find_aggregates_of_ones_own(spark: SparkSession, tmp_path: Path
     assert {(row["window"], row["users"]) for row in pipeline.query("last").at(5)} == {(2, "ef"), (4, "cdef")}
 
 
-def _named(name: str) -> list[psutil.Process]:
-    """The processes below this one that the fork server has given a name."""
-    found = []
-    for each in psutil.Process().children(recursive=True):
+def _running(module: str) -> list[psutil.Process]:
+    """The processes that run a module for Spark: forked by the fork server, which names them, or plain interpreters."""
+    running = []
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if each.name() == name:
-                found.append(each)
-    return found
+            if process.name() == NAMES[module] or process.cmdline()[1:3] == ["-m", module]:
+                running.append(process)
+    return running
+
+
+def _planner() -> psutil.Process:
+    (planner,) = _running("pyspark.sql.streaming.python_streaming_source_runner")
+    return planner
 
 
 def _workers() -> list[psutil.Process]:
-    """The Python workers: forked by Spark's daemon, which the fork server has forked."""
-    daemons = _named("hayase-workers")
-    forked = [each for each in daemons if each.parent() in daemons]
-    assert forked, "no worker was found"
-    return forked
+    """The Python workers: forked by Spark's daemon."""
+    daemons = _running("hayase.engine.spark.worker_daemon")
+    workers = [process for process in daemons if process.parent() in daemons]
+    assert workers, "no worker was found"
+    return workers
 
 
 def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: SparkSession, tmp_path: Path) -> None:
@@ -188,3 +236,38 @@ def test_a_record_of_64_megabytes_passes_and_leaving_finishes_the_batch(spark: S
     found = [(len(row["user"]), row["n"]) for row, _, _ in pipeline.results("spend").intervals()]
     assert found == [(1, 1), (2**26, 1)], "the third may still have company"
     assert run_until_idle(pipeline.home, session=spark).offset == lane.manifest.offset, "nothing was left to do"
+
+
+def test_spark_logs_batches_without_checksum_files_whatever_the_home_is_called(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop's local file system starts a process for each file and each checksum file that it writes."""
+    pipeline = shop.shop(tmp_path / "50% of a: home", 6, ["spend"])
+    append(pipeline, some_events(10, seed=5))
+    pipeline.apply()
+    with run_lanes(pipeline.home, session=spark) as lane:
+        until(lane.is_idle, lane)
+        until(lambda: not lane.in_flight(), lane)
+        (epoch,) = pipeline.home.checkpoints("main").iterdir()
+        names = {path.name for path in epoch.rglob("*") if path.is_file()}
+    assert "0" in names
+    assert not [name for name in names if name.endswith(".crc")]
+
+
+def test_small_and_large_batches_take_turns(spark: SparkSession, tmp_path: Path) -> None:
+    """A small batch is reduced by one task, a large one by a task for each bucket; both go on with the same state."""
+    pipeline = hy.Pipeline("sizes", home=tmp_path)
+    pipeline.stream("numbers", "time bigint, k bigint", time="time", time_unit="us")
+    pipeline.query("counts", "select k, count(*) as n from numbers group by k")
+    pipeline.apply()
+    total = 0
+    with run_lanes(pipeline.home, session=spark) as lane:
+        for count in (10, 50_000, 10, 50_000, 10):
+            times = range(total, total + count)
+            pipeline.append("numbers", [{"time": at, "k": at % 7} for at in times])
+            total += count
+            until(lane.is_idle, lane)
+        pipeline.finish("numbers")
+        until(lane.is_idle, lane)
+    counts = {row["k"]: row["n"] for row in pipeline.results("counts").at(total - 1)}
+    assert counts == {k: len(range(k, total, 7)) for k in range(7)}

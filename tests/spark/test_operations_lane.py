@@ -19,7 +19,10 @@ from pyspark.sql import SparkSession
 
 import hayase as hy
 import marking
+from hayase.core.stages import MAIN
+from hayase.engine.batch.gate import FileGate
 from hayase.engine.definition.operation_changes import add_operation, remove_operation, update_operation
+from hayase.engine.spark import lane
 from hayase.engine.spark.lanes import Lanes
 from hayase.engine.spark.runner import run_lanes
 
@@ -91,7 +94,9 @@ def test_what_goes_from_lane_to_lane_is_what_it_is_without_spark(tmp_path: Path)
         assert figures.read == figures.processed + figures.dead + figures.waiting
 
 
-def test_operations_come_change_and_go_while_others_do_not_notice(spark: SparkSession, tmp_path: Path) -> None:
+def test_operations_come_change_and_go_while_others_do_not_notice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     p = shop(tmp_path)
     p.query("copies", "select user, amount from events")
     p.append("events", events(0, 50))
@@ -99,6 +104,8 @@ def test_operations_come_change_and_go_while_others_do_not_notice(spark: SparkSe
     options = {"reads": "events", "attempts": 1, "schema": marking.MARKS}
     with run_lanes(p.home, session=spark) as lanes:
         until(lanes.is_idle, lanes)  # no lane of operations yet
+        monkeypatch.setattr(lane, "task_slots", lambda session: 5)  # an executor has come
+        until(lambda: FileGate(p.home.gate(MAIN)).feedback().slots == 5, lanes)
         add_operation(p.home, "steady", {**options, "function": "marking:mark"}, HERE)
         add_operation(p.home, "marks", {**options, "function": "marking:mark"}, HERE)
         for number in range(1, 13):
@@ -193,6 +200,7 @@ def spark_process(kind: str, *arguments: str, log: Path) -> Iterator[subprocess.
         process.wait()
 
 
+@pytest.mark.long
 def test_a_slot_that_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)
     (tmp_path / "driver.py").write_text(DRIVER)

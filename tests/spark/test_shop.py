@@ -26,7 +26,7 @@ from hayase.engine.commit.manifests import Commits, Manifest
 from hayase.engine.definition.definitions import latest_version
 from hayase.engine.home import Home
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]  # `make test` runs the demo whole, and kills pipelines elsewhere
 PATIENCE = 1200.0
 HAYASE = str(Path(sys.executable).with_name("hayase"))
 DEMO = """

@@ -85,7 +85,7 @@ def same(answers: Answers) -> Answers:
     return {key: _plain(row) for key, row in answers.items()}
 
 
-@pytest.mark.parametrize("number", ["bigint", DECIMAL])
+@pytest.mark.parametrize("number", [pytest.param("bigint", marks=pytest.mark.long), DECIMAL])
 def test_figure_8_fed_late_and_repeated_gives_the_table_of_figure_6(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:

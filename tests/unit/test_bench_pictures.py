@@ -54,11 +54,11 @@ def test_tables_by_payloads_and_by_keys(tmp_path: Path, graphs: list[Graph]) -> 
 
 
 def test_latency_is_a_share_of_the_events(tmp_path: Path, graphs: list[Graph]) -> None:
-    latency.draw(np.array([0.4, 0.1, 0.2, 0.3]), tmp_path / "latency.png")
+    latency.draw({"idle": np.array([0.4, 0.1, 0.2, 0.3]), "busy": np.array([0.5])}, tmp_path / "latency.png")
     assert is_png(tmp_path / "latency.png")
     (graph,) = graphs
     assert (graph.x, graph.y) == ("seconds from append to visible result", "share of events")
-    assert list(graph.lines.values()) == [[(0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.4, 1.0)]]
+    assert graph.lines == {"idle": [(0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.4, 1.0)], "busy": [(0.5, 1.0)]}
 
 
 def test_rates_have_a_line_for_each_repetition_and_a_label_for_each_variant(

@@ -287,6 +287,8 @@ QUERIES = [
     "select p.x + 1 as x, s.p.y from s where p.x > 0 and s.p.y <> 'q'",
     "select list_transform(l, lambda k: k + a) as m, l[1] as one from s where list_contains(l, a) or a is not null",
     "select case when a > 1 then k else 'other' end as g, count(*) from s group by case when a > 1 then k else 'other' end",
+    "select case k when 'x' then 1 when 'y' then 2 else 3 end as g, a from s",
+    "select k, case sum(a) when 1 then 'one' when 2 then 'two' end as g from s group by k",
     "select k from s where (a = 1 or b > 2) and not (k = 'x' and a > 1) and a between 0 and 3",
     "from s select a, -- the number\n  k /* and the key */",
 ]  # fmt: skip

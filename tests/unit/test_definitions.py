@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,3 +154,16 @@ def test_everything_that_must_begin_anew_is_named_at_once() -> None:
         p.finish("s")
         p.run()
         assert p.at("a", 1) == [{"x": 1, "n": 1}]
+
+
+def test_a_home_that_is_created_again_at_the_same_path_has_its_own_definition(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for stage in ("big", "spend"):
+        pipeline = shop.shop(home, 0, [stage])
+        pipeline.apply()
+        definition = definitions.definition_of(pipeline.home, 1)
+        assert list(generations(definition)) == [stage]
+        assert definitions.definition_of(pipeline.home, 1) is definition, "it is read once"
+        shutil.rmtree(pipeline.home.path)
+    with pytest.raises(DamagedState, match="is missing"):
+        definitions.definition_of(pipeline.home, 1)

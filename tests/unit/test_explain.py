@@ -43,6 +43,30 @@ class Empty:
 
 LOOKUPS = {each.name: Empty(each) for each in TABLES}
 CASES = {
+    "first-rows-of-each-group": {
+        "best": """select distinct on (user_id) user_id, n
+from events [Range 1 hour]
+order by amount desc""",
+    },
+    "first-ranks": {
+        "best": """select user_id, n, place
+from (select *, row_number() over (partition by user_id order by amount desc) as place from events [Range 1 hour])
+where place <= 3 and n > 0""",
+    },
+    "window-functions": {
+        "moving": """select user_id, sum(amount) as total, rank() over (order by sum(amount) desc) as place,
+    max(count(*)) over () as most
+from events [Range 1 hour]
+group by user_id
+qualify place < 10""",
+    },
+    "first-rows-of-all": {
+        "leaders": """select user_id, sum(amount) as total
+from events [Range 1 hour]
+group by user_id
+order by total desc nulls first
+limit 10 offset 2""",
+    },
     "records-one-by-one": {
         "large": "select *, lower(user_id) as who from events where amount > 1000 and n is not null",
     },
@@ -101,6 +125,35 @@ having count(*) > 9""",
     },
     "several-windows-one-by-one": {
         "each": "select user_id, count(distinct n) as kinds from events [Rows 10, 20] where n > 0 group by user_id",
+    },
+    "windows-with-bounds": {
+        "hops": """select user_id, window_end, sum(n) as total
+from events [Hop 10 minutes Every 1 minute Offset 30 s]
+where amount * 2 > 10 and window_start > '2026-01-01'::timestamptz
+group by user_id, window_start, window_end""",
+    },
+    "windows-with-bounds-in-one-pass": {
+        "hours": "select n, window_end, count(*) as amounts from events [Tumble 1 hour, 1 day] group by n, window_end",
+        "days": """select user_id, window_start, last(amount) as newest
+from events [Session 1 day Keep Unbounded]
+where n > 0
+group by window_start, user_id, window_end
+having window_end > '2026-01-01'::timestamptz""",
+        "visits": "select user_id, window_start, max(amount) as most from events [Hop 1 hour Every 5 minutes] group by 1, 2",
+        "quick": "select user_id, window_end, max(n) as most from events [Tumble 5 minutes Offset 1 minute] group by 1, 2",
+    },
+    "sessions-in-one-pass": {
+        "days": """select user_id, window_start, last(amount) as newest
+from events [Session 1 day Keep Unbounded]
+where n > 0
+group by window_start, user_id, window_end
+having window_end > '2026-01-01'::timestamptz""",
+    },
+    "sessions": {
+        "visits": """select upper(user_id) as who, window_start, is_final, count(*) as visits, max(amount) as most
+from events [Session 30 minutes Keep Unbounded Early 5 minutes]
+where n > 0
+group by upper(user_id), window_start, window_end, is_final""",
     },
     "windows-by-partition": {
         "last": """select user_id, max(amount) as most

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pyarrow as pa
@@ -168,6 +168,7 @@ def test_timestamps_are_utc() -> None:
         ("array_value(1, 2)", "array<int>", [1, 2]),
         ("1.50", "decimal(3, 2)", Decimal("1.50")),
         ("encode('a')", "binary", b"a"),
+        ("cast('01:00' as time)", "time", time(1)),
         ("list_transform([1, 2], lambda x: x + 1)", "array<int>", [2, 3]),
     ],
 )
@@ -178,7 +179,7 @@ def test_types_are_those_of_streams(sql: str, kind: str, value: object) -> None:
     assert Projection((("v", sql),), None, mapped.rows.schema).row_by_row(BATCH).rows.equals(mapped.rows)
 
 
-@pytest.mark.parametrize("sql", ["interval 1 day", "cast('01:00' as time)", "cast('101' as bit)", "null"])
+@pytest.mark.parametrize("sql", ["interval 1 day", "cast('01:00+02' as timetz)", "cast('101' as bit)", "null"])
 def test_types_that_streams_do_not_have_are_refused_with_a_hint(sql: str) -> None:
     assert "a stream cannot hold a value of type " in refused(sql)
 

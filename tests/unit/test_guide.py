@@ -28,7 +28,7 @@ from hayase.pipeline import Pipeline
 from hayase.serving import Service, Status, create_app
 from hayase.serving.metrics import exposition
 from hayase.serving.server_figures import HttpFigures
-from hayase.serving.service import Moment
+from hayase.serving.service import CommittedStatus
 
 PAGES = {each.name: each for each in pages()}
 
@@ -270,7 +270,7 @@ def carried_out(
 
 def test_metrics() -> None:
     named = {each for page in PAGES.values() for each in re.findall(r"`(hayase_[a-z_]+)", page.path.read_text())}
-    told = exposition(Moment(), 0, 0.0, {}, HttpFigures())
+    told = exposition(CommittedStatus(), 0, 0.0, {}, HttpFigures())
     assert named - set(re.findall(r"^# TYPE (\w+)", told, re.MULTILINE)) == set()
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -573,15 +573,15 @@ def test_an_output_that_was_never_published_is_noticed(shop: hy.Pipeline, monkey
     class Dead(BaseException):
         pass
 
-    publish = StreamLog.publish
+    publish = StreamLog.publish_all
 
-    def die(self: StreamLog, staged: Path, *arguments: Any, **options: Any) -> object:
-        if staged.exists():
+    def die(self: StreamLog, staged: Sequence[Path], *arguments: Any, **options: Any) -> object:
+        if any(path.exists() for path in staged):
             raise Dead
         return publish(self, staged, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StreamLog, "publish", die)
+        patch.setattr(StreamLog, "publish_all", die)
         with pytest.raises(Dead):
             every_file.run(shop)
     parts = list(shop.home.staged(MAIN).glob("*.seg"))

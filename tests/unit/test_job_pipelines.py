@@ -54,7 +54,9 @@ def words(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.skipif(not APACHE.exists(), reason="the real access log is not here")
-@pytest.mark.parametrize(("buckets", "limit", "at_once"), [(1, 1_000_000, True), (3, 2_300, False)])
+@pytest.mark.parametrize(
+    ("buckets", "limit", "at_once"), [pytest.param(1, 1_000_000, True, marks=pytest.mark.long), (3, 2_300, False)]
+)
 def test_the_facts_of_a_real_log(tmp_path: Path, buckets: int, limit: int, at_once: bool) -> None:
     pipeline = moved(access_monitor.p, tmp_path, buckets)
     job = pipeline.job("words", reads="lines", every="5 seconds")

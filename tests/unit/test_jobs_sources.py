@@ -106,7 +106,7 @@ def test_functions_that_cannot_be_had(tmp_path: Path) -> None:
     assert FunctionSource("broken_functions:good", folder).load()(3) == 3
     for name, told in {
         "broken_functions:god": 'broken_functions has no "god"; did you mean "good"?',
-        "broken_functions:TEXT": "broken_functions:TEXT is a str and no function; name a function",
+        "broken_functions:TEXT": "broken_functions:TEXT is a str, not a function; name a function",
         "worse_functions:f": "the module worse_functions cannot be loaded: ZeroDivisionError: division by zero in <module>, line 1",
         "no_such_module:f": "there is no module no_such_module; it must be installed, or lie in the directory of the pipeline",
         f"{folder}/broken_functions.py:bad": f'{folder}/broken_functions.py has no "bad"; it has no function at all',

@@ -161,6 +161,39 @@ class TestOperations:
         lane.feedback = replace(lane.feedback, slots=6)
         assert lane.step(1.0) == {"slow<s": 30, "fast<t": 300}
 
+    @pytest.mark.parametrize(("cost", "seconds"), [(0.0, 1.0), (0.05, 1.0), (0.3, 3.0), (5.0, 4.0)])
+    def test_batches_that_cost_much_by_themselves_get_more_work_while_there_is_a_backlog(
+        self, cost: float, seconds: float
+    ) -> None:
+        lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
+        lane.logs["s"].end = 10**6
+        taken = lane.step()
+        for _ in range(40):
+            taken = lane.step(taken["op<s"] * 0.01 + cost)
+        assert taken["op<s"] == pytest.approx(seconds / 0.01, rel=0.01)
+
+    def test_a_pause_without_a_backlog_is_no_cost_of_a_batch(self) -> None:
+        lane = Lane(defined({"op": ["s"]}), {"op": 0.01})
+        for _ in range(20):
+            lane.logs["s"].end += 10
+            assert lane.step(30.0) == {"op<s": 10}
+        lane.logs["s"].end += 10**6
+        assert lane.step(30.0)["op<s"] == pytest.approx(100, rel=0.01)
+
+    @pytest.mark.parametrize(
+        ("governor", "records"),
+        [(GovernorDeclaration(seconds=0.5), 50), (GovernorDeclaration(options=(("longest", 1.0),)), 400)],
+    )
+    def test_declared_seconds_are_kept_whatever_a_batch_costs(
+        self, governor: GovernorDeclaration, records: int
+    ) -> None:
+        lane = Lane(defined({"op": ["s"]}, governor=governor), {"op": 0.01})
+        lane.logs["s"].end = 10**6
+        taken = lane.step()
+        for _ in range(10):
+            taken = lane.step(taken["op<s"] * 0.01 + 2.0)
+        assert taken["op<s"] == pytest.approx(records, rel=0.01)
+
     def test_there_are_no_more_workers_than_buckets(self) -> None:
         lane = Lane(defined({"slow": ["s"]}), {"slow": 0.1}, slots=100)
         lane.logs["s"].end = 10_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,24 @@ class FakeTime:
             self.at.pop(moment)()
 
 
+class FakeWatch:
+    """Waits on that clock; `comes` says after how many seconds of a wait a file comes, if at all."""
+
+    def __init__(self, clock: FakeTime):
+        self._clock, self.comes = clock, float("inf")
+        self.watched: set[Path] = set()
+
+    def watch(self, directories: Iterable[Path]) -> None:
+        self.watched |= set(directories)
+
+    def forget(self) -> None:
+        """Nothing has come before a look."""
+
+    def wait(self, seconds: float) -> bool:
+        self._clock.sleep(min(seconds, self.comes))
+        return self.comes < seconds
+
+
 class Planned:
     """The reader of a lane as Spark's planning process has it, on a clock that stands still."""
 
@@ -83,6 +101,8 @@ class Planned:
         self.time = FakeTime()
         monkeypatch.setattr(lane_source, "time", self.time)
         monkeypatch.setattr(lane_source, "now_us", lambda: round(self.time.now * 1e6))
+        self.watch = FakeWatch(self.time)
+        monkeypatch.setattr(lane_source, "DirectoryWatch", lambda: self.watch)
         self.pipeline = shop.shop(path, queries=["big", "spend"])
         self.pipeline.apply()
         self.home = self.pipeline.home
@@ -159,3 +179,24 @@ def test_tasks_are_as_many_as_there_are_slots_now(tmp_path: Path, monkeypatch: p
     assert len(lane.reader.partitions(since, to)) == 2
     FileGate(lane.home.gate(MAIN)).send_feedback(5, {})
     assert len(lane.reader.partitions(since, to)) == 5
+
+
+def test_a_new_file_in_a_log_brings_the_next_look_forward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    lane.plan()
+    assert lane.watch.watched == {tmp_path / "streams" / "events"}
+    lane.plan()
+    lane.watch.comes = 0.01
+    lane.time.at[lane.time.now + 0.01] = lane.append
+    begun = lane.time.now
+    assert {each["events"].at for each in lane.plan().positions.values()} == {1}
+    assert lane.time.now - begun <= 0.01 + LOOK + 1e-6
+
+
+def test_files_that_bring_nothing_do_not_make_it_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Planned(tmp_path, monkeypatch)
+    lane.plan()
+    lane.watch.comes = LOOK / 8
+    lane.time.slept.clear()
+    lane.plan()
+    assert len(lane.time.slept) <= 2 * (POLL / LOOK + 1)

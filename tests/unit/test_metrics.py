@@ -5,7 +5,7 @@ from __future__ import annotations
 from hayase.engine.batch.lane_governor import GovernorStatus, QueueStatus
 from hayase.serving.metrics import exposition
 from hayase.serving.server_figures import HttpFigures
-from hayase.serving.service import Moment
+from hayase.serving.service import CommittedStatus
 
 GOVERNORS = (
     GovernorStatus(
@@ -22,7 +22,7 @@ def samples(text: str) -> dict[str, str]:
 
 
 def test_queues_and_lanes() -> None:
-    found = samples(exposition(Moment(), 0, 0.0, {}, HttpFigures(), GOVERNORS))
+    found = samples(exposition(CommittedStatus(), 0, 0.0, {}, HttpFigures(), GOVERNORS))
     of_queue = '{lane="operations",stage="scores",stream="orders"}'
     figures = {name: value for name, value in found.items() if name.endswith(of_queue)}
     assert {name.removesuffix(of_queue).removeprefix("hayase_queue_"): value for name, value in figures.items()} == {
@@ -35,6 +35,6 @@ def test_queues_and_lanes() -> None:
 
 
 def test_without_any_the_families_are_empty() -> None:
-    text = exposition(Moment(), 0, 0.0, {}, HttpFigures())
+    text = exposition(CommittedStatus(), 0, 0.0, {}, HttpFigures())
     assert "# TYPE hayase_queue_polls_total counter" in text
     assert not [name for name in samples(text) if name.startswith(("hayase_queue", "hayase_governor"))]

@@ -123,7 +123,7 @@ def test_how_windows_are_laid_out(
     assert (made.lane, made.every) == (OPERATIONS, every)
     assert [each.bucket for each in made.inputs] == buckets
     assert {each.key for each in made.inputs} == {key}
-    assert (made.remembers == "") == ("window" not in data)
+    assert (made.state_digest == "") == ("window" not in data)
     assert made.stream == stream("totals", "time timestamp, user string, total double", max_ahead=None, ordered=True)
 
 
@@ -326,7 +326,7 @@ def test_all_mistakes_are_told_with_the_field_that_they_speak_of() -> None:
             'what operation "h" reads must have the same columns; "q1" and "other" differ: amount double is not amount bigint; '
             "select the same columns by a query, or read less", "reads",
         ),
-        ("query", "l", '1:15: unknown stream "nobody"; known are: a, b, c, d, e, f, g, h, k, l, m, other, q1, q2, ticks', ""),
+        ("query", "l", '1:15: unknown stream "nobody"; known are: a, b, c, d, e, f, g, h, k, m, other, q1, q2, ticks', ""),
     ]  # fmt: skip
 
 
@@ -392,7 +392,7 @@ def test_what_changes_results_changes_the_fingerprint() -> None:
 
 def test_what_a_stage_remembers_are_its_windows_and_their_columns() -> None:
     def remembered(**data: Any) -> str | None:
-        return stage("totals", planned(operation("totals", **{"reads": "q1", "window": 3, **data}))).remembers
+        return stage("totals", planned(operation("totals", **{"reads": "q1", "window": 3, **data}))).state_digest
 
     same = remembered()
     assert same

@@ -76,6 +76,27 @@ def singly(children: Children, *ways: str | None) -> Outcomes:
     return children.call(rows_of(*ways), at, at + 1)
 
 
+def test_a_function_runs_in_the_working_directory_of_its_process_at_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "place.py").write_text("import os\n\ndef directory(record):\n    return {'way': os.getcwd()}\n")
+    writes = pa.schema([("way", pa.string())])
+
+    def directory_of_call() -> list[Any]:
+        children = Children(source(str(tmp_path), "directory", "place"), READS, writes, PATIENT)
+        try:
+            return singly(children, None).rows["way"].to_pylist()
+        finally:
+            children.close()
+
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert directory_of_call() == [str(tmp_path / name)]
+    (tmp_path / "second").rmdir()
+    assert directory_of_call() == ["/"]
+
+
 # ---------------------------------------------------------------------------------------------------- ways to fail
 
 
@@ -396,7 +417,7 @@ def test_functions_that_cannot_be_had(tmp_path: Path) -> None:
     assert wrong("leaving_ours:f").startswith("SystemExit: 2")
     assert wrong("no_such_ours:f").startswith("there is no module no_such_ours")
     assert wrong("plain_ours:on") == 'plain_ours has no "on"; did you mean "one"?'
-    assert wrong("plain_ours:number") == "plain_ours:number is a int and no function; name a function"
+    assert wrong("plain_ours:number") == "plain_ours:number is a int, not a function; name a function"
     assert "must take one argument" in wrong("plain_ours:none")
     assert "must take one argument" in wrong("plain_ours:two")
     with pytest.raises(DeclarationError, match='no function takes "rows"'):
@@ -576,7 +597,10 @@ def fed(kernel: OperationKernel, ways: list[str | None], steps: int) -> list[tup
     return found
 
 
-@pytest.mark.parametrize(("size", "count", "share"), [(1, 10_000, 0.001), (8, 1_000, 0.001)])
+@pytest.mark.parametrize(
+    ("size", "count", "share"),
+    [pytest.param(1, 10_000, 0.001, marks=pytest.mark.long), (1, 1_000, 0.01), (8, 1_000, 0.001)],
+)
 def test_every_good_record_comes_out_once_and_every_bad_one_is_refused_once(
     directory: str, size: int, count: int, share: float
 ) -> None:

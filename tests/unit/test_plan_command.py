@@ -173,7 +173,7 @@ def test_a_file_with_mistakes(shop: Shop) -> None:
     assert "usr" in found.err
     (shop.path / "scoring.py").write_text("def score(:")
     shop.write()
-    assert "is no Python" in shop.run("plan").err
+    assert "is not valid Python" in shop.run("plan").err
 
 
 def test_of_another_home(shop: Shop) -> None:

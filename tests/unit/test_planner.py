@@ -22,6 +22,7 @@ from hayase.core.reasons import ReasonKind
 from hayase.core.stages import Input, Mapped, Stage
 from hayase.cql.planner import Planned, plan
 from hayase.cql.shared_scans import KernelFactory
+from hayase.engine.definition import check
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO
@@ -383,14 +384,14 @@ def test_all_mistakes_of_all_queries_are_told() -> None:
     found = planned(
         ("one", "select nope, n, neither from events where also"),
         ("two", "select * from one"),
-        ("three", "select * from events limit 1"),
+        ("three", "select * from events limit 0"),
         ("four", "select n from events"),
     )
     assert [(name, each.line, each.column) for name, each in found.mistakes] == [
         ("one", 1, 8),
         ("one", 1, 17),
         ("one", 1, 43),
-        ("three", 1, 22),
+        ("three", 1, 28),
     ]
     assert [each.name for each in found.stages] == ["four"]
 
@@ -543,3 +544,15 @@ def test_everybody_sees_the_event_time_under_one_name() -> None:
         ]
         assert p.at("relation", 2) == [{"x": 5, "n": 1}, {"x": 6, "n": 1}]
         assert [row["seen"] for row in p.rows("tuples")] == [1, 2]
+
+
+def test_the_query_that_is_declared_is_never_suggested() -> None:
+    stream = StreamDeclaration("orders", "ts bigint, x bigint", "ts", time_unit="s")
+    for text, hint in (
+        ("select x from totls", "known are: orders"),
+        ("select x from ordres", 'did you mean "orders"?'),
+    ):
+        declared = PipelineDeclaration("p", streams=(stream,), queries=(QueryDeclaration("totals", text),))
+        with pytest.raises(DeclarationError) as caught:
+            check.check(declared)
+        assert [mistake.hint for mistake in caught.value.mistakes] == [hint]

@@ -53,6 +53,16 @@ class TestAnswers:
         ]  # fmt: skip
         assert (answer.code, answer.err) == (0, "")
 
+    def test_a_file_without_a_header_has_the_columns_of_the_schema(self, query: Command) -> None:
+        Path("bare.csv").write_text("\n2026-01-01T00:00:01Z,taro,4\n2026-01-01T00:00:02Z,hana,none\n")
+        schema = "time timestamp, user string, amount double"
+        answer = query("select user, amount from o", "-s", "o=bare.csv", "--schema", schema, "--no-header")
+        assert [(row["user"], row["amount"]) for row in answer.rows] == [("taro", 4.0)]
+        assert 'line 3: column "amount" must be double, not "none"' in answer.err
+        answer = query("select user, amount from o", "-s", "o=bare.csv", "--no-header")
+        assert answer.code == 2
+        assert "files without a header need their columns" in answer.err.replace("\n", " ")
+
     def test_a_relation_gives_intervals(self, query: Command) -> None:
         rows = query(SPEND, "-s", "o=orders.csv").rows
         assert [(row["user"], row["spend"], row["valid_from"], row["valid_to"]) for row in rows] == [

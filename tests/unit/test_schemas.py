@@ -9,8 +9,8 @@ from hayase.core.errors import DeclarationError
 from hayase.core.schemas import arrow_schema, ddl
 
 KNOWN = (
-    "known are: array<...>, bigint, binary, boolean, date, decimal(p, s), double, float, int, map<..., ...>, smallint, "
-    "string, struct<name: ...>, timestamp, timestamp_ntz, tinyint"
+    "known are: array<...>, bigint, binary, boolean, date, decimal(p, s), double, float, int, json, map<..., ...>, smallint, "
+    "string, struct<name: ...>, time, timestamp, timestamp_ntz, tinyint, ubigint"
 )
 
 
@@ -122,7 +122,7 @@ def test_hostile_schemas_are_refused_like_others(text):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.uint64(), pa.timestamp("ns"), pa.duration("us"), pa.dictionary(pa.int8(), pa.string())]
+    "kind", [pa.uint32(), pa.time32("s"), pa.timestamp("ns"), pa.duration("us"), pa.dictionary(pa.int8(), pa.string())]
 )
 def test_arrow_types_without_ddl_are_refused(kind):
     with pytest.raises(DeclarationError, match=r"a stream cannot hold the Arrow type .*; known are: boolean"):

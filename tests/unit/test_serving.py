@@ -443,7 +443,7 @@ def test_dead_letters(fresh: Shop) -> None:
 
 @pytest.mark.parametrize("state", ["starting", "recovering", "stalled", "failed"])
 def test_health_is_503_with_the_reason_unless_all_is_well(fresh: Shop, state: State) -> None:
-    fresh.status.tell(Condition(state, "because of it", "the wall clock was set back", 1, -60.0))
+    fresh.status.set_condition(Condition(state, "because of it", "the wall clock was set back", 1, -60.0))
     answer = fresh.get("/health")
     told = answer.json()
     assert (answer.status_code, answer.headers["hayase-state"]) == (503, state)

@@ -319,7 +319,7 @@ def ipc(table: pa.Table, compression: str | None = None) -> bytes:
         (ipc(pa.table({"user": pa.RunEndEncodedArray.from_arrays([10**9], ["x"])})), 413, "rows"),
         (ipc(pa.table({"user": pa.RunEndEncodedArray.from_arrays([5], ["x"])})), 422, "is not taken here"),
         (ipc(pa.table({"user": pa.array([["x"]], pa.list_view(pa.string()))})), 422, "is not taken here"),
-        (ipc(pa.table({"user": ["x"]}))[:-100], 400, "no Arrow stream"),
+        (ipc(pa.table({"user": ["x"]}))[:-100], 400, "not an Arrow stream"),
     ],
 )  # fmt: skip
 def test_arrow_that_grows_is_refused_before_it_does(secured: Shop, body: bytes, status: int, reason: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.engine.home import Home
-from hayase.serving import Limits, serving
+from hayase.serving import Limits, connections, serving
 from hayase.testing import at
 from serving_shop import Shop, shop
 
@@ -229,7 +229,8 @@ def test_a_home_without_a_pipeline(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", [b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: " + b"y" * 70_000,
                                   b"GET /\xff HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])  # fmt: skip
-def test_what_is_no_request_is_hung_up_on(quick: Shop, sent: bytes) -> None:
+def test_what_is_no_request_is_hung_up_on(quick: Shop, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     address = quick.server.address
     with (
         socket.create_connection((address.host, address.port), timeout=600) as raw,

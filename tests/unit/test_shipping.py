@@ -128,8 +128,8 @@ class TestModules:
         ("files", "function", "told"),
         [
             ({}, "nowhere:f", r'operation "scores": there is no module nowhere in .*; it must be installed'),
-            ({"m.py": "def f(:"}, "m:f", r"m\.py, line 1 is no Python: .*; correct it"),
-            ({"m.py": "import n", "n.py": "x = = 1"}, "m:f", r"n\.py, line 1 is no Python"),
+            ({"m.py": "def f(:"}, "m:f", r"m\.py, line 1 is not valid Python: .*; correct it"),
+            ({"m.py": "import n", "n.py": "x = = 1"}, "m:f", r"n\.py, line 1 is not valid Python"),
             ({}, "gone.py:f", r"gone\.py cannot be read"),
             ({"s.py": "def score(r): ..."}, "s.py:scor", r's\.py has no "scor"; did you mean "score"\?'),
         ],

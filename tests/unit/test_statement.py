@@ -241,11 +241,10 @@ def test_what_cannot_be_read_is_placed() -> None:
 
 
 def test_all_refusals_are_told_in_the_order_of_the_text() -> None:
-    found = refusals("select distinct on (a) a from s [Row 1] natural join t order by a limit 3")
+    found = refusals("select a from s [Row 1] positional join t window w as () order by a limit 0")
     assert [each.split(" ", 1)[1].split(" is ")[0].split(" does ")[0] for each in found] == [
-        "DISTINCT ON",
         '"Row"',
-        "NATURAL JOIN",
-        "ORDER BY",
-        "LIMIT",
+        "POSITIONAL JOIN",
+        "WINDOW",
+        "LIMIT takes a whole number from 1 on; leave the clause out to keep all rows",
     ]

@@ -25,6 +25,7 @@ import pytest
 
 import hayase as hy
 import purchases
+from effort import LONG
 from hayase.core.declarations import PipelineDeclaration
 from hayase.core.errors import HayaseError
 from hayase.core.stages import MAIN
@@ -315,7 +316,7 @@ def test_a_fold_that_is_stopped_or_fails_anywhere_changes_no_answer(
 
 def test_reads_beside_batches_and_folds_see_whole_batches(tmp_path: Path) -> None:
     """Every batch brings one event of every user, so in each state of the table all of them have the same count."""
-    users, batches = 30, 25
+    users, batches = 30, 25 if LONG else 12
     pipeline = hy.Pipeline("steps", tmp_path, clock=lambda: 0, buckets=3)
     pipeline.stream(
         "events", "at bigint not null, id bigint, user bigint", "at", id="id", time_unit="us", max_ahead=None
@@ -371,7 +372,7 @@ def test_real_deaths_at_seeded_moments(tmp_path: Path) -> None:
     """`kill -9` of a process that appends, runs and folds."""
     seed, chunks = random.Random(5), 16
     command = [sys.executable, purchases.__file__, str(tmp_path), str(chunks)]
-    for _ in range(4):
+    for _ in range(4 if LONG else 2):
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _wait_for_progress(child, tmp_path, seed.randint(1, 4))
         with suppress(subprocess.TimeoutExpired):

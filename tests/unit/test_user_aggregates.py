@@ -88,7 +88,7 @@ def test_changes_stand_in_the_text_of_a_pipeline(tmp_path: Path) -> None:
     [
         ("nowhere_to_be_found:x", "there is no module nowhere_to_be_found; it must be installed"),
         ("{module}:jioned", 'has no "jioned"; did you mean "joined"?'),
-        ("{module}:pa", "is a module and no aggregate; make it with user_aggregate"),
+        ("{module}:pa", "is a module, not an aggregate; make it with user_aggregate"),
         ("{module}", "names no aggregate; write it like module:attribute"),
     ],
 )
@@ -105,14 +105,12 @@ def test_what_is_wrong_with_one_is_told_where_it_stands(tmp_path: Path, module: 
     assert (mistake.line, mistake.column) == (10, 11)
 
 
-def test_one_is_refused_over_a_relation_and_with_too_few_arguments(tmp_path: Path, module: str) -> None:
+def test_one_is_refused_with_too_few_arguments(tmp_path: Path, module: str) -> None:
     with trial() as t:
         t.stream("s", "time timestamp, k string, x double, w double")
         t.aggregate("weighted", f"{module}:weighted", tmp_path)
         with pytest.raises(DeclarationError, match="1:8: weighted takes two arguments"):
             t.query("q", "select weighted(x) from s [Rows 3]")
-        with pytest.raises(DeclarationError, match=r"1:8: .*weighted is not kept over this input; use it directly"):
-            t.query("q", "select weighted(x, w) from s [Range 3 seconds]")
         with pytest.raises(DeclarationError, match="declared twice"):
             t.aggregate("weighted", f"{module}:weighted", tmp_path)
         t.query("q", "select weighted(x, w) as m from s [Range 3 seconds Slide 1 second]")
@@ -122,3 +120,19 @@ def test_one_is_refused_over_a_relation_and_with_too_few_arguments(tmp_path: Pat
             t.check()
         t.declaration = replace(t.declaration, queries=())
         t.check()
+
+
+def test_one_is_folded_over_any_relation_in_its_order(tmp_path: Path, module: str) -> None:
+    with trial() as t:
+        t.stream("s", "time timestamp, k string, x double, w double")
+        for name in ("joined", "weighted"):
+            t.aggregate(name, f"{module}:{name}", tmp_path)
+        t.query("newest", "select joined(k) as ks, weighted(x, w) as m from s [Range 3 seconds]")
+        t.query("counts", "select k, count(*) as n from s [Range 10 seconds] group by k")
+        t.query("over", "select joined(k) as ks, joined(k order by n desc) as by_n from counts")
+        rows = [("b", 1.0, 1.0), ("a", 3.0, 3.0), ("b", 5.0, 0.0)]
+        t.append("s", [{"time": at(i), "k": k, "x": x, "w": w} for i, (k, x, w) in enumerate(rows)])
+        t.finish("s")
+        t.run()
+        assert t.at("newest") == [{"ks": "bab", "m": 2.5}]
+        assert t.at("over") == [{"ks": "ab", "by_n": "ba"}]

@@ -1,4 +1,4 @@
-"""Every name in the walk through the code is there."""
+"""Every name in the walk through the code and on the page beside it is there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-WALK = (ROOT / "docs" / "design" / "walk.md").read_text(encoding="utf-8")
+PAGES = "".join((ROOT / "docs" / "design" / name).read_text(encoding="utf-8") for name in ("walk.md", "side-paths.md"))
 PACKAGES = "|".join(path.stem for path in (ROOT / "src" / "hayase").iterdir() if path.stem.isidentifier())
-NAMES = sorted(set(re.findall(rf"`((?:{PACKAGES})\.[\w.]+)`", WALK)))
+NAMES = sorted(set(re.findall(rf"`((?:{PACKAGES})\.[\w.]+)`", PAGES)))
 
 
 def test_the_walk_names_functions() -> None:

@@ -144,7 +144,7 @@ def _writable(pipeline: Pipeline, stream: str) -> StreamDeclaration:
             raise HayaseError(f'"{stream}" is written by the {kind} of that name; append to a stream that it reads')
     if stream in [table.name for table in declared.tables]:
         hint = "append events for its rules, or load rows with `hayase groups load`"
-        raise HayaseError(f'"{stream}" is a table and no stream; {hint}')
+        raise HayaseError(f'"{stream}" is a table, not a stream; {hint}')
     return declared.stream(stream)
 
 

@@ -222,10 +222,10 @@ def replay(
 
         plan = work(True)
         if dry_run or not plan.settled:
-            _tell(plan, "would replay", json)
+            _print_settlement(plan, "would replay", json)
         else:
-            _ask(plan, "replay", yes)
-            _tell(work(False), "replayed", json)
+            _confirm(plan, "replay", yes)
+            _print_settlement(work(False), "replayed", json)
             if not found.home.is_locked():
                 errors().print(
                     "the pipeline does not run; stages take them when it runs next", style="dim", markup=False
@@ -255,10 +255,10 @@ def drop(
     wanted = _selected(wanted, numbers, everything)
     plan = letters.drop(wanted, limit=limit, dry=True)
     if dry_run or not plan.settled:
-        _tell(plan, "would drop", json)
+        _print_settlement(plan, "would drop", json)
     else:
-        _ask(plan, "drop", yes)
-        _tell(letters.drop(wanted, limit=limit), "dropped", json)
+        _confirm(plan, "drop", yes)
+        _print_settlement(letters.drop(wanted, limit=limit), "dropped", json)
 
 
 def _letters(pipeline: Pipeline) -> Letters:
@@ -300,7 +300,7 @@ def _time(text: str | None, option: str) -> int | None:
 def _range(text: str) -> tuple[int, int]:
     first, _, last = text.partition("..")
     if not (first.isdigit() and (last.isdigit() or (not last and ".." not in text))):
-        raise typer.BadParameter(f'"{text}" are no offsets; write them like 100..250', param_hint="--offsets")
+        raise typer.BadParameter(f'"{text}" is not a range of offsets; write it like 100..250', param_hint="--offsets")
     return int(first), int(last or first)
 
 
@@ -323,7 +323,7 @@ def _editing(program: str | None, settings: list[str]) -> Iterator[Editing | Non
         yield in_turn(*edits) if edits else None
 
 
-def _ask(plan: Settlement, what: str, yes: bool) -> None:
+def _confirm(plan: Settlement, what: str, yes: bool) -> None:
     """Ask before more than one letter is settled."""
     if yes or plan.settled == 1:
         return
@@ -336,7 +336,7 @@ def _ask(plan: Settlement, what: str, yes: bool) -> None:
     typer.confirm("go on?", abort=True, err=True)
 
 
-def _tell(report: Settlement, what: str, json: bool) -> None:
+def _print_settlement(report: Settlement, what: str, json: bool) -> None:
     if as_json(json):
         _write([report.plain()])
         return

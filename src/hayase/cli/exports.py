@@ -19,7 +19,9 @@ from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import HayaseError
 from hayase.streams import StreamLog
 from hayase.streams.file_formats import format_of
+from hayase.streams.json_columns import written_records
 from hayase.streams.record_text import record_text
+from hayase.streams.repeats import first_rows
 from hayase.tables.load_sources import JSON_COLUMNS
 
 __all__ = ["Exported", "write_file", "write_table"]
@@ -33,11 +35,12 @@ GROUP, GROUP_BYTES = 100_000, 64 << 20
 
 def write_file(log: StreamLog, file: Path) -> int:
     """Write all records of a stream; return their number."""
-    index = index_of(log)
+    index, count = index_of(log), 0
     with _open_draft(file) as (sink, form), _WRITERS[form](sink, log.declaration.shown_schema, {}) as write:
-        for piece in log.read(index.start, index.next) if index.next > index.start else ():
-            write(log.declaration.shown(piece.rows))
-    return index.next - index.start
+        for rows in first_rows(log, index.start, index.next) if index.next > index.start else ():
+            write(log.declaration.shown(rows))
+            count += rows.num_rows
+    return count
 
 
 @dataclass(slots=True)
@@ -193,7 +196,7 @@ def _csv(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterato
 @contextmanager
 def _ndjson(sink: BinaryIO, schema: pa.Schema, facts: Mapping[str, str]) -> Iterator[Write]:
     def write(batch: pa.RecordBatch) -> None:
-        for record in batch.to_pylist():
+        for record in written_records(batch):
             sink.write(record_text(record).encode() + b"\n")
 
     yield write

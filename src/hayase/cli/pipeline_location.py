@@ -147,7 +147,7 @@ def table_of(pipeline: Pipeline, name: str) -> TableDeclaration:
         raise HayaseError(f'{what}; declare "{name}" below "tables:" in its file, and rules that fill it')
     if name not in known:
         if name in names_of(pipeline):
-            raise HayaseError(f'"{name}" is a stream and no table; `hayase streams tail {name}` shows its records')
+            raise HayaseError(f'"{name}" is a stream, not a table; `hayase streams tail {name}` shows its records')
         raise UnknownName("table", name, known)
     return known[name]
 

@@ -71,6 +71,10 @@ def query(
     time_unit: TimeUnitOption = None,
     slack: SlackOption = None,
     schema: SchemaOption = None,
+    no_header: Annotated[
+        bool,
+        typer.Option("--no-header", help="CSV files have no header: their columns are those of --schema, in order."),
+    ] = False,
     emit: Annotated[
         Emit | None,
         typer.Option(
@@ -111,6 +115,11 @@ def query(
         raise typer.BadParameter("it is a choice of its own; give it without --emit", param_hint="--at")
     form = _form(format, output)
     streams = described_streams(stream, time, time_unit, slack, schema)
+    if no_header and any(source.schema is None for source in streams):
+        raise typer.BadParameter(
+            'files without a header need their columns: --schema "time timestamp, amount double"',
+            param_hint="--no-header",
+        )
     if text == STDIN:
         if any(STDIN in source.files for source in streams):
             raise HayaseError("stdin can be read once only; give the query as text, or the records as a file")
@@ -123,7 +132,7 @@ def query(
         tempfile.TemporaryDirectory(prefix="hayase-query-", ignore_cleanup_errors=True) as directory,
         _without_syncing(),
     ):
-        pipeline, name = _run_query(text, streams, Path(directory), spark)
+        pipeline, name = _run_query(text, streams, Path(directory), spark, header=not no_header)
         _write(_result_table(pipeline.results(name), emit, at), form, output)
         _print_dead_letters(pipeline)
 
@@ -160,7 +169,9 @@ def _form(chosen: Form | None, output: Path | None) -> Form:
     return chosen or _SUFFIXES[output.suffix.lower()]
 
 
-def _run_query(text: str, streams: Sequence[Described], directory: Path, spark: bool) -> tuple[Pipeline, str]:
+def _run_query(
+    text: str, streams: Sequence[Described], directory: Path, spark: bool, header: bool
+) -> tuple[Pipeline, str]:
     """Run the query over all files; return the pipeline and the name of the query."""
     from hayase.pipeline import Pipeline
 
@@ -176,7 +187,7 @@ def _run_query(text: str, streams: Sequence[Described], directory: Path, spark: 
         pipeline.query(name, text)
     for stream in streams:
         declaration = pipeline.declaration.stream(stream.name)
-        _append(pipeline, declaration, files[stream.name])
+        _append(pipeline, declaration, files[stream.name], header)
         if stream.slack is None:
             _allow_disorder(pipeline, declaration)
         pipeline.finish(stream.name)
@@ -199,12 +210,13 @@ def showing_mistakes(text: str) -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
-def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[Path]) -> None:
+def _append(pipeline: Pipeline, declaration: StreamDeclaration, paths: Sequence[Path], header: bool) -> None:
     from hayase.streams.appends import append_source
     from hayase.streams.inference import format_in
 
     for path in paths:
-        for _ in append_source(pipeline.home.path, declaration, path, format_in(path), now_us):
+        form = replace(format_in(path), header=header)
+        for _ in append_source(pipeline.home.path, declaration, path, form, now_us):
             pass
 
 

@@ -200,7 +200,7 @@ def _report(display: Display, status: Status | None, condition: Condition) -> No
     from hayase.console.pipeline_view import RUNNING
 
     if status is not None:
-        status.tell(condition)
+        status.set_condition(condition)
     _log.info("%s", ": ".join(part for part in (condition.state, condition.reason, condition.notice) if part))
     if condition.state in ("recovering", "stalled"):
         display.phase(f"{condition.state}: {condition.reason}")

@@ -248,9 +248,15 @@ class _Printer:
 
     def _batches(self, first: int, next_: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Yield records with the offset of the first, in batches that fit into memory."""
+        from hayase.streams.json_columns import written_records
+        from hayase.streams.repeats import first_rows
+
         for start in range(first, next_, TOGETHER):
-            pieces = self._log.read(start, min(next_, start + TOGETHER))
-            yield start, [record for piece in pieces for record in self._log.declaration.shown(piece.rows).to_pylist()]
+            batches = first_rows(self._log, start, min(next_, start + TOGETHER))
+            yield (
+                start,
+                [record for rows in batches for record in written_records(self._log.declaration.shown(rows))],
+            )
 
     def _show(self, first: int, records: list[dict[str, Any]]) -> None:
         from hayase.console.records import Columns, dead_letters, record_table

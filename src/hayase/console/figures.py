@@ -43,6 +43,7 @@ class StageView:
     read: int
     processed: int
     dead: int
+    repeated: int
     waiting: int
     written: int
     batch_seconds: float | None
@@ -56,8 +57,8 @@ class StageView:
 
     @property
     def reconciles(self) -> bool:
-        """Whether every record that was read is processed, dead or waiting."""
-        return self.read == self.processed + self.dead + self.waiting
+        """Whether every record that was read is processed, dead, repeated or waiting."""
+        return self.read == self.processed + self.dead + self.repeated + self.waiting
 
 
 def stage_views(
@@ -83,6 +84,7 @@ def stage_views(
                 read=now.read,
                 processed=now.processed,
                 dead=now.dead,
+                repeated=now.repeated,
                 waiting=now.waiting,
                 written=now.written,
                 batch_seconds=seconds / batches if batches > 0 else None,

@@ -171,7 +171,8 @@ def plain_lines(frame: Frame) -> list[str]:
         lines.append(
             f"{stage.name}: in {stage.read_rate:.0f}/s, out {stage.written_rate:.0f}/s, read {stage.read}, "
             f"lag {lag or '0'}, waiting {stage.waiting}, dead {stage.dead}, "
-            f"batch {seconds_text(stage.batch_seconds)}, clock {clock_text(stage.clock)}"
+            + (f"repeated {stage.repeated}, " if stage.repeated else "")
+            + f"batch {seconds_text(stage.batch_seconds)}, clock {clock_text(stage.clock)}"
             + ("" if stage.missed is None else f", firings missed {stage.missed}")
         )
     governors = [governor for governor in frame.governors if governor.queues]
@@ -187,19 +188,21 @@ def plain_lines(frame: Frame) -> list[str]:
 
 
 def summary(start: Manifest, end: Manifest, ends: Mapping[str, int], seconds: float) -> RenderableType:
-    """Draw the totals of every stage at the end of a run: read = processed + dead + waiting."""
+    """Draw the totals of every stage at the end of a run: read = processed + dead + repeated + waiting."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", show_edge=False)
     table.add_column("stage", style="bold", no_wrap=True, overflow="ellipsis", max_width=20)
-    for name in ("read", "= processed", "+ dead", "+ waiting"):
+    stages = stage_views(start, end, ends, seconds)
+    some_repeated = any(stage.repeated for stage in stages)
+    for name in ("read", "= processed", "+ dead", *(["+ repeated"] if some_repeated else []), "+ waiting"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for name in ("written", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
-    stages = stage_views(start, end, ends, seconds)
     for stage in stages:
         table.add_row(
             stage.name, f"{stage.read:,}", f"{stage.processed:,}",
-            Text(f"{stage.dead:,}", style="yellow" if stage.dead else ""), f"{stage.waiting:,}",
+            Text(f"{stage.dead:,}", style="yellow" if stage.dead else ""),
+            *([f"{stage.repeated:,}"] if some_repeated else []), f"{stage.waiting:,}",
             Text("✓", style="green") if stage.reconciles else Text("✗ does not add up", style="bold red"),
             f"{stage.written:,}", f"{stage.behind:,}",
         )  # fmt: skip

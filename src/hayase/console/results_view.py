@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from hayase.console.records import cell_text, fit_widths
 from hayase.core.errors import HayaseError, Mistake
+from hayase.streams.json_columns import written_records
 from hayase.streams.record_text import record_text
 
 __all__ = ["dead_lines", "marked", "write_csv", "write_json", "write_table"]
@@ -57,7 +58,7 @@ def _aligned(text: str, size: int, right: bool) -> str:
 def write_json(table: pa.Table, sink: TextIO) -> None:
     """Write a JSON object per line."""
     for batch in table.to_batches(max_chunksize=TOGETHER):
-        sink.writelines(record_text(record) + "\n" for record in batch.to_pylist())
+        sink.writelines(record_text(record) + "\n" for record in written_records(batch))
 
 
 def write_csv(table: pa.Table, sink: BinaryIO) -> None:

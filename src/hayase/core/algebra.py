@@ -30,7 +30,6 @@ fold in the same order and with the same brackets always gives the same bits.
 
 from __future__ import annotations
 
-import importlib
 import math
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +44,7 @@ import numpy as np
 import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, HayaseError, suggestion
+from hayase.core.function_sources import imported
 from hayase.core.keys import check_key_type
 from hayase.core.sketches import (
     digest_of_one,
@@ -174,7 +174,7 @@ class Aggregate:
         'avg'
         >>> Aggregate.from_name("hayase.core.algebra:Laws")
         Traceback (most recent call last):
-        hayase.core.errors.DeclarationError: hayase.core.algebra:Laws is a type and no aggregate; make it with user_aggregate
+        hayase.core.errors.DeclarationError: hayase.core.algebra:Laws is a type, not an aggregate; make it with user_aggregate
         """
         if ":" in name:
             return _loaded(name)
@@ -610,15 +610,7 @@ def _user_type(
 def _loaded(name: str) -> Aggregate:
     """Load the aggregate that "module:attribute" names."""
     module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise DeclarationError(f"the module {module_name} cannot be loaded: {error}") from error
-        hint = "it must be installed, or lie in a directory of PYTHONPATH"
-        raise DeclarationError(f"there is no module {error.name}", hint) from error
-    except Exception as error:
-        raise DeclarationError(f"the module {module_name} cannot be loaded: {type(error).__name__}: {error}") from error
+    module = imported(module_name, "a directory of PYTHONPATH")
     aggregate = getattr(module, attribute, None)
     if aggregate is None:
         others = [key for key, value in vars(module).items() if isinstance(value, Aggregate)]
@@ -626,6 +618,6 @@ def _loaded(name: str) -> Aggregate:
         raise DeclarationError(f'the module {module_name} has no "{attribute}"', hint)
     if not isinstance(aggregate, Aggregate):
         raise DeclarationError(
-            f"{name} is a {type(aggregate).__name__} and no aggregate", "make it with user_aggregate"
+            f"{name} is a {type(aggregate).__name__}, not an aggregate", "make it with user_aggregate"
         )
     return aggregate

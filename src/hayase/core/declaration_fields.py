@@ -169,6 +169,15 @@ STREAM = FieldTable((
         absent="off",
     ),
     Field("retention", MAPPING, "How much of the stream is kept; by default everything.", {}),
+    Field(
+        "dedupe", DURATION,
+        "Records with the same id are repeats, and left out, for this much event time; older records are refused. At least slack.",
+    ),
+    Field(
+        "extra_fields", choice("refuse", "ignore", "keep"),
+        "What happens to a record with fields that the schema does not have: it is a dead letter (refuse), the fields are dropped "
+        "(ignore), or they go into the json column extra (keep).", "refuse",
+    ),
 ))  # fmt: skip
 
 TABLE = FieldTable((

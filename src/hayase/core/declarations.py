@@ -18,12 +18,14 @@ import pyarrow as pa
 from hayase.core.algebra import Aggregate
 from hayase.core.declaration_fields import OPERATION, PIPELINE, STEP, STREAM, TABLE, FieldTable
 from hayase.core.errors import DeclarationError, Mistake, UnknownName, nearest, suggestion
-from hayase.core.schemas import arrow_schema, ddl
+from hayase.core.keys import check_key_type
+from hayase.core.schemas import arrow_schema, ddl, is_json
 from hayase.core.times import UNITS
 
 __all__ = [
     "DAY",
     "EVENT_TIME",
+    "EXTRA",
     "LIFETIME_COLUMNS",
     "AggregateDeclaration",
     "GovernorDeclaration",
@@ -44,6 +46,9 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 DAY = 86_400_000_000
 EVENT_TIME = "event_time"
 """The name under which the event time of a result is shown if the query does not select it as a column."""
+EXTRA_FIELDS = STREAM["extra_fields"].kind.schema["enum"]
+EXTRA = "extra"
+"""The json column that gets the fields of a record that the schema does not have, with `extra_fields: keep`."""
 LIFETIME_COLUMNS = ("row_id", "valid_from", "valid_to", "changed_at")
 """The columns that a stream of lifetimes has after the columns of its rows. `valid_to` is null while a row is open; a second
 row with the same `row_id` closes it. `changed_at` is the event time: when the row appears or, on the second row, ends."""
@@ -90,6 +95,9 @@ class StreamDeclaration:
     is `+` in a record that adds a row and `-` in one that removes an equal row. An `ordered` stream is written by a stage that
     emits in time order and advances the clock; nothing in it is late. A stream of `lifetimes` is the result of a query: its
     records say when rows are valid (see `LIFETIME_COLUMNS`). With `hidden_time`, the query does not select the time column.
+    `extra_fields` says what happens to fields of a record that the schema does not have: refuse, ignore, or keep in `EXTRA`.
+    With `dedupe`, readers see only the first record with an id (see `hayase.streams.repeats`).
+    `order` is the order in which rows of a result are read at an instant: columns, whether descending, whether NULLs are first.
     """
 
     name: str
@@ -105,6 +113,9 @@ class StreamDeclaration:
     changes: str | None = None
     lifetimes: bool = False
     hidden_time: bool = False
+    extra_fields: str = STREAM["extra_fields"].value
+    dedupe: int | None = STREAM["dedupe"].value
+    order: tuple[tuple[str, bool, bool], ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("stream", self.name.removeprefix("_"))
@@ -132,7 +143,7 @@ class StreamDeclaration:
         if self.changes in schema.names and schema.field(self.changes).type != pa.string():
             message = f'changes column "{self.changes}"{where} is a {schema.field(self.changes).type}'
             mistakes.append(_mistake("changes", message, "make it a string that holds + or -"))
-        for what in ("slack", "max_ahead", "idle_after"):
+        for what in ("slack", "max_ahead", "idle_after", "dedupe"):
             value = getattr(self, what)
             if value is not None and value < 0:
                 mistakes.append(_mistake(what, f"{what}{where} is negative", "give a duration like 10 seconds"))
@@ -140,15 +151,44 @@ class StreamDeclaration:
             value = getattr(self.retention, what)
             if value is not None and value < 0:
                 mistakes.append(_mistake("retention", f"{what} of the retention{where} is negative", "give 0 or more"))
+        if self.dedupe is not None:
+            mistakes += self._dedupe_mistakes(schema, of)
+        if self.extra_fields not in EXTRA_FIELDS:
+            message = f'extra_fields{of} is "{self.extra_fields}"'
+            mistakes.append(_mistake("extra_fields", message, f"write one of {', '.join(EXTRA_FIELDS)}"))
+        if self.extra_fields == "keep" and not (EXTRA in schema.names and is_json(schema.field(EXTRA))):
+            message = f'extra_fields{of} is keep, and the schema has no column "{EXTRA}" of type json'
+            mistakes.append(_mistake("extra_fields", message, f'add "{EXTRA} json" to the schema'))
         if mistakes:
             raise DeclarationError(mistakes)
+
+    def _dedupe_mistakes(self, schema: pa.Schema, of: str) -> list[Mistake]:
+        mistakes = []
+        if self.id is None:
+            message = f"dedupe{of} needs the column that identifies a record"
+            mistakes.append(_mistake("dedupe", message, 'name it, like "id: uuid"'))
+        elif self.id in schema.names:
+            try:
+                check_key_type(schema.field(self.id).type)
+            except DeclarationError as error:
+                mistakes += [
+                    _mistake("id", f"dedupe{of}: {mistake.message}", mistake.hint) for mistake in error.mistakes
+                ]
+        if self.changes is not None:
+            message = f"dedupe{of} is for streams of records; this one is a relation (changes: {self.changes})"
+            mistakes.append(_mistake("dedupe", message, "remove one of the two"))
+        if (self.dedupe or 0) < self.slack:
+            message = f"dedupe{of} is shorter than its slack"
+            hint = "give at least the slack: a record within it must be recognised as a repeat"
+            mistakes.append(_mistake("dedupe", message, hint))
+        return mistakes
 
     def _time_mistakes(self, kind: pa.DataType, where: str) -> list[Mistake]:
         if pa.types.is_timestamp(kind):
             if self.time_unit is not None:
                 message = f"time_unit{where} is for integer time columns; this one is a timestamp"
                 return [_mistake("time_unit", message, "remove it")]
-        elif pa.types.is_integer(kind):
+        elif pa.types.is_signed_integer(kind):
             if self.time_unit not in UNITS:
                 problem = (
                     "has no time_unit" if self.time_unit is None else f'has the unknown time_unit "{self.time_unit}"'
@@ -163,7 +203,8 @@ class StreamDeclaration:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamDeclaration:
         """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "retention": Retention(**data["retention"])})
+        order = tuple((name, descending, nulls_first) for name, descending, nulls_first in data.get("order", ()))
+        return cls(**{**data, "retention": Retention(**data["retention"]), "order": order})
 
     @property
     def arrow_schema(self) -> pa.Schema:

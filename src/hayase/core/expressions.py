@@ -24,7 +24,7 @@ import threading
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 import numpy as np
@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from hayase.core import purity
 from hayase.core.comparisons import Kind, comparisons, differ, equalities_as_less_than, kind_of, kind_text
-from hayase.core.duckdb_errors import is_mixed_comparison, message_of, unexpected_word
+from hayase.core.duckdb_errors import hint_of, is_mixed_comparison, message_of, unexpected_word
 from hayase.core.errors import DeclarationError, HayaseError, Mistake, by_place, suggestion
 from hayase.core.expression_limits import LARGEST, MACROS, MEMORY, TOO_LARGE
 from hayase.core.reasons import Reason, ReasonKind
@@ -44,6 +44,7 @@ __all__ = [
     "Bound",
     "ParsedExpression",
     "Projection",
+    "aggregate_type",
     "bind",
     "cast",
     "check",
@@ -51,6 +52,8 @@ __all__ = [
     "common_type",
     "condition",
     "parse_expression",
+    "window_type",
+    "window_values",
 ]  # fmt: skip
 
 EXPLAINED = 100
@@ -100,8 +103,10 @@ def run_statement(sql: str, batch: pa.RecordBatch) -> pa.Table:
         connection.unregister(_VIEW)
 
 
-def _message(error: duckdb.Error) -> str:
-    """Return DuckDB's message for the user, without its excerpt of the generated statement."""
+def error_message(error: Exception) -> str:
+    """Return DuckDB's message for the user, without its excerpt of the generated statement; for other errors, their text."""
+    if not isinstance(error, duckdb.Error):
+        return f"{type(error).__name__}: {error}"
     if isinstance(error, duckdb.OutOfMemoryException):
         return f"it takes more memory than {MEMORY}"
     return message_of(error)
@@ -116,10 +121,10 @@ _ATOMS = {
     "varchar": pa.string(), "enum": pa.string(), "uuid": pa.string(), "blob": pa.binary(), "date": pa.date32(),
     "timestamp": pa.timestamp("us"), "timestamp_ns": pa.timestamp("us"), "timestamp_ms": pa.timestamp("us"),
     "timestamp_s": pa.timestamp("us"), "timestamp with time zone": pa.timestamp("us", tz="UTC"),
+    "time": pa.time64("us"),
 }  # fmt: skip
 _HINTS = {
     "interval": "keep it as a number: extract(epoch from ...)",
-    "time": "cast it to string, or keep the timestamp",
     "time with time zone": "cast it to string, or keep the timestamp",
     "null": "say which type it is: cast(null as string)",
 }
@@ -127,6 +132,7 @@ _SQL = {
     pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
     pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB", pa.date32(): "DATE",
     pa.timestamp("us"): "TIMESTAMP", pa.timestamp("us", tz="UTC"): "TIMESTAMP WITH TIME ZONE",
+    pa.time64("us"): "TIME", pa.uint64(): "UBIGINT",
 }  # fmt: skip
 
 
@@ -215,7 +221,7 @@ def bind(sql: str, schema: pa.Schema, relation: str = "input") -> Bound:
         kind = connection.sql(f"SELECT (\n{sql}\n){source}").types[0]
         return Bound(_arrow_type(kind), frozenset(columns))
     except duckdb.Error as error:
-        raise DeclarationError([Mistake(_message(error), None, line=1, column=1)]) from error
+        raise DeclarationError([Mistake(error_message(error), hint_of(error), line=1, column=1)]) from error
     except DeclarationError as error:
         raise DeclarationError(
             [replace(mistake, line=mistake.line or 1, column=mistake.column or 1) for mistake in error.mistakes]
@@ -333,7 +339,9 @@ def parse_expression(sql: str, aggregates: frozenset[str] = frozenset()) -> Pars
     scope = purity.Scope(sql, len(_OPENING), volatile, known | aggregates)
     purity.survey(tree, scope)
     equality = tree.get("type") == "COMPARE_EQUAL"
-    return ParsedExpression(tuple(scope.columns), tuple(scope.calls), tuple(scope.mistakes), equality)
+    # `CASE x WHEN 1 ... WHEN 2 ...` has x in the tree once for each WHEN
+    columns, calls = tuple(dict.fromkeys(scope.columns)), tuple(dict.fromkeys(scope.calls))
+    return ParsedExpression(columns, calls, tuple(dict.fromkeys(scope.mistakes)), equality)
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -356,6 +364,23 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     except duckdb.Error as error:
         raise DeclarationError(f"there is no common type of {one} and {other}", "cast one of them") from error
     return _arrow_type(kind.children[0][1])
+
+
+@lru_cache(maxsize=1024)
+def aggregate_type(sql: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of an aggregate over rows of `schema`, as a column of a stream; raise DeclarationError if there is none.
+
+    >>> aggregate_type('median("x")', pa.schema({"x": pa.int32()}))
+    DataType(double)
+    """
+    connection = thread_connection()
+    connection.register(_VIEW, schema.empty_table())
+    try:
+        return _arrow_type(connection.sql(f"SELECT (\n{sql}\n) FROM {_VIEW}").types[0])
+    except duckdb.Error as error:
+        raise DeclarationError(error_message(error)) from error
+    finally:
+        connection.unregister(_VIEW)
 
 
 def cast(sql: str, kind: pa.DataType) -> str:
@@ -430,13 +455,28 @@ def _parse(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
     line, column = purity.line_and_column(
         sql, min(inside, len(sql.encode()))
     )  # a text that ends too early fails at what follows it
-    raise DeclarationError([Mistake(message, _syntax_hint(unexpected_word(message), sql), line=line, column=column)])
+    before = sql.encode()[: max(inside, 0)].decode(errors="ignore")
+    hint = _syntax_hint(unexpected_word(message), sql, before)
+    raise DeclarationError([Mistake(message, hint, line=line, column=column)])
 
 
-def _syntax_hint(word: str, sql: str) -> str:
-    """Return a hint for an unexpected word or sign."""
+_NOT_ALONE = re.compile(
+    r"(?<![\w\".])(at|authorization|binary|collation|concurrently|freeze|generated|glob|map|overlaps|positional|struct|unpack"
+    r"|verbose)\s*",
+    re.IGNORECASE,
+)
+"""Matches words that DuckDB's parser takes for the beginning of something else if they are the name of a column."""
+
+
+def _syntax_hint(word: str, sql: str, before: str) -> str:
+    """Return a hint for an unexpected word or sign, and the text before it."""
+    last = re.search(r"\S+\s*$", before)
+    if last and (name := _NOT_ALONE.search(last[0])) and name.end() == len(last[0]):
+        return f'"{name[1]}" is a word of SQL; a column of that name is written in double quotes: "{name[1]}"'
     if not word or (word.lower() in _NEVER_LAST and sql.rstrip().lower().endswith(word.lower())):
         return "it ends too early: something must follow"
+    if word.isidentifier() and f"{before}{word}".strip() == sql.strip():
+        return f'it ends too early, as a JOIN without ON; or put "{word}" in double quotes, if it is a name'
     if word.isidentifier():
         return f'a column or stream of that name is written in double quotes: "{word}"'
     return "check what comes right before it: something is missing there, or too much"
@@ -503,7 +543,7 @@ class Projection:
             return mapped
         too_large = np.zeros(mapped.rows.num_rows, bool)
         for column in mapped.rows.columns:
-            too_large |= _sizes(column) > LARGEST
+            too_large |= value_sizes(column) > LARGEST
         if not too_large.any():
             return mapped
         rows = np.concatenate([mapped.refused.rows, mapped.input_rows[too_large]])
@@ -518,7 +558,7 @@ class Projection:
             rows = pa.RecordBatch.from_pylist([], schema=self.schema)
             where, *columns = texts or self._texts
             listed = ", ".join(text for text in (*columns, where) if text)
-            reason = Reason(ReasonKind.EXPRESSION, f'cannot compute "{listed}": {_message(error)}')
+            reason = Reason(ReasonKind.EXPRESSION, f'cannot compute "{listed}": {error_message(error)}')
             refused = Refusals(np.zeros(1, np.int64), [reason])
             return Mapped(rows, np.empty(0, np.int64), refused)
         middle = batch.num_rows // 2
@@ -540,7 +580,7 @@ class Projection:
         except duckdb.OutOfMemoryException as error:
             return self._halves(batch, error, texts)
         except duckdb.Error as error:
-            raise HayaseError(f"DuckDB could not run {guarded!r}: {_message(error)}") from error
+            raise HayaseError(f"DuckDB could not run {guarded!r}: {error_message(error)}") from error
         input_rows = _input_rows(rows)
         # The first expression that failed: -1 none, 0 `where`, 1.. the selected ones.
         blame = np.where(rows[_KEEP].to_numpy() > 1, 0, -1)
@@ -576,11 +616,66 @@ class Projection:
         try:
             run_statement(f"SELECT {sql} AS v FROM {_VIEW} AS {_quoted(self.relation)}", batch.slice(row, 1))
         except duckdb.Error as error:
-            return _message(error)
+            return error_message(error)
         return "DuckDB raised an error"
 
 
-def _sizes(column: pa.Array) -> np.ndarray:
+# ---------------------------------------------------------------------------------------------------- window functions
+
+_SNAPSHOT = "__snapshot"
+
+
+class WindowCall(Protocol):
+    """A call of a window function, and the order and frame of its window, in SQL over the columns of a batch."""
+
+    @property
+    def sql(self) -> str: ...
+
+    @property
+    def over(self) -> str: ...
+
+
+def window_type(sql: str, over: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a window function over rows of `schema`. Raise DeclarationError if DuckDB cannot compute it."""
+    connection = thread_connection()
+    connection.register(_VIEW, schema.empty_table())
+    try:
+        return _arrow_type(connection.sql(f"SELECT {sql} OVER ({over}) FROM {_VIEW}").types[0])
+    except duckdb.Error as error:
+        raise DeclarationError([Mistake(error_message(error), None, line=1, column=1)]) from error
+    finally:
+        connection.unregister(_VIEW)
+
+
+def window_values(
+    batch: pa.RecordBatch, snapshots: np.ndarray, calls: Sequence[WindowCall], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return the values of window functions, for every row of a batch. Each number in `snapshots` is a partition.
+
+    The last column of the result, a boolean, is true for rows of which a value does not fit its type; their values are NULL.
+    """
+    if not batch.num_rows:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    numbered = batch.append_column(_ROW, pa.array(np.arange(batch.num_rows))).append_column(
+        _SNAPSHOT, pa.array(snapshots)
+    )
+    texts = [f"{call.sql} OVER (PARTITION BY {_SNAPSHOT} {call.over})" for call in calls]
+    plain = [cast(text, field.type) for text, field in zip(texts, schema)]
+    guarded = [f"TRY_CAST({text} AS {_sql_type(field.type)})" for text, field in zip(texts, schema)]
+    lost = " OR ".join(f"({text} IS NOT NULL AND {value} IS NULL)" for text, value in zip(texts, guarded))
+    try:
+        rows = run_statement(f"SELECT {_ROW}, {', '.join(plain)}, false FROM {_VIEW}", numbered)
+    except duckdb.ConversionException:
+        rows = run_statement(f"SELECT {_ROW}, {', '.join(guarded)}, {lost} FROM {_VIEW}", numbered)
+    order = pa.array(np.argsort(rows[_ROW].to_numpy()))
+    arrays = [_as_type(column.take(order), field.type) for column, field in zip(rows.columns[1:], schema)]
+    failed = arrays[-1]
+    if pc.any(failed).as_py():
+        arrays = [pc.if_else(failed, pa.scalar(None, array.type), array) for array in arrays[:-1]] + [failed]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def value_sizes(column: pa.Array) -> np.ndarray:
     """Return the approximate size in bytes of every value of a column; elements of lists count 8 bytes, or their length as text."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -588,10 +683,10 @@ def _sizes(column: pa.Array) -> np.ndarray:
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         offsets = np.asarray(column.offsets.to_numpy(), np.int64)
         values = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
-        sums = [np.concatenate([[0], np.cumsum(_sizes(child))]) for child in values]
+        sums = [np.concatenate([[0], np.cumsum(value_sizes(child))]) for child in values]
         return sum((total[offsets[1:]] - total[offsets[:-1]] for total in sums), np.zeros(len(column), np.int64))
     if pa.types.is_struct(kind):
-        return sum((_sizes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
+        return sum((value_sizes(child) for child in column.flatten()), np.zeros(len(column), np.int64))
     return np.full(len(column), 8, np.int64)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from hayase.core.errors import DeclarationError, suggestion
 
-__all__ = ["FunctionSource", "needed_text", "source_of"]
+__all__ = ["FunctionSource", "imported", "needed_text", "source_of"]
 
 _INSTALLED = tuple(Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib"))
 _DECORATORS = ("map", "merge", "operation", "reduce", "view")
@@ -117,7 +117,7 @@ def _loaded(source: FunctionSource) -> Callable[..., Any]:
         hint = suggestion(attribute, others) or "it has no function at all"
         raise DeclarationError(f'{place} has no "{attribute}"', hint)
     if not callable(function):
-        raise DeclarationError(f"{source.name} is a {type(function).__name__} and no function", "name a function")
+        raise DeclarationError(f"{source.name} is a {type(function).__name__}, not a function", "name a function")
     return function
 
 
@@ -130,12 +130,17 @@ def _module(name: str, directory: str | None) -> ModuleType:
         own, loaded = _own_file(name, directory), sys.modules.get(name)
         if own is not None and loaded is not None and not _is_of(loaded, own):
             return _beside(name, own, loaded)
+    return imported(name, "the directory of the pipeline")
+
+
+def imported(name: str, searched: str) -> ModuleType:
+    """Import a module; a DeclarationError says why that fails. `searched` is where a module may be that is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise DeclarationError(f"the module {name} cannot be loaded: {error}") from error
-        hint = "it must be installed, or lie in the directory of the pipeline"
+        hint = f"it must be installed, or lie in {searched}"
         raise DeclarationError(f"there is no module {error.name}", hint) from error
     except Exception as error:
         message = f"the module {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"

@@ -31,6 +31,7 @@ __all__ = [
     "encode",
     "fixed_column",
     "hashes",
+    "is_key_type",
     "is_text",
     "raw_values",
     "split",
@@ -72,6 +73,15 @@ def check_key_type(kind: pa.DataType) -> None:
     """
     if not (is_text(kind) or _is_whole(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise DeclarationError(f"a {kind} cannot be a key", "use its atomic parts as key columns")
+
+
+def is_key_type(kind: pa.DataType) -> bool:
+    """Return whether values of a type can be keys."""
+    try:
+        check_key_type(kind)
+    except DeclarationError:
+        return False
+    return True
 
 
 def encode(columns: Sequence[pa.Array], rows: int | None = None) -> EncodedKeys:

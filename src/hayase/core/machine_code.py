@@ -18,6 +18,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 
 import numba
@@ -109,12 +110,26 @@ def compiled_ahead(on_progress: Callable[[int, int], None] = lambda done, of: No
     finally:
         _missing = None
     if missing:
-        missing.sort(key=lambda task: -len(task[1].args))  # loops with many arguments are the largest: they go first
+        # the largest loops go first, so that no core compiles one when the others have nothing left to do
+        missing.sort(key=lambda task: -_size(task[0].py_func))
         _compile_in_children(missing, on_progress)
     for loop, wanted in missing:
         if not _take_up(loop, wanted):  # its child has failed, or nothing can be cached
             _compile(loop, wanted)
         loop.disable_compile()
+
+
+def _size(function: Callable[..., Any]) -> int:
+    """Return about how much there is to compile: the bytes of a loop, and of the functions of its module that it names."""
+    waiting: list[Any] = [function]
+    sizes: dict[FunctionType, int] = {}
+    while waiting:
+        part = waiting.pop()
+        part = getattr(part, "py_func", part)
+        if isinstance(part, FunctionType) and part not in sizes:
+            sizes[part] = len(part.__code__.co_code)
+            waiting += [part.__globals__.get(name) for name in part.__code__.co_names]
+    return sum(sizes.values())
 
 
 def _compile_in_children(missing: list[tuple[Any, Any]], on_progress: Callable[[int, int], None]) -> None:

@@ -21,14 +21,14 @@ CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localt
 
 _REFUSED = {
     "SUBQUERY": "sub-queries are not supported in expressions",
-    "WINDOW": "window functions are not supported",
+    "WINDOW": "window functions are not supported here",
     "PARAMETER": "parameters are not supported",
     "STAR": "* inside an expression is not supported",
     "POSITIONAL_REFERENCE": "references by position are not supported",
     "DEFAULT": "DEFAULT is not an expression here",
 }
 _HINTS = {
-    "WINDOW": "write the window in [brackets] after a stream: from s [Rows 10]",
+    "WINDOW": "OVER is allowed in the select list, in QUALIFY and in ORDER BY; elsewhere, compute it in a sub-query",
     "SUBQUERY": "put the sub-query into FROM and join with it",
 }
 NOT_REPEATABLE = "a batch that runs again must give the same rows; use the columns of the record"

@@ -40,7 +40,7 @@ KIND_MEANINGS = {
     ReasonKind.SCHEMA: "the record does not fit the columns of its stream or table",
     ReasonKind.AHEAD: "its event time is further ahead of now than `max_ahead` allows, and nothing else is wrong with it",
     ReasonKind.LATE: "it came after the clock of the stage had passed its event time",
-    ReasonKind.TOO_OLD: "it is older than the horizon of the table, within which repeated events are recognised",
+    ReasonKind.TOO_OLD: "it is older than the horizon of its table, or than the `dedupe` of its stream",
     ReasonKind.EXPRESSION: "an expression of a query or a job could not be computed for it",
     ReasonKind.OVERFLOW: "a sum, or another number that it leads to, does not fit its type",
     ReasonKind.CHANGE: "it is a change that is neither + nor -, or it removes a row that is not there",

@@ -15,12 +15,17 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError, Mistake, suggestion
 
-__all__ = ["arrow_schema", "ddl", "empty_rows"]
+__all__ = ["JSON", "arrow_schema", "ddl", "empty_rows", "field_type", "is_json", "spark_schema"]
+
+JSON = "json"
+"""The type of a column that takes any JSON value. In Arrow it is text, and metadata of the field tell it from a string."""
+_JSON_METADATA = {b"hayase:type": b"json"}
 
 _NAMES = {
     pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
     pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.timestamp("us", tz="UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz",
+    pa.time64("us"): "time", pa.uint64(): "ubigint",
 }  # fmt: skip
 _SYNONYMS = {
     "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float",
@@ -28,7 +33,7 @@ _SYNONYMS = {
     "timestamp_ltz": "timestamp",
 }  # fmt: skip
 _ATOMS = {name: kind for kind, name in _NAMES.items()}
-_KNOWN = (*_NAMES.values(), "decimal(p, s)", "array<...>", "map<..., ...>", "struct<name: ...>")
+_KNOWN = (*_NAMES.values(), JSON, "decimal(p, s)", "array<...>", "map<..., ...>", "struct<name: ...>")
 _RESERVED = re.compile(
     "all|and|anti|any|as|authorization|both|case|cast|check|collate|column|constraint|create|cross|current_date"
     "|current_time|current_timestamp|current_user|distinct|else|end|escape|except|false|fetch|filter|for|foreign|from|full"
@@ -53,8 +58,8 @@ def arrow_schema(text: str) -> pa.Schema:
     >>> arrow_schema("x foo, y array<int>>")
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:3: column "x": unknown type "foo"; known are: array<...>, bigint, binary, \
-boolean, date, decimal(p, s), double, float, int, map<..., ...>, smallint, string, struct<name: ...>, timestamp, \
-timestamp_ntz, tinyint
+boolean, date, decimal(p, s), double, float, int, json, map<..., ...>, smallint, string, struct<name: ...>, time, \
+timestamp, timestamp_ntz, tinyint, ubigint
     1:20: column "y": found ">"; after the type comes "not null", a comma or the end
     """
     if not text.strip():
@@ -153,7 +158,8 @@ class _Reader:
             raise _SchemaError(token, f'the name "{name}" stands twice', "rename one; case makes no difference")
         seen.add(name.lower())
         self.accept(":")
-        kind = self.type(depth)
+        is_any_json = depth == 0 and self.accept(JSON)
+        kind = pa.string() if is_any_json else self.type(depth)
         required = self.accept("not")
         if required:
             self.expect("null", 'write "not null"')
@@ -161,7 +167,7 @@ class _Reader:
             raise _SchemaError(
                 self.tokens[self.at - 1], "a comment is text in single quotes", "write comment 'what it is'"
             )
-        return pa.field(name, kind, nullable=not required)
+        return pa.field(name, kind, not required, _JSON_METADATA if is_any_json else None)
 
     def type(self, depth: int) -> pa.DataType:
         token = self.take()
@@ -183,6 +189,10 @@ class _Reader:
             nested_type = self.nested(name, depth + 1)
             self.expect(">", f'close "{name}<" with ">"')
             return nested_type
+        if name == JSON:
+            raise _SchemaError(
+                token, "json is the type of a whole column", "declare the column json; it takes arrays and objects"
+            )
         raise _SchemaError(token, f'unknown type "{token.text}"', suggestion(word, _KNOWN) or "")
 
     def nested(self, name: str, depth: int) -> pa.DataType:
@@ -264,8 +274,49 @@ def ddl(schema: pa.Schema) -> str:
     return ", ".join(_field_text(field, " ") for field in schema)
 
 
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in types that Spark has: json and time become string, ubigint becomes decimal(20, 0).
+
+    >>> ddl(spark_schema(arrow_schema("a json, b array<ubigint>, c struct<d: time>")))
+    'a string, b array<decimal(20, 0)>, c struct<d: string>'
+    """
+    return pa.schema([pa.field(field.name, _spark_type(field.type), field.nullable) for field in schema])
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    if pa.types.is_list(kind):
+        return pa.list_(_spark_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_spark_type(kind.key_type), _spark_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _spark_type(field.type), field.nullable) for field in kind])
+    return kind
+
+
+def is_json(field: pa.Field) -> bool:
+    """Return whether a column takes any JSON value.
+
+    >>> [is_json(field) for field in arrow_schema("a json, b string")]
+    [True, False]
+    """
+    return field.metadata is not None and field.metadata.get(b"hayase:type") == b"json"
+
+
+def field_type(field: pa.Field) -> str:
+    """Return the type of a column as a schema writes it.
+
+    >>> [field_type(field) for field in arrow_schema("a json, b array<long>")]
+    ['json', 'array<bigint>']
+    """
+    return JSON if is_json(field) else _type_text(field.type)
+
+
 def _field_text(field: pa.Field, between: str) -> str:
-    return f"{_quoted(field.name)}{between}{_type_text(field.type)}{'' if field.nullable else ' not null'}"
+    return f"{_quoted(field.name)}{between}{field_type(field)}{'' if field.nullable else ' not null'}"
 
 
 def _quoted(name: str) -> str:

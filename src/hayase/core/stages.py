@@ -265,13 +265,17 @@ class Stage:
     """Called with the bucket and the number of buckets."""
     shared_scan: SharedScan | None = None
     every: int | None = None
-    meets: tuple[str, ...] = ()
+    tables_read: tuple[str, ...] = ()
     """Tables that its kernel reads: the stage waits until they have ingested what it has caused in them."""
     lane: str = MAIN
     """The lane that runs it: stages that may take long have their own."""
-    remembers: str | None = None
+    state_digest: str | None = None
     """A digest of what its state depends on, if that is less than the fingerprint: a stage with the same digest goes on with
     its state although it has changed otherwise. Empty for a stage without state."""
+    closings: tuple[tuple[int, int, int, int], ...] = ()
+    """Windows with bounds over its inputs, as (input, step, offset, length): the last window that contains the time t ends
+    `length` after the last multiple of `step` plus `offset` up to t. Once its inputs are finished, the stage goes on until the
+    last of these windows has ended."""
     windowed: bool = False
     """Whether the query has a window, so that a record before the clock is late even if the stage has no kernel."""
 

@@ -1,11 +1,13 @@
 """CQL's dialect for sqlglot, on top of DuckDB's: `[windows]` after streams, `Istream(...)` and the like, and places.
 
 A node of a tree holds in `meta["span"]` the start and end of the text it was read from. A window's brackets are in
-`meta["window"]` of the table, alias or sub-query that they follow.
+`meta["window"]` of the table, alias or sub-query that they follow; if it is written as a table function, the call is in
+`meta["window_call"]` of the table.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +16,13 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.parsers.duckdb import DuckDBParser
 
+from hayase.cql.window_functions import find_window_calls
+
 __all__ = ["STREAM_OPERATORS", "ParsedText", "StreamOperator", "find_stream_operator", "parse_statements"]
 
+logging.getLogger("sqlglot").setLevel(
+    logging.ERROR
+)  # it warns of statements that it does not know; these are refused here
 STREAM_OPERATORS = ("istream", "dstream", "rstream")
 
 
@@ -30,8 +37,16 @@ class ParsedText:
 def parse_statements(tokens: Sequence[Token], text: str) -> ParsedText:
     """Parse the statements of a text, with spans. Raise sqlglot's errors."""
     parser = _Parser(dialect=DuckDB())
-    statements = [statement for statement in parser.parse(list(tokens), text) if statement is not None]
-    windows = {node.meta["window"] for tree in statements for node in tree.walk() if "window" in node.meta}
+    kept, calls = find_window_calls(tokens)
+    statements = [statement for statement in parser.parse(kept, text) if statement is not None]
+    windows: set[tuple[int, int]] = set()
+    for node in (node for tree in statements for node in tree.walk()):
+        if "window" in node.meta:
+            windows.add(node.meta["window"])
+        call = calls.get(node.meta["span"][0]) if isinstance(node, exp.Table) and "span" in node.meta else None
+        if call is not None:
+            node.meta["window_call"] = (call.start, call.end)
+            windows |= set(call.around_name)
     return ParsedText(tuple(statements), tuple(sorted(windows)))
 
 
@@ -71,6 +86,10 @@ class _Parser(DuckDBParser):
                 return node
         self.raise_error("Expecting ]")
         return node
+
+    def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+        """Check a node, except for an aggregate: resolution checks its arguments, and has better words for them."""
+        return expression if isinstance(expression, exp.AggFunc) else super().validate_expression(expression, args)
 
     def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
         first = self._index

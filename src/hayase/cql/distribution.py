@@ -19,8 +19,9 @@ from itertools import count
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
-from hayase.core.errors import DeclarationError, Mistake
-from hayase.core.keys import check_key_type
+from hayase.core.errors import Mistake
+from hayase.core.keys import is_key_type
+from hayase.cql.bounded_leaves import hash_column, split_leaf
 from hayase.cql.columns import column, column_name
 from hayase.cql.logical import (
     Aggregate,
@@ -29,15 +30,18 @@ from hayase.cql.logical import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     SetOperation,
     Source,
     TableJoin,
+    Top,
     ToStream,
+    Unnest,
     Window,
     children,
 )
-from hayase.cql.steps import source_column
+from hayase.cql.steps import leaf_nodes, source_column
 
 __all__ = [
     "ANYWHERE",
@@ -140,7 +144,7 @@ def _never_ends(node: Node) -> bool:
             return node.window.kind == "unbounded" and not stream.lifetimes and stream.changes is None
         case Join():
             return node.kind in ("inner", "semi") and _never_ends(node.left) and _never_ends(node.right)
-        case Aggregate() | ToStream():
+        case Aggregate() | Top() | Over() | ToStream():
             return False
         case SetOperation():
             return node.kind != "except" and _never_ends(node.left) and _never_ends(node.right)
@@ -170,10 +174,12 @@ def _is_coalesced(node: Node) -> bool:
 def _is_stateful(node: Node) -> bool:
     """Return whether an operator brings tuples with equal keys together, and so has state."""
     match node:
-        case Join() | Aggregate() | Distinct():
+        case Join() | Aggregate() | Distinct() | Over():
             return True
         case SetOperation():
             return not (node.kind == "union" and node.all)
+        case Top():
+            return not node.local
         case ToStream():
             return node.kind == "rstream" or needs_coalescing(node.child)
         case _:
@@ -188,15 +194,27 @@ def _possible_keys(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
             for left, right in node.equal:
                 pair = _key_column(left), _key_column(right)
                 equal_columns = {"inner": pair, "right": pair[1:], "full": ()}.get(node.kind, pair[:1])
-                keys.append((pair, equal_columns))
+                if not (_is_bound(node.left, pair[0]) or _is_bound(node.right, pair[1])):
+                    keys.append((pair, equal_columns))
             return keys
         case Aggregate():
-            return [((_key_column(key.value),), (key.name,)) for key in node.keys]
+            keys = [((_key_column(key.value),), (key.name,)) for key in node.keys]
+            return [key for key in keys if not _is_bound(node.child, key[0][0])]
+        case Top() | Over():
+            return [((name,), (name,)) for name in map(_key_column, node.keys)]
         case ToStream(kind="rstream"):
             return []
         case _:
-            width = len(children(node))
-            return [((name,) * width, (name,)) for name in node.schema.names]
+            inner = children(node)
+            names = [name for name in node.schema.names if not any(_is_bound(child, name) for child in inner)]
+            return [((name,) * len(inner), (name,)) for name in names]
+
+
+def _is_bound(node: Node, name: str) -> bool:
+    """Return whether a column depends on the bounds of a window, so that no map side can hash by it."""
+    if not is_leaf(node) or not source_of(node).window.has_bounds:
+        return False
+    return name not in split_leaf(leaf_nodes(node)).below_names
 
 
 def _key_column(key: Expression) -> str:
@@ -233,6 +251,8 @@ class _Cutter:
         if not _is_stateful(node):
             return _combine(node, [self.place(child) for child in children(node)])
         possible_keys = [columns for columns, _ in _possible_keys(node)]
+        if isinstance(node, Top) and not possible_keys:
+            return _combine(node, [self._place_below_top(node)])
         if not possible_keys:
             return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
         best = min(
@@ -265,8 +285,9 @@ class _Cutter:
             inner = next((column_name(output.value) for output in node.columns if output.name == column), None)
             below = self._place_by_column(node.child, inner) if inner is not None else None
             return None if below is None else _combine(node, [below])
-        if isinstance(node, Filter):
-            below = self._place_by_column(node.child, column)
+        if isinstance(node, Filter | Unnest):
+            is_element = isinstance(node, Unnest) and column == node.name
+            below = self._place_by_column(node.child, column) if not is_element else None
             return None if below is None else _combine(node, [below])
         if not _is_stateful(node):
             return _combine(node, [self._place_or_cut(child, column) for child in children(node)])
@@ -286,6 +307,16 @@ class _Cutter:
             return _combine(node, [self._place_in_one_bucket(child) for child in children(node)])
         placement = self.place(node)
         return replace(self._cut_off(node), keys=((),)) if placement.is_spread else placement
+
+    def _place_below_top(self, node: Top) -> _Placement:
+        """Place what the first rows of all are taken from. If it is distributed, the first rows of each bucket suffice."""
+        base = node.child
+        while isinstance(base, Filter | Project):
+            base = base.child
+        if node.limit is None or not _is_stateful(base) or not self.place(node.child).is_spread:
+            return self._place_in_one_bucket(node.child)
+        local = replace(node, limit=node.limit + node.offset, offset=0, local=True)
+        return replace(self._cut_off(local), keys=((),))
 
     def _cut_off(self, node: Node) -> _Placement:
         """Make the plan a fragment of its own. Return a source that reads its result."""
@@ -312,10 +343,14 @@ def _combined_key(keys: Sequence[LeafKey]) -> LeafKey:
 def _default_key(leaf: Node) -> LeafKey:
     """Return the key of a leaf when no operator above it needs one."""
     source = source_of(leaf)
+    if source.window.kind == "session":
+        return tuple(key.name for key in source.window.sessions)
+    if source.window.has_bounds:
+        return ANYWHERE
     if source.window.partition:
         return tuple(f"{source.alias}.{name}" for name in source.window.partition)
     if source.declaration.changes is not None:
-        return tuple(field.name for field in source.schema if _can_be_key(field.type))[:_MAX_KEY_COLUMNS]
+        return tuple(field.name for field in source.schema if is_key_type(field.type))[:_MAX_KEY_COLUMNS]
     return ANYWHERE
 
 
@@ -326,6 +361,8 @@ def _hash_column(leaf: Node, column: str) -> str | None:
     stream of changes, it must be a column of the source.
     """
     source = source_of(leaf)
+    if source.window.has_bounds:
+        return hash_column(leaf_nodes(leaf), column)
     if not source.window.partition and source.declaration.changes is None:
         return column
     name = source_column(leaf, column)
@@ -338,16 +375,8 @@ def _hash_column(leaf: Node, column: str) -> str | None:
 
 def check_keys(root: Node) -> list[Mistake]:
     """Return a mistake for every value that the plan must compare but whose type has no canonical form."""
-    mistakes = [_mistake(what, value) for what, value in _compared_expressions(root) if not _can_be_key(value.kind)]
+    mistakes = [_mistake(what, value) for what, value in _compared_expressions(root) if not is_key_type(value.kind)]
     return list(dict.fromkeys(mistakes))
-
-
-def _can_be_key(kind: pa.DataType) -> bool:
-    try:
-        check_key_type(kind)
-    except DeclarationError:
-        return False
-    return True
 
 
 def _mistake(what: str, key: Expression) -> Mistake:
@@ -364,7 +393,7 @@ def _compared_expressions(node: Node) -> Iterator[tuple[str, Expression]]:
             for call in node.calls:
                 if call.distinct and call.argument:
                     yield "DISTINCT", call.argument
-        case Distinct():
+        case Distinct(all=False):
             yield from (("DISTINCT", value) for value in _output_expressions(node.child))
         case SetOperation() if _is_stateful(node):
             yield from ((node.kind.upper(), value) for side in children(node) for value in _output_expressions(side))
@@ -388,7 +417,7 @@ def _output_expressions(node: Node) -> list[Expression]:
     match node:
         case Project():
             return [output.value for output in node.columns]
-        case Filter() | Distinct():
+        case Filter() | Distinct() | Top():
             return _output_expressions(node.child)
         case SetOperation():
             return _output_expressions(node.left)

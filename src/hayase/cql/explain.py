@@ -10,7 +10,7 @@ from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import column_name, quoted
-from hayase.cql.logical import describe
+from hayase.cql.logical import describe, options_text, order_text
 from hayase.cql.planner import Planned, PlannedQuery, plan
 from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.lifetimes import plans
@@ -175,12 +175,23 @@ def _operator(node: plans.Node) -> str:
             return f"Join {node.kind}" + (f" by {keys}" if keys else "") + residual
         case plans.UnionAll():
             return "Union all"
+        case plans.Unnest():
+            return f"Unnest {node.schema.names[-1]} of {node.list}"
         case plans.Multiset():
             return node.rule.capitalize()
         case plans.Aggregate():
             names = node.schema.names[len(node.keys) :]
             calls = ", ".join(f"{name} = {_call(call)}" for name, call in zip(names, node.calls))
             return "Aggregate" + (f" by {', '.join(node.keys)}" if node.keys else "") + (f": {calls}" if calls else "")
+        case plans.Recomputed():
+            bags = {
+                bag.name: f"{bag.fold} of {_one_line(bag.sql)}" if bag.fold else _one_line(bag.sql) for bag in node.bags
+            }
+            kept = iter(node.calls)
+            names = node.schema.names[len(node.keys) :]
+            calls = ", ".join(f"{name} = {bags.get(name) or _call(next(kept))}" for name in names)
+            by = f" by {', '.join(node.keys)}" if node.keys else ""
+            return f"Aggregate{by}, recomputed for every group whose rows change: {calls}"
         case plans.Shared():
             names = node.schema.names[-len(node.calls) :] if node.calls else []
             calls = ", ".join(f"{name} = {_call(call)}" for name, call in zip(names, node.calls))
@@ -190,8 +201,22 @@ def _operator(node: plans.Node) -> str:
         case plans.Instants():
             ends = ", and their ends" if isinstance(node.window, plans.Range) else ""
             return f"Instants of {_window(node.window)}: the times of input {node.input}{ends}"
+        case plans.Over():
+            keys = f" by {', '.join(node.keys)}" if node.keys else ""
+            calls = ", ".join(f"{call.name} = {_one_line(call.text)}" for call in node.calls)
+            return f"Over{keys}, computed anew for a partition whenever it changes: {calls}"
+        case plans.Top():
+            return _top(node)
         case plans.ToStream():
             return node.kind.capitalize()
+
+
+def _top(node: plans.Top) -> str:
+    offset = f" after {node.offset}" if node.offset else ""
+    ties = " with ties" if node.ties else ""
+    keys = f" of each {', '.join(node.keys)}" if node.keys else ""
+    order = ", ".join(order_text(key.column, key.descending, key.nulls_first) for key in node.order)
+    return f"Top {'all' if node.limit is None else node.limit}{offset}{ties}{keys} by {order}"
 
 
 def _call(call: plans.Call) -> str:
@@ -201,19 +226,27 @@ def _call(call: plans.Call) -> str:
 
 
 def _shared(node: plans.Shared) -> str:
-    """Return the windows of a shared kernel, which all have the same kind and slide."""
+    """Return the windows of a shared kernel, which all have the same kind and slide, or the same options."""
     first = node.windows[0]
+    if node.bounds:
+        tumbles = all(window.kind == "hop" and window.length == window.slide for window in node.windows)
+        lengths = ", ".join(duration_text(window.length) for window in node.windows)
+        word = {"hop": " Every ", "cumulate": " By "}.get(first.kind)
+        step = f"{word}{duration_text(first.slide)}" if word and not tumbles else ""
+        keep = None if all(window.keep == window.slide for window in node.windows) else first.keep
+        name = "Tumble" if tumbles else first.kind.capitalize()
+        return f"[{name} {lengths}{step}{options_text(first.offset, keep, None)}]"
     size = duration_text if first.kind == "range" else str
     lengths = ", ".join(size(window.length) for window in node.windows)
     slide = f" Slide {size(first.slide)}" if first.kind == "range" or first.slide != 1 else ""
-    return f"[{first.kind.capitalize()} {lengths}{slide}]"
+    return f"[{first.kind.capitalize()} {lengths}{slide}{options_text(first.offset, None, None)}]"
 
 
 def _window(window: plans.Window) -> str:
     match window:
         case plans.Range():
             slide = f" Slide {duration_text(window.slide)}" if window.slide is not None else ""
-            return f"[Range {duration_text(window.length)}{slide}]"
+            return f"[Range {duration_text(window.length)}{slide}{options_text(window.offset, None, None)}]"
         case plans.Rows():
             slide = f" Slide {window.slide}" if window.slide != 1 else ""
             return f"[Rows {window.count}{slide}]"
@@ -222,6 +255,18 @@ def _window(window: plans.Window) -> str:
             return f"[Partition By {', '.join(window.keys)} Rows {window.count}{slide}]"
         case plans.Unbounded():
             return "[Unbounded]"
+        case plans.Session():
+            keys = f"Partition By {', '.join(window.keys)} " if window.keys else ""
+            return f"[{keys}Session {duration_text(window.gap)}{_options(window, window.gap)}]"
+        case plans.Bounded():
+            word = {"hop": "Every", "cumulate": "By"}.get(window.kind)
+            step = f" {word} {duration_text(window.step)}" if word else ""
+            return f"[{window.kind.capitalize()} {duration_text(window.length)}{step}{_options(window, window.step)}]"
+
+
+def _options(window: plans.Bounded | plans.Session, step: int) -> str:
+    offset = window.offset if isinstance(window, plans.Bounded) else 0
+    return options_text(offset, None if window.keep == step else window.keep, window.early)
 
 
 def _one_line(sql: str) -> str:

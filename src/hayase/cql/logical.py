@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import Lookup
-from hayase.core.times import duration_text
+from hayase.core.times import END, duration_text
 from hayase.lifetimes.plans import JoinKind, WindowKind
 
 __all__ = [
-    "Aggregate", "AggregateCall", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "Project", "SetOperation",
-    "Source", "TableJoin", "ToStream", "Window", "children", "describe", "window_text",
+    "Aggregate", "AggregateCall", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "OrderKey", "Over", "OverCall",
+    "Project", "SetOperation", "Source", "TableJoin", "ToStream", "Top", "Unnest", "Window", "children", "describe",
+    "options_text", "order_text", "window_text",
 ]  # fmt: skip
 
 
@@ -51,7 +52,12 @@ class Window:
     """A window over a stream. `length` and `slide` are microseconds for a range, and numbers of rows for rows.
 
     `[Now]` is a range of length 0: as short as the unit of the result's times allows. `partition` are columns of the stream, in
-    its spelling; only with rows. `several` holds the lengths of many windows, with the value of the column `window` for each.
+    its spelling; only with rows and with bounds. `several` holds the lengths of many windows, with the value of the column
+    `window` for each.
+
+    For windows with bounds, `slide` is the duration after Every or By, `early` is as in `lifetimes.plans.Bounded`, and the last
+    columns of the source are the bounds (`Source.bounds`). `sessions` are the keys of sessions: expressions over the columns of
+    the source.
     """
 
     kind: WindowKind
@@ -59,6 +65,25 @@ class Window:
     slide: int | None = None
     partition: tuple[str, ...] = ()
     several: tuple[tuple[int, int | str], ...] = ()
+    offset: int = 0
+    keep: int | None = None
+    early: int | None = None
+    sessions: tuple[Column, ...] = ()
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether its rows have the columns `window_start` and `window_end`."""
+        return self.kind in ("tumble", "hop", "cumulate", "session")
+
+    @property
+    def step(self) -> int:
+        """The time between the ends of consecutive windows with bounds; for sessions, the gap."""
+        return self.slide if self.slide is not None else self.length
+
+    @property
+    def kept(self) -> int:
+        """How long the rows of a window with bounds stay after its end; END for ever."""
+        return self.step if self.keep is None else self.keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,12 @@ class Source:
     """`alias.column` for every column; for a relation, without the columns that hold its lifetimes or changes."""
     line: int = 1
     column: int = 1
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns that the window adds to those of the stream."""
+        count = (2 if self.window.early is None else 3) if self.window.has_bounds else 0
+        return tuple(self.schema.names[len(self.schema) - count :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +175,11 @@ class TableJoin:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """A call of an aggregate. `function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`."""
+    """A call of an aggregate. `function`, `second` and `constant` as in `lifetimes.plans.Call`; `argument` None is `count(*)`.
+
+    A call that is recomputed from the rows of a group has a `template`, the SQL over its columns `more` (`hayase.core.bags`);
+    with `folded`, that gives the arguments of `function` in order.
+    """
 
     name: str
     function: str
@@ -156,11 +191,14 @@ class AggregateCall:
     constant: float | None = None
     line: int = 1
     column: int = 1
+    template: str | None = None
+    more: tuple[Expression, ...] = ()
+    folded: bool = False
 
     @property
     def arguments(self) -> tuple[Expression, ...]:
         """The argument expressions, without constants."""
-        return tuple(argument for argument in (self.argument, self.second) if argument is not None)
+        return tuple(argument for argument in (self.argument, self.second, *self.more) if argument is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +222,27 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Every row once."""
+    """Every row once or, if `all`, every row as often as it is there, but as one tuple for as long as it stays."""
 
     child: Node
+    all: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         return self.child.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """Every row once for each element of a list, which is the column `name`; a row without elements is dropped."""
+
+    child: Node
+    value: Expression
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.child.schema, pa.field(self.name, self.value.kind.value_type)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +260,75 @@ class SetOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderKey:
+    """An expression by which rows are ordered."""
+
+    value: Expression
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first rows of each group of equal `keys`, or of all: `limit` rows after the first `offset`; fields as in `plans.Top`.
+
+    If `local`, the rows of each bucket are ordered by themselves: what cannot be among the first rows of all is left out early.
+    """
+
+    child: Node
+    keys: tuple[Expression, ...]
+    order: tuple[OrderKey, ...]
+    listed: int
+    limit: int | None
+    offset: int = 0
+    ties: bool = False
+    local: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.child.schema
+
+
+@dataclass(frozen=True, slots=True)
+class OverCall:
+    """A call of a window function; `name` is its column in the result. `condition` is that of FILTER."""
+
+    name: str
+    function: str
+    arguments: tuple[Expression, ...]
+    frame: str
+    condition: Expression | None
+    distinct: bool
+    ignores_nulls: bool
+    kind: pa.DataType
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Window functions over the rows of each partition of equal `keys`, in one order, at every instant.
+
+    The first `listed` entries of `order` are those that the query lists; the others decide ties.
+    """
+
+    child: Node
+    keys: tuple[Expression, ...]
+    order: tuple[OrderKey, ...]
+    listed: int
+    calls: tuple[OverCall, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.child.schema, *(pa.field(call.name, call.kind) for call in self.calls)])
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions over the child: keys, order, then arguments and conditions of the calls."""
+        inside = [value for call in self.calls for value in (*call.arguments, call.condition) if value is not None]
+        return (*self.keys, *(key.value for key in self.order), *inside)
+
+
+@dataclass(frozen=True, slots=True)
 class ToStream:
     """The root of a query that yields a stream instead of a relation."""
 
@@ -219,7 +340,9 @@ class ToStream:
         return self.child.schema
 
 
-Node = Source | Filter | Project | Join | TableJoin | Aggregate | Distinct | SetOperation | ToStream
+Node = (
+    Source | Filter | Project | Join | TableJoin | Aggregate | Distinct | Unnest | SetOperation | Top | Over | ToStream
+)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -264,14 +387,44 @@ def _line(node: Node) -> str:
             scope = " for each window" if node.tag else ""
             return f"Aggregate{scope}" + (f" by {keys}" if keys else "") + (f": {calls}" if calls else "")
         case Distinct():
-            return "Distinct"
+            return "Coalesce" if node.all else "Distinct"
+        case Unnest():
+            return f"Unnest {node.name} of {_sql(node.value)}"
         case SetOperation():
             return f"{node.kind.capitalize()}{' all' if node.all else ''}"
+        case Top():
+            return _top(node)
+        case Over():
+            keys = f" by {', '.join(map(_sql, node.keys))}" if node.keys else ""
+            listed = node.order[: node.listed]
+            order = ", ".join(order_text(_sql(key.value), key.descending, key.nulls_first) for key in listed)
+            calls = ", ".join(f"{call.name} = {' '.join(call.text.split())}" for call in node.calls)
+            return f"Over{keys}" + (f" order by {order}" if order else "") + f": {calls}"
         case ToStream():
             return node.kind.capitalize()
 
 
+def _top(node: Top) -> str:
+    keys = f" of each {', '.join(map(_sql, node.keys))}" if node.keys else " of each bucket" if node.local else ""
+    offset = f" after {node.offset}" if node.offset else ""
+    ties = " with ties" if node.ties else ""
+    order = ", ".join(order_text(_sql(key.value), key.descending, key.nulls_first) for key in node.order)
+    return f"Top {'all' if node.limit is None else node.limit}{offset}{ties}{keys} by {order}"
+
+
+def order_text(sql: str, descending: bool, nulls_first: bool) -> str:
+    """Return an entry of ORDER BY as text.
+
+    >>> order_text("x", True, False), order_text("y", False, True)
+    ('x desc', 'y nulls first')
+    """
+    return sql + (" desc" if descending else "") + (" nulls first" if nulls_first else "")
+
+
 def _call(call: AggregateCall) -> str:
+    if call.template is not None:
+        sql = call.template.format(*map(_sql, call.more))
+        return f"{call.function} of {sql}" if call.folded else sql
     arguments = [_sql(argument) for argument in call.arguments] or ["*"]
     constant = [f"{call.constant:g}"] if call.constant is not None else []
     return f"{call.function}({'distinct ' if call.distinct else ''}{', '.join([*arguments, *constant])})"
@@ -291,8 +444,18 @@ def window_text(window: Window) -> str:
         return "[Unbounded]"
     if window.kind == "range" and window.length == 0:
         return "[Now]"
-    size = duration_text if window.kind == "range" else str
-    partition = f"Partition By {', '.join(window.partition)} " if window.partition else ""
-    slide = f" Slide {size(window.slide)}" if window.slide is not None else ""
+    size = str if window.kind == "rows" else duration_text
+    sessions = [" ".join(key.value.text.split()) for key in window.sessions]
+    columns = ", ".join(sessions or window.partition)
+    partition = f"Partition By {columns} " if columns else ""
     lengths = ", ".join(size(length) for length, _ in window.several or ((window.length, 0),))
-    return f"[{partition}{window.kind.capitalize()} {lengths}{slide}]"
+    word = {"hop": "Every", "cumulate": "By"}.get(window.kind, "Slide")
+    step = f" {word} {size(window.slide)}" if window.slide is not None else ""
+    return f"[{partition}{window.kind.capitalize()} {lengths}{step}{options_text(window.offset, window.keep, window.early)}]"
+
+
+def options_text(offset: int, keep: int | None, early: int | None) -> str:
+    """Return the options of a window as they are written in a query."""
+    kept = [] if keep is None else [f" Keep {'Unbounded' if keep >= END else duration_text(keep)}"]
+    offsets = [f" Offset {duration_text(offset)}"] if offset else []
+    return "".join([*offsets, *kept, *([] if early is None else [f" Early {duration_text(early)}"])])

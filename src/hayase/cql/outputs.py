@@ -11,7 +11,7 @@ from hayase.core.declarations import LIFETIME_COLUMNS, StreamDeclaration
 from hayase.core.schemas import ddl
 from hayase.core.times import UNITS
 from hayase.cql.columns import identity_columns
-from hayase.cql.logical import Column, Distinct, Filter, Node, Project, SetOperation, ToStream
+from hayase.cql.logical import Column, Distinct, Filter, Node, Project, SetOperation, Top, ToStream
 
 __all__ = ["Times", "intermediate_stream", "nullable", "output_stream", "written_columns"]
 
@@ -86,7 +86,7 @@ def written_columns(node: Node) -> Sequence[Column]:
     match node:
         case Project():
             return node.columns
-        case Filter() | Distinct() | ToStream():
+        case Filter() | Distinct() | Top() | ToStream():
             return written_columns(node.child)
         case SetOperation():
             return written_columns(node.left)

@@ -7,7 +7,7 @@ the query. A query that reads one with mistakes is skipped.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import TopologicalSorter
 from types import MappingProxyType
@@ -21,7 +21,8 @@ from hayase.cql.outputs import intermediate_stream, output_stream, written_colum
 from hayase.cql.projection import chooses_time, is_stateless, stateless_stage
 from hayase.cql.resolution import resolve
 from hayase.cql.rewrites import rewrite
-from hayase.cql.shared_windows import check_windows, split_windows
+from hayase.cql.row_order import result_order
+from hayase.cql.shared_windows import recompute_calls, split_windows
 from hayase.cql.snapshot_triggers import Triggers
 from hayase.cql.stage_builder import QueryFacts, build_stage
 from hayase.cql.stage_drafts import Draft
@@ -84,7 +85,7 @@ def plan(
         statement = statements[name]
         unknown = [part for part, source in zip(statement.sources, sources[name]) if source is None]
         for part in unknown:
-            hint = suggestion(part.text, names.values())
+            hint = suggestion(part.text, (known for known in names.values() if known != name))
             mistakes_by_query[name].append(part.mistake(f'unknown stream "{part.text}"', hint))
         for part, source in zip(statement.sources, sources[name]):
             if source in tables and source not in lookups:
@@ -127,18 +128,16 @@ class _QueryPlanner:
         """Plan one more query. Raise DeclarationError with all its mistakes."""
         read = {source: self.streams[source] for source in sources if source in self.streams}
         tables = {source: self._tables[source] for source in sources if source in self._tables}
-        root = resolve(statement, read, self._aggregates, tables)
+        root = recompute_calls(resolve(statement, read, self._aggregates, tables))
         stateless = is_stateless(root)
-        mistakes = [*([] if stateless else [*check_keys(root), *_event_time_mistakes(root)]), *check_windows(root)]
+        mistakes = [] if stateless else [*check_keys(root), *_event_time_mistakes(root)]
         if mistakes:
             raise DeclarationError(sorted(mistakes, key=by_place))
         behind = {base.name: base for source in read for base in self._bases[source]}
         chosen = stateless and chooses_time(root)  # then its log must be read: only that has its event times
         if not chosen:
             self._triggers.add(name, root, is_view=stateless)
-        built = (
-            [stateless_stage(name, root, statement.canon)] if stateless else self._stages(name, root, statement.canon)
-        )
+        built = [stateless_stage(name, root, statement.canon)] if stateless else self._stages(name, root, statement)
         drafts = tuple(read_through_views(self._views, draft) for draft in built)
         self._bases[name] = tuple(behind.values())
         self.streams[name] = drafts[-1].stage.stream
@@ -148,7 +147,11 @@ class _QueryPlanner:
             self._views[name] = drafts[-1]
         self.queries.append(PlannedQuery(name, text, root, drafts))
 
-    def _stages(self, name: str, root: logical.Node, canon: str) -> list[Draft]:
+    def _stages(self, name: str, root: logical.Node, statement: Statement) -> list[Draft]:
+        canon = statement.canon
+        order: tuple[tuple[str, bool, bool], ...] = ()
+        if not isinstance(root, logical.ToStream):
+            order = result_order(statement.query.ordering, root.schema.names)
         bases: dict[str, Sequence[StreamDeclaration]] = dict(self._bases)
         facts = QueryFacts.of(root, canon, bases, self._triggers.of(name))
         drafts: list[Draft] = []
@@ -156,7 +159,7 @@ class _QueryPlanner:
             sources = [source_of(leaf).declaration.name for leaf in leaves(fragment.root)]
             bases[fragment.name] = tuple({base.name: base for source in sources for base in bases[source]}.values())
             if fragment.name == name:
-                output = output_stream(facts.times, name, fragment.root)
+                output = replace(output_stream(facts.times, name, fragment.root), order=order)
             else:
                 output = intermediate_stream(facts.times, fragment.name, fragment.root.schema)
             drafts.append(build_stage(fragment, facts, output))

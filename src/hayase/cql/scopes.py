@@ -16,6 +16,7 @@ from hayase.cql.columns import quoted
 from hayase.cql.logical import Node
 
 __all__ = [
+    "SUBQUERY",
     "Context",
     "FromClause",
     "HiddenScope",
@@ -25,6 +26,10 @@ __all__ = [
     "Scope",
     "UnresolvedName",
 ]
+
+
+SUBQUERY = "__subquery"
+"""With what the names of columns begin that hold the values of sub-queries in expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,12 @@ class Relation:
     columns: tuple[str, ...]
     extra: tuple[str, ...] = ()
     former: str | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Aliases of columns, with the names that they have in the plan."""
 
     def flat(self, column: str) -> str:
         """Return the column's name in the plan."""
-        return f"{self.prefix}.{column}"
+        return f"{self.prefix}.{dict(self.renamed).get(column, column)}"
 
     def spelled(self, name: str) -> str | None:
         """Return the column of that name in the relation's own spelling; None if there is none."""
@@ -150,7 +157,7 @@ class Scope:
         if parts[0].lower() in self.aliases:
             hint = "it is a name of the select list; write its expression here"
             return UnresolvedName(f'unknown column "{parts[0]}"', hint)
-        reads = " or ".join(f'"{source.alias or source.prefix}"' for source in self.relations)
+        reads = " or ".join(f'"{source.alias or source.prefix}"' for source in self.relations if source.columns)
         for source in self.relations:
             if source.former is not None and source.former.lower() == parts[0].lower():
                 return UnresolvedName(f'unknown column "{parts[0]}" in {reads}', source.hint(parts[0]))

@@ -14,7 +14,7 @@ from hayase.core.declarations import LIFETIME_COLUMNS
 from hayase.cql.aggregation import FUNCTIONS, call_text
 from hayase.cql.columns import quoted
 from hayase.cql.query_expressions import ExpressionResolver, canonical
-from hayase.cql.scopes import ResolvedName, Scope
+from hayase.cql.scopes import SUBQUERY, ResolvedName, Scope
 from hayase.cql.syntax import Item, Part
 
 __all__ = ["Output", "SelectList"]
@@ -90,7 +90,7 @@ class SelectList:
             if canonical(text, ()) == canonical(text[call.start : call.end], ()) and self._is_known(call.function):
                 arguments = call_text(item.part, call).arguments
                 if not arguments:
-                    return "count"
+                    return "count" if not call.ordered else f"column_{place}"
                 inner = self._column_name(arguments[0].text, scope)
                 distinct = "distinct_" if call.distinct else ""
                 return f"{call.function}_{distinct}{inner}" if inner else f"column_{place}"
@@ -108,6 +108,8 @@ class SelectList:
         if canonical(text, ()) != canonical(text[reference.start : reference.end], ()):
             return None
         resolved = scope.find(reference.parts)
+        if isinstance(resolved, ResolvedName) and resolved.name.startswith(SUBQUERY):
+            return None
         if isinstance(resolved, ResolvedName) and resolved.parts == len(reference.parts):
             return resolved.name
         return reference.parts[-1]

@@ -1,23 +1,24 @@
 """Which aggregates the kernel of shared windows computes (paper 2: many windows in one pass), and what becomes of the others.
 
 An aggregate directly over a stream is shared if its window moves over the stream itself: by time with a slide, or by rows over
-the whole stream or partitioned by the columns of GROUP BY. It then needs an order and an associative combine, but no inverse.
-Any other aggregate is over a relation, whose tuples appear and end in no order: `first` has no meaning there, and an aggregate
-without an inverse cannot be maintained. Several windows of such an aggregate are computed one by one. So is a sum of 64-bit
-integers: the record at which it overflows is refused, and the next sum excludes it. Beside aggregates that only shared windows
-compute, such a sum is guarded (`hayase.lifetimes.sum_guard`).
+the whole stream or partitioned by the columns of GROUP BY; or if its window has bounds and GROUP BY names them, so that there is
+one row for each window. It then needs an order and an associative combine, but no inverse.
+Any other aggregate is over a relation, whose tuples appear and end in no order: what has no inverse cannot be maintained there,
+and is recomputed from the rows of a group (`recompute_calls`). Several windows of such an aggregate are computed one by one. So
+is a sum of 64-bit integers: the record at which it overflows is refused, and the next sum excludes it. Beside aggregates that
+only shared windows compute, such a sum is guarded (`hayase.lifetimes.sum_guard`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
 
 from hayase.core.algebra import Aggregate as Algebra
-from hayase.core.errors import DeclarationError, Mistake
+from hayase.cql.bag_calls import recomputed_call
+from hayase.cql.bounded_leaves import shared_leaf
 from hayase.cql.columns import column_name, identity_columns
 from hayase.cql.distribution import is_leaf, source_of, with_children
 from hayase.cql.logical import (
@@ -33,10 +34,10 @@ from hayase.cql.logical import (
     children,
 )
 from hayase.cql.steps import source_column
-from hayase.lifetimes.accumulators import result_type
+from hayase.lifetimes.accumulators import MAINTAINED
 from hayase.windows.partials import Lifting
 
-__all__ = ["check_windows", "guarded_sums", "is_shared", "relation_aggregate", "split_windows"]
+__all__ = ["guarded_sums", "is_shared", "recompute_calls", "relation_aggregate", "split_windows"]
 
 _SAFE_DIGITS = 28
 """Precision up to which ten billion decimals can be added without overflow."""
@@ -44,9 +45,11 @@ _SAFE_DIGITS = 28
 
 def is_shared(node: Aggregate) -> bool:
     """Return whether the kernel of shared windows computes an aggregate."""
-    if not _is_over_sequence(node) or any(call.distinct for call in node.calls):
+    if not _is_over_sequence(node) or any(call.distinct or call.template is not None for call in node.calls):
         return False
-    if any(map(_relation_mistakes, node.calls)):
+    if source_of(node.child).window.has_bounds and guarded_sums(node):
+        return False
+    if any(map(_needs_order_or_inverse, node.calls)):
         return True
     return all(map(_is_compiled, node.calls)) and not any(map(_may_overflow, node.calls))
 
@@ -77,8 +80,12 @@ def _is_over_sequence(node: Aggregate) -> bool:
     stream, window = source.declaration, source.window
     if stream.lifetimes or stream.changes is not None or window.length == 0:
         return False
+    if window.has_bounds:
+        return window.early is None and shared_leaf(node) is not None
     if window.kind == "range":
-        return window.slide is not None and window.slide % stream.time_scale == 0
+        return window.slide is not None and not any(
+            length % stream.time_scale for length in (window.slide, window.offset)
+        )
     if window.kind == "unbounded":
         return False
     keys = {source_column(node.child, column_name(key.value) or "") for key in node.keys}
@@ -97,26 +104,22 @@ def relation_aggregate(function: str) -> str:
     return {"bool_and": "min", "bool_or": "max"}.get(function, function)
 
 
-def _relation_mistakes(call: AggregateCall) -> list[Mistake]:
-    """Return why an aggregate over a relation cannot maintain a call; nothing if it can."""
-    try:
-        result_type(relation_aggregate(call.function), call.argument.kind if call.argument else None, call.distinct)
-    except DeclarationError as error:
-        return [replace(mistake, line=call.line, column=call.column) for mistake in error.mistakes]
-    return []
+def _needs_order_or_inverse(call: AggregateCall) -> bool:
+    """Return whether an aggregate over a relation cannot maintain a call."""
+    return call.template is None and relation_aggregate(call.function) not in MAINTAINED
 
 
-def check_windows(root: Node) -> list[Mistake]:
-    """Return a mistake for every aggregate over a relation that needs the order of a stream, or has no inverse."""
-    calls = (call for node in _aggregates(root) if not is_shared(node) for call in node.calls)
-    return [mistake for call in calls for mistake in _relation_mistakes(call)]
+def recompute_calls(node: Node) -> Node:
+    """Replace the calls that only shared windows maintain, where these do not compute them, by functions of bags.
 
-
-def _aggregates(node: Node) -> Iterator[Aggregate]:
-    if isinstance(node, Aggregate):
-        yield node
-    for child in children(node):
-        yield from _aggregates(child)
+    Raise DeclarationError for calls that have no such function of their types.
+    """
+    node = with_children(node, [recompute_calls(child) for child in children(node)])
+    if not isinstance(node, Aggregate) or is_shared(node):
+        return node
+    child = node.child
+    calls = [recomputed_call(call, child) if _needs_order_or_inverse(call) else call for call in node.calls]
+    return replace(node, calls=tuple(calls))
 
 
 def split_windows(node: Node) -> Node:

@@ -55,7 +55,7 @@ class Triggers:
         behind = self._behind.get(stream.name, stream)
         if window.kind == "range":
             lengths = [length for length, _ in window.several] or [window.length or grain]
-            yield from (Trigger(behind, plans.Range(length, window.slide, grain)) for length in lengths)
+            yield from (Trigger(behind, plans.Range(length, window.slide, grain, window.offset)) for length in lengths)
         elif window.kind == "rows" and (window.slide or 1) > 1:
             slide = window.slide or 1
             keys = window.partition

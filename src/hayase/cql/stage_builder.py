@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, assert_never
+from typing import Literal
 
 import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import OFFSET, Input, MapSide, Stage
+from hayase.cql.bag_calls import plan_bags
+from hayase.cql.bounded_leaves import BoundedLeaf, plan_window, shared_leaf, split_keys, split_leaf, without_bounds
 from hayase.cql.columns import column, column_name, conjunction, identity_columns
 from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_coalescing, source_of
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
@@ -27,13 +29,17 @@ from hayase.cql.logical import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     SetOperation,
     Source,
+    Top,
     ToStream,
+    Unnest,
 )
 from hayase.cql.map_sides import ChangeRows, CheckedRows, EarliestRecord, LifetimeRows, SelectedColumns
 from hayase.cql.outputs import Times, nullable
+from hayase.cql.over_calls import over_plan
 from hayase.cql.shared_scans import KernelFactory, shared_scan
 from hayase.cql.shared_windows import guarded_sums, is_shared, relation_aggregate
 from hayase.cql.snapshot_triggers import Trigger
@@ -107,6 +113,7 @@ def build_stage(fragment: Fragment, facts: QueryFacts, output: StreamDeclaration
         fingerprint,
         KernelFactory(config),
         shared_scan(builder.inputs, plan),
+        closings=tuple(builder.closings),
     )
     return Draft(stage, tuple(builder.draft_inputs), plan)
 
@@ -121,6 +128,8 @@ class _StageBuilder:
     draft_inputs: list[DraftInput] = field(default_factory=list)
     read: list[set[str]] = field(default_factory=list)
     """For every leaf, the columns of its stream that it reads."""
+    closings: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """`Stage.closings` so far."""
 
     @property
     def grain(self) -> int:
@@ -166,24 +175,48 @@ class _StageBuilder:
             return self._lifetimes(source, nodes[1:], key)
         if source.declaration.changes is not None:
             return self._changes(source, nodes[1:], key)
+        if source.window.has_bounds:
+            return self._bounded(source, nodes, key)
         if source.window.partition:
             return self._partition(source, nodes[1:], key)
         read, steps = split_selection(source, leaf_steps(nodes[1:], source.schema))
         first = selection(source, read)
         schema = steps[-1].schema if steps else first.schema
         side = build_map_side(first, steps, pa.schema([]))
-        hashed = (OFFSET,) if key is None else key
-        number = self._reading(source, side, schema, hashed, read, steps)
+        number = self._reading(source, side, schema, (OFFSET,) if key is None else key, read, steps)
         window: plans.Window
         if source.window.kind == "range":
-            window = plans.Range(source.window.length or self.grain, source.window.slide, self.grain)
+            length = source.window.length or self.grain
+            window = plans.Range(length, source.window.slide, self.grain, source.window.offset)
         elif source.window.kind == "rows":
             window = plans.Rows(source.window.length, self.ticks(source.declaration.name), source.window.slide or 1)
         elif source.window.kind == "unbounded":
             window = plans.Unbounded()
         else:
-            assert_never(source.window.kind)
+            raise AssertionError(f"{source.window.kind} has bounds")
         return plans.Windowed(number, window, schema)
+
+    def _bounded(self, source: Source, nodes: Sequence[Node], key: LeafKey) -> plans.Node:
+        """Read a window with bounds: what does not read the bounds is computed on the map side, the rest above the window."""
+        leaf, window, base = split_leaf(nodes), plan_window(source), without_bounds(source)
+        rows, (below, where) = leaf.rows, self._steps_below(source, leaf)
+        read, steps = split_selection(base, below)
+        side = build_map_side(selection(base, read), steps, pa.schema([]), where)
+        schema = steps[-1].schema if steps else rows
+        number = self._reading(base, side, schema, (OFFSET,) if key is None else key, read, steps)
+        self.closings.append((number, *_closing(window)))
+        bounds = [source.schema.field(name) for name in source.bounds]
+        return _scalars(plans.Windowed(number, window, pa.schema([*rows, *bounds]), where), leaf.above)
+
+    @staticmethod
+    def _steps_below(source: Source, leaf: BoundedLeaf) -> tuple[list[Step], str | None]:
+        """Return the steps of the map side, and the column that marks the records that WHERE accepts if there is one: records
+        that WHERE removes belong to a session too."""
+        if source.window.kind != "session":
+            return list(leaf.below), None
+        first, rest = split_keys(source, leaf.below)
+        marked, where = _mark_instead_of_filter(rest)
+        return [*first, *marked], where
 
     def _reading(
         self, source: Source, side: MapSide, schema: pa.Schema, key: tuple[str, ...], read: Mapping[str, str],
@@ -259,6 +292,8 @@ class _StageBuilder:
         source = nodes[0]
         assert isinstance(source, Source)
         window = source.window
+        if window.has_bounds:
+            return self._shared_bounded(node, source, key)
         steps = scalar_steps(nodes[1:], source.schema)
         names = tuple(column_name(output.value) or "" for output in node.keys)
         where = None
@@ -280,12 +315,47 @@ class _StageBuilder:
         number = self._reading(source, side, schema, hashed, read, rest)
         lengths = window.several or ((window.length, None),)
         kind: Literal["rows", "range"] = "rows" if window.kind == "rows" else "range"
-        windows = tuple(plans.SharedWindow(kind, length, window.slide or 1, tag) for length, tag in lengths)
+        windows = tuple(
+            plans.SharedWindow(kind, length, window.slide or 1, tag, window.offset) for length, tag in lengths
+        )
         guard = None
         if sums := guarded_sums(node):
             arguments = (call.argument or "" for call in _calls(replace(node, calls=sums), own))
             guard = pa.schema([schema.field(name) for name in dict.fromkeys([*keys, *arguments])])
         return plans.Shared(number, windows, keys, _calls(node, own), nullable(node.schema), where, guard)
+
+    def _shared_bounded(self, node: Aggregate, source: Source, key: LeafKey) -> plans.Node:
+        """Aggregate windows with bounds in one pass: one row for each window and group."""
+        shared = shared_leaf(node)
+        assert shared is not None, "only such aggregates are shared"
+        base, (steps, where) = without_bounds(source), self._steps_below(source, shared.leaf)
+        read, rest = split_selection(base, steps)
+        own = (
+            {} if rest else read
+        )  # columns that are only chosen are called as the stream calls them: all readers agree
+        first = selection(base, read if rest else {name: name for name in read.values()})
+        side = build_map_side(first, rest, pa.schema([]), where)
+        schema = rest[-1].schema if rest else first.schema
+        hashed = tuple(own.get(name, name) for name in key or ())
+        number = self._reading(base, side, schema, hashed, read, rest)
+        columns = {name: own.get(below, below) for name, below in shared.leaf.below_names.items()}
+        windows = []
+        for length, tag in source.window.several or ((source.window.length, None),):
+            single = plan_window(replace(source, window=replace(source.window, length=length)))
+            self.closings.append((number, *_closing(single)))
+            windows.append(_shared_window(single, tag))
+        tags = [node.tag] if node.tag else []
+        kinds = {field.name: field.type for field in node.schema}
+        named = [pa.field(name, kinds[name]) for name in shared.keys]
+        bounds = [source.schema.field(name) for name in source.bounds]
+        results = [pa.field(call.name, call.kind) for call in node.calls]
+        plan = plans.Shared(
+            number, tuple(windows), tuple(own.get(name, name) for name in shared.keys.values()), _calls(node, columns),
+            nullable(pa.schema([*tags, *named, *bounds, *results])), where, None, source.bounds,
+            source.declaration.time_scale,
+        )  # fmt: skip
+        outputs = [Column(name, column(shared.bounds.get(name, name), kinds[name])) for name in node.schema.names]
+        return _scalars(plan, [Step(tuple(outputs))])
 
     # ------------------------------------------------------------------------------------------------ operators
 
@@ -308,13 +378,29 @@ class _StageBuilder:
             case Aggregate():
                 child = self.node(node.child)
                 keys = tuple(key.name for key in node.keys)
-                calls = tuple(replace(call, function=relation_aggregate(call.function)) for call in _calls(node))
+                kept = replace(node, calls=tuple(call for call in node.calls if call.template is None))
+                calls = tuple(replace(call, function=relation_aggregate(call.function)) for call in _calls(kept))
+                if bags := plan_bags(node):
+                    return plans.Recomputed(child, keys, calls, bags, nullable(node.schema))
                 return plans.Aggregate(child, keys, calls, nullable(node.schema))
             case Distinct():
                 child = self.node(node.child)
-                return plans.Multiset("distinct", (child,), child.schema)
+                return plans.Multiset("coalesce" if node.all else "distinct", (child,), child.schema)
+            case Unnest():
+                child = self.node(node.child)
+                schema = nullable(pa.schema([*child.schema, pa.field(node.name, node.value.kind.value_type)]))
+                return plans.Unnest(child, column_name(node.value) or "", schema)
             case SetOperation():
                 return self._set_operation(node)
+            case Over():
+                return over_plan(node, self.node(node.child))
+            case Top():
+                child = self.node(node.child)
+                keys = tuple(column_name(key) or "" for key in node.keys)
+                order = tuple(
+                    plans.Order(column_name(key.value) or "", key.descending, key.nulls_first) for key in node.order
+                )
+                return plans.Top(child, keys, order, node.listed, node.limit, node.offset, node.ties, child.schema)
             case ToStream():
                 child = self.node(node.child)
                 if node.kind != "rstream" and needs_coalescing(node.child):
@@ -400,7 +486,22 @@ def _only_where(value: Expression, flag: Expression) -> Expression:
     return replace(value, sql=sql, columns=value.columns | flag.columns, equality=None)
 
 
+def _closing(window: plans.Bounded | plans.Session) -> tuple[int, int, int]:
+    """Return (step, offset, length): how `Stage.closings` describes a window."""
+    if isinstance(window, plans.Session):
+        return 1, 0, window.gap
+    return window.length if window.kind == "cumulate" else window.step, window.offset, window.length
+
+
+def _shared_window(window: plans.Bounded | plans.Session, tag: int | str | None) -> plans.SharedWindow:
+    if isinstance(window, plans.Session):
+        return plans.SharedWindow("session", window.gap, window.gap, tag, 0, window.keep)
+    kind: Literal["hop", "cumulate"] = "cumulate" if window.kind == "cumulate" else "hop"
+    return plans.SharedWindow(kind, window.length, window.step, tag, window.offset, window.keep)
+
+
 def _has_global_aggregate(node: plans.Node) -> bool:
     """Return whether a plan has an aggregate without keys, which has a row also over an empty input."""
-    own = isinstance(node, plans.Aggregate | plans.Shared) and not node.keys
+    aggregates = plans.Aggregate | plans.Recomputed | plans.Shared
+    own = isinstance(node, aggregates) and not node.keys and not getattr(node, "bounds", ())
     return own or any(_has_global_aggregate(child) for child in plans.children(node))

@@ -43,9 +43,9 @@ def parse(text: str) -> Statement:
     >>> statement = parse("Istream(select user_id from events [Rows 5] e join users u on e.user_id = u.id)")
     >>> statement.stream, [source.text for source in statement.sources]
     ('istream', ['events', 'users'])
-    >>> parse("select * from events limit 3")
+    >>> parse("select * from events limit 0")
     Traceback (most recent call last):
-    hayase.core.errors.DeclarationError: 1:22: LIMIT is not supported; a relation has neither order nor end
+    hayase.core.errors.DeclarationError: 1:28: LIMIT takes a whole number from 1 on; leave the clause out to keep all rows
     """
     try:
         without_comments = _without_comments(text)
@@ -64,9 +64,8 @@ def parse(text: str) -> Statement:
     except RecursionError as error:
         raise DeclarationError([_mistake(text, 0, "the query is nested too deeply", "cut it into several")]) from error
     operator_spans = [(tokens[at].start, tokens[at].end + 1) for at in operator.tokens] if operator else []
-    check_syntax(
-        _blank_out(text, [*operator_spans, *parsed.windows])
-    )  # sqlglot accepts some errors, such as an extra comma
+    # sqlglot accepts some errors, such as an extra comma
+    check_syntax(_without_ties(_blank_out(text, [*operator_spans, *parsed.windows]), tokens))
     return Statement(
         query,
         _stream_kind(operator),
@@ -104,6 +103,16 @@ def _stream_kind(operator: StreamOperator | None) -> Literal["istream", "dstream
 def _canon(bare: str, tokens: list[Token]) -> str:
     written = [bare[token.start : token.end + 1] for token in tokens]
     return " ".join(normalize_token(word) for word in written if word != ";")
+
+
+def _without_ties(text: str, tokens: list[Token]) -> str:
+    """Replace WITH TIES of a FETCH clause, which DuckDB's parser does not know, by ONLY."""
+    words = [token.text.lower() for token in tokens]
+    for at in range(2, len(tokens)):
+        if words[at - 1 : at + 1] == ["with", "ties"] and words[at - 2] in ("row", "rows"):
+            first, last = tokens[at - 1], tokens[at]
+            text = text[: first.start] + "only" + _blank_out(text, [(last.start, last.end + 1)])[first.end + 1 :]
+    return text
 
 
 def _blank_out(text: str, spans: list[tuple[int, int]]) -> str:

@@ -128,11 +128,14 @@ def _projection(step: Step) -> MapSide:
 
 
 def stream_columns(source: Source) -> dict[str, str]:
-    """Map the columns of a source to those of its stream: by the name after the alias or, between two stages, by position."""
+    """Map the columns of a source to those of its stream: by the name after the alias or, between two stages, by position.
+
+    The bounds of a window are no columns of the stream.
+    """
     stream = source.declaration
     own = stream.arrow_schema.names
     columns = {}
-    for place, name in enumerate(source.schema.names):
+    for place, name in enumerate(source.schema.names[: len(source.schema) - len(source.bounds)]):
         bare = name.removeprefix(f"{source.alias}.")
         if bare == EVENT_TIME and bare not in own:
             columns[name] = "valid_from" if stream.lifetimes else stream.time

@@ -48,7 +48,7 @@ def has_duplicate_alias(resolver: ExpressionResolver, join: syntax.Joined, left:
     return bool(duplicates)
 
 
-def _relations(relation: syntax.Relation) -> Iterator[syntax.Named | syntax.Nested]:
+def _relations(relation: syntax.Relation) -> Iterator[syntax.Named | syntax.Nested | syntax.Constant | syntax.Unnested]:
     """Yield the relations of a FROM clause, in the order of the text."""
     if isinstance(relation, syntax.Joined):
         yield from _relations(relation.left)

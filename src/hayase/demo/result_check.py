@@ -101,7 +101,7 @@ def _mark(good: bool | None) -> Text:
 
 
 def _adds_up(figures: Figures) -> bool:
-    return figures.read == figures.processed + figures.dead + figures.waiting
+    return figures.read == figures.processed + figures.dead + figures.repeated + figures.waiting
 
 
 def check_results(pipeline: Pipeline, sent: Sent, stages: Mapping[str, Figures]) -> CheckReport:

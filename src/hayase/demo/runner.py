@@ -93,7 +93,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         )  # PySpark's threads print tracebacks when interrupted
         with run_lanes(
             pipeline.home, ledger=ledger, session=session, awake=True,
-            on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.tell,
+            on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.set_condition,
         ) as lanes:  # fmt: skip
             start_up.close()
             stack.enter_context(stopping.listening())

@@ -18,7 +18,7 @@ from hayase.core.stages import MAIN
 from hayase.engine.batch.gate import FileGate, Gate
 from hayase.engine.batch.map_side import map_task
 from hayase.engine.batch.messages import Inbox, Message, headers
-from hayase.engine.batch.offsets import Batch, Range, advance, ranges
+from hayase.engine.batch.offsets import Batch, Range, advance, mark_taken_repeats, ranges
 from hayase.engine.batch.outcomes import Task
 from hayase.engine.batch.reduce_side import reduce_bucket
 from hayase.engine.batch.report import Report
@@ -124,6 +124,7 @@ class _Lane:
         end = advance(base.offset, definition, logs, grants, now, settled_end=settled_end(self._home))
         if end == base.offset:
             return False
+        mark_taken_repeats(end, logs)
         batch = Batch(base.offset, end)
         tasks = ranges(base.offset, end, self._tasks)
         threaded = sum(len(part) for parts in tasks for part in parts) >= THREADED

@@ -108,6 +108,10 @@ class Governor:
         self._seen = np.array([seen for seen, _ in kept], np.int64)
         self._since = np.array([since for _, since in kept])
 
+    def use(self, policy: Policy) -> None:
+        """Decide by the same policy with other options from now on."""
+        self._policy = policy
+
     def observe(self, now: float, ends: np.ndarray, seconds: np.ndarray, records: np.ndarray) -> bool:
         """Record totals per queue, as `LoadMeter.observe` does."""
         return self._meter.observe(now, ends, seconds, records)

@@ -204,7 +204,7 @@ class _StageBuilder:
             inputs += [
                 Input(reading.stream.name, Latest(reading), pa.schema([]), broadcast=True) for reading in readings
             ]
-        meets = (draft.last.table,) if draft.last.table is not None else ()
+        tables_read = (draft.last.table,) if draft.last.table is not None else ()
         every: int | None = None
         if draft.last.window is None:  # tuples of the same job were emitted at a firing, so they need not wait for one
             own = [name == NEXT or name in self.flow.groups for name in draft.run.reads or (NEXT,)]
@@ -216,7 +216,7 @@ class _StageBuilder:
             self._fingerprint(draft, readings),
             kernel,
             every=every,
-            meets=meets,
+            tables_read=tables_read,
         )
 
     def _function(self, step: StepDeclaration, shape: Shape, draft: Draft) -> Step:

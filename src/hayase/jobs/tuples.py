@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.errors import HayaseError, nearest
+from hayase.core.schemas import is_json
+from hayase.streams.json_columns import json_values
 from hayase.streams.record_text import shown
 from hayase.streams.typed_columns import fit_values, python_values
 
@@ -91,7 +93,10 @@ def dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     names = rows.schema.names
     if not names:
         return [{} for _ in range(rows.num_rows)]
-    return [dict(zip(names, row)) for row in zip(*(_values(column) for column in rows.columns))]
+    columns = (
+        json_values(column) if is_json(field) else _values(column) for field, column in zip(rows.schema, rows.columns)
+    )
+    return [dict(zip(names, row)) for row in zip(*columns)]
 
 
 def _values(column: pa.Array) -> list[Any]:

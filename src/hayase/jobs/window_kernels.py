@@ -95,7 +95,8 @@ class AggregateWindowKernel:
         shared = Shared(0, (SharedWindow("range", window.length, window.every),), shape.key, tuple(calls), schema)
         output = schema.append(pa.field("changed_at", pa.int64()))
         plan = ToStream("rstream", shared, schema, window.every)
-        self._inner = QueryKernel(KernelConfig(plan, output), bucket, buckets)
+        self._inner = inner = QueryKernel(KernelConfig(plan, output), bucket, buckets)
+        self.restore, self.live, self.size = inner.restore, inner.live, inner.size
 
     def process(self, inputs: Sequence[pa.RecordBatch], since: int, clock: int, version: int) -> Outcome:
         """Add new tuples and emit the windows up to the clock."""
@@ -106,18 +107,6 @@ class AggregateWindowKernel:
         time = raw_values(inner.rows.columns[-1], np.int64)
         outcome = aggregate_outcome(self._aggregates, self._outlet, columns, {}, time, None)
         return replace(outcome, refused=refused, state=inner.state, spoiled=[*inner.spoiled, *outcome.spoiled])
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Delegate to the inner kernel."""
-        self._inner.restore(section, rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Delegate to the inner kernel."""
-        return self._inner.live(section, rows, version)
-
-    def size(self, section: str) -> int:
-        """Delegate to the inner kernel."""
-        return self._inner.size(section)
 
 
 def _with_own_offsets(inputs: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], list[Refusals]]:

@@ -26,7 +26,7 @@ from hayase.core.errors import DeclarationError
 from hayase.core.keys import check_key_type, is_text
 from hayase.lifetimes.plans import Call
 
-__all__ = ["Accumulator", "Argument", "Layout", "Output", "layout", "result_type"]
+__all__ = ["MAINTAINED", "Accumulator", "Argument", "Layout", "Output", "layout", "result_type"]
 
 VERSION, ROW, COUNTED = range(3)
 """The first words of a group: the version of its last write, the id of its open row or -1, its number of tuples."""
@@ -61,7 +61,8 @@ READS, OF, TO, SAMPLE, ROOT = range(5)
 and for a variance whether it is that of a sample and whether it is the square root."""
 
 _MOMENTS = {"var_samp": (1, 0), "var_pop": (0, 0), "stddev_samp": (1, 1), "stddev_pop": (0, 1)}
-_FUNCTIONS = ("count", "sum", "avg", "min", "max", *_MOMENTS)
+MAINTAINED = ("count", "sum", "avg", "min", "max", *_MOMENTS)
+"""The aggregates that are maintained over a relation."""
 
 
 def result_type(function: str, argument_type: pa.DataType | None, distinct: bool = False) -> pa.DataType:
@@ -73,13 +74,8 @@ def result_type(function: str, argument_type: pa.DataType | None, distinct: bool
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: there is no sum of a string; use integers, floats or decimals, or cast to one of them
     """
-    if function not in _FUNCTIONS:
-        if function in AGGREGATES or ":" in function:
-            raise DeclarationError(
-                f"{function} is not kept over this input",
-                "use it directly over a stream, in a window by Range with Slide, or by Rows that are partitioned as it is grouped",
-            )
-        raise DeclarationError(f"there is no aggregate {function}", f"use one of {', '.join(_FUNCTIONS)}")
+    if function not in MAINTAINED:
+        raise DeclarationError(f"there is no aggregate {function}", f"use one of {', '.join(MAINTAINED)}")
     if distinct and function not in ("count", "min", "max"):
         raise DeclarationError(f"{function}(distinct ...) is not supported", "only count takes distinct")
     if distinct and function == "count":

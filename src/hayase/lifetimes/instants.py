@@ -89,7 +89,11 @@ class _RangeInstants:
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> tuple[np.ndarray, Sequence[Tuples]]:
         times = np.unique(raw_values(batches[self._input].column(TIME), np.int64))
         length, slide, grain = self._window.length, self._window.slide or 1, self._window.grain
-        moved = [np.minimum(round_up(round_up(instants, slide), grain), OPEN) for instants in (times, times + length)]
+        offset = self._window.offset
+        moved = [
+            np.minimum(round_up(round_up(instants - offset, slide) + offset, grain), OPEN)
+            for instants in (times, times + length)
+        ]
         ahead = self._ahead[self._ahead >= span.since]
         new = np.setdiff1d(np.concatenate(moved), ahead)
         known = np.union1d(ahead, new)

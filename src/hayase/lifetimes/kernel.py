@@ -19,9 +19,12 @@ from hayase.lifetimes.aggregates import AggregateOperator
 from hayase.lifetimes.instants import instants
 from hayase.lifetimes.joins import JoinOperator
 from hayase.lifetimes.leaves import LeafOperator, RowWindow, leaf
+from hayase.lifetimes.list_elements import UnnestOperator
 from hayase.lifetimes.multisets import MultisetOperator
+from hayase.lifetimes.over_rows import OverOperator
 from hayase.lifetimes.plans import (
     Aggregate,
+    Bounded,
     Changes,
     Instants,
     Join,
@@ -29,11 +32,17 @@ from hayase.lifetimes.plans import (
     Lifetimes,
     Multiset,
     Node,
+    Over,
+    Recomputed,
     Scalar,
+    Session,
     Shared,
+    Top,
     ToStream,
     Unbounded,
     UnionAll,
+    Unnest,
+    Window,
     Windowed,
     children,
 )
@@ -41,6 +50,7 @@ from hayase.lifetimes.relation_to_stream import ToStreamOperator
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
 from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
 from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.top_rows import TopOperator
 from hayase.lifetimes.tuples import TupleStore
 
 if TYPE_CHECKING:
@@ -208,12 +218,22 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return ScalarOperator(node)
         case UnionAll():
             return UnionOperator(node)
+        case Unnest():
+            return UnnestOperator(node)
         case Join():
             return JoinOperator(node)
         case Multiset():
             return MultisetOperator(node)
         case Aggregate():
             return AggregateOperator(node, endless(node.child))
+        case Recomputed():
+            from hayase.lifetimes.recomputed_aggregates import RecomputedOperator  # imports DuckDB
+
+            return RecomputedOperator(node, endless(node.child))
+        case Over():
+            return OverOperator(node)
+        case Top():
+            return TopOperator(node)
         case ToStream():
             return ToStreamOperator(node)
 
@@ -221,13 +241,17 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
 def endless(node: Node) -> bool:
     """Return whether no tuple of a relation ever ends."""
     match node:
+        case Windowed(window=Bounded() | Session() as window):
+            return window.keep >= OPEN and window.early is None
         case Windowed():
             return isinstance(node.window, Unbounded)
+        case Shared():
+            return bool(node.bounds) and all(window.keep >= OPEN for window in node.windows)
         case Join():
             return node.kind in ("inner", "semi") and endless(node.left) and endless(node.right)
         case Multiset():
             return not node.rule.startswith("except") and all(endless(child) for child in node.children)
-        case Scalar() | UnionAll():
+        case Scalar() | UnionAll() | Unnest():
             return all(endless(child) for child in children(node))
         case _:
             return False
@@ -241,7 +265,18 @@ def _records_of(node: Node) -> Windowed | Changes | Shared | None:
     below = children(node)
     while len(below) == 1 and isinstance(below[0], Scalar):
         below = children(below[0])
-    return below[0] if len(below) == 1 and isinstance(below[0], Windowed) else None
+    return below[0] if len(below) == 1 and isinstance(below[0], Windowed) and _is_one_to_one(below[0].window) else None
+
+
+def _is_one_to_one(window: Window) -> bool:
+    """Return whether a window has at most one tuple for each record."""
+    match window:
+        case Bounded():
+            return window.kind == "tumble" and window.early is None
+        case Session():
+            return window.early is None
+        case _:
+            return True
 
 
 def _select(lost: FailedRows, which: np.ndarray, ids: np.ndarray) -> FailedRows:

@@ -7,7 +7,8 @@ if that is known. A leaf keeps as little state as possible:
 - a row window keeps a counter: the id of a tuple is its number, and the tuples that end in a step are a range of numbers,
   so that paper 1's expiry holder takes no space; with a slide also the tuples that have not appeared yet, and their offsets.
 
-Partitioned row windows are in `partitions`, relations read as changes or lifetimes in `relation_leaves`.
+Partitioned row windows are in `partitions`, windows with bounds in `bounded_windows` and `session_windows`, relations read as
+changes or lifetimes in `relation_leaves`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import pyarrow as pa
 from hayase.core.keys import raw_values
 from hayase.core.scratch import scratch
 from hayase.core.stages import OFFSET, TIME, Stateless
-from hayase.lifetimes.plans import Changes, Lifetimes, Partition, Range, Rows, Unbounded, Windowed
+from hayase.lifetimes.plans import Bounded, Changes, Lifetimes, Partition, Range, Rows, Session, Unbounded, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.state_registers import Registers
-from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.tuples import OneStore, TupleStore
 
 __all__ = [
     "LeafOperator",
@@ -62,8 +63,10 @@ class LeafOperator(Protocol):
 
 def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
     """Return the operator of a leaf."""
+    from hayase.lifetimes.bounded_windows import BoundedWindow
     from hayase.lifetimes.partitions import PartitionWindow
     from hayase.lifetimes.relation_leaves import DeclaredChanges, DeclaredLifetimes
+    from hayase.lifetimes.session_windows import SessionWindow
 
     if isinstance(node, Lifetimes):
         return DeclaredLifetimes(node)
@@ -76,6 +79,10 @@ def leaf(node: Windowed | Lifetimes | Changes) -> LeafOperator:
             return RowWindow(node, window)
         case Partition() as window:
             return PartitionWindow(node, window)
+        case Bounded() as window:
+            return BoundedWindow(node, window)
+        case Session() as window:
+            return SessionWindow(node, window)
         case Unbounded():
             return UnboundedWindow(node)
 
@@ -110,8 +117,8 @@ class RangeWindow(Stateless):
         return Step(Delta(batch.select(self.schema.names), time, np.minimum(end, OPEN, out=end), offset))
 
 
-class SlidingRange:
-    """A time window with a slide: both times of a tuple are rounded up to the slide, then to the grain.
+class SlidingRange(OneStore):
+    """A time window with a slide: both times of a tuple are rounded up to the slide plus offset, then to the grain.
 
     A tuple whose start lies beyond the clock is kept in the section "waiting", where its end is the start at which it
     appears.
@@ -120,11 +127,11 @@ class SlidingRange:
     def __init__(self, node: Windowed, window: Range, slide: int) -> None:
         self.schema = node.schema
         self._input, self._window, self._slide = node.input, window, slide
-        self._waiting = TupleStore(node.schema, "waiting")
+        self._store = TupleStore(node.schema, "waiting")
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Return the waiting and new tuples that appear within the step."""
-        batch, waiting = batches[self._input], self._waiting
+        batch, waiting = batches[self._input], self._store
         waiting.release(waiting.settle(span.since)[1])
         time, id = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         rows, (start, end) = batch.select(self.schema.names), self._bounds(time)
@@ -146,20 +153,12 @@ class SlidingRange:
 
     def _bounds(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the starts and ends of tuples."""
-        end = round_up(round_up(time + self._window.length, self._slide), self._window.grain)
-        return round_up(round_up(time, self._slide), self._window.grain), np.minimum(end, OPEN)
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load waiting tuples."""
-        self._waiting.restore(rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Return the rows of tuples that are still waiting."""
-        return self._waiting.live(rows, version)
-
-    def size(self, section: str) -> int:
-        """Return the number of waiting tuples."""
-        return self._waiting.size()
+        moved, window = time - self._window.offset, self._window
+        start, end = (
+            round_up(round_up(instant, self._slide) + window.offset, window.grain)
+            for instant in (moved, moved + window.length)
+        )
+        return start, np.minimum(end, OPEN)
 
 
 class RowWindow:

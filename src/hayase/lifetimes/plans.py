@@ -14,9 +14,10 @@ from typing import Literal
 import pyarrow as pa
 
 __all__ = [
-    "Aggregate", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node", "Partition", "Range",
-    "Rows", "Rule", "Scalar", "Shared", "SharedWindow", "ToStream", "Unbounded", "UnionAll", "Window", "WindowKind", "Windowed",
-    "children",
+    "Aggregate", "BagCall", "Bounded", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node",
+    "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "Scalar", "Session", "Shared",
+    "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
+    "WindowKind", "Windowed", "children",
 ]  # fmt: skip
 
 
@@ -24,13 +25,14 @@ __all__ = [
 class Range:
     """A time window: a tuple of time t is alive on `[t, t + length)`; all in microseconds.
 
-    With a slide, both ends are rounded up to multiples of it. `grain` is the resolution of the result's times; ends are
-    rounded up to its multiples. `[Now]` is a range of one grain.
+    With a slide, both ends are rounded up to multiples of it, plus `offset`. `grain` is the resolution of the result's
+    times; ends are rounded up to its multiples. `[Now]` is a range of one grain.
     """
 
     length: int
     slide: int | None = None
     grain: int = 1
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,48 @@ class Unbounded:
     """A window in which every tuple stays for ever."""
 
 
-Window = Range | Rows | Partition | Unbounded
-WindowKind = Literal["range", "rows", "unbounded"]
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Windows whose bounds do not depend on the records: a tuple of time t is in every window `[start, end)` that contains t.
+
+    The windows of `tumble` and `hop` start at multiples of `step` plus `offset` and have the same length. Those of `cumulate`
+    start at multiples of `length` plus `offset` and grow by `step` up to `length`. A tuple is alive for `keep` microseconds
+    from the end of its window on (`times.END`: for ever). With `early` there is a second tuple for each, which is alive from
+    the next multiple of `early` after t until the end of the window.
+
+    `columns` are the names of the columns with the bounds, and with `early` of the one that is true for the former tuples:
+    the last columns of the leaf's schema. The bounds are in units of `unit` microseconds.
+    """
+
+    kind: Literal["tumble", "hop", "cumulate"]
+    length: int
+    step: int
+    offset: int
+    keep: int
+    early: int | None
+    columns: tuple[str, ...]
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows of activity: a tuple is in the session of the one before it with equal `keys` if that is less than `gap` older.
+
+    A session starts with its first tuple and ends `gap` after its last one. Its tuples are alive for `keep` microseconds from
+    its end on. With `early`, the tuples of a session so far are alive from each multiple of `early` inside it until the next;
+    the end of the session is then that of the tuples before the multiple. `columns` and `unit` as for `Bounded`.
+    """
+
+    keys: tuple[str, ...]
+    gap: int
+    keep: int
+    early: int | None
+    columns: tuple[str, ...]
+    unit: int = 1
+
+
+Window = Range | Rows | Partition | Unbounded | Bounded | Session
+WindowKind = Literal["range", "rows", "unbounded", "tumble", "hop", "cumulate", "session"]
 """The kind of a window, as it is written in a query."""
 
 
@@ -71,8 +113,8 @@ WindowKind = Literal["range", "rows", "unbounded"]
 class Windowed:
     """A leaf: a stream through a window. The batches of the input also have the columns TIME and OFFSET.
 
-    A `Partition` counts all tuples of the input. `where`, if set, names a boolean column of the input, which is not in
-    `schema`; only tuples for which it is true are in the relation.
+    A `Partition` counts all tuples of the input, and all are in a `Session`. `where`, if set, names a boolean column of the
+    input, which is not in `schema`; only tuples for which it is true are in the relation.
     """
 
     input: int
@@ -108,6 +150,15 @@ class Scalar:
     child: Node
     columns: tuple[tuple[str, str], ...]
     where: str | None
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """The rows of the child, each once for every element of its column `list`; the last column of the schema is the element."""
+
+    child: Node
+    list: str
     schema: pa.Schema
 
 
@@ -186,17 +237,102 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class BagCall:
+    """A function of the bag of a group's rows, as SQL over `columns` of the child; `name` is its column in the result.
+
+    `text` is what the user wrote. If `fold` names an aggregate of `core.algebra`, the SQL gives the list of its arguments in
+    order, and Python folds them. The SQL may name the id of a tuple (`tuples.ID`).
+    """
+
+    name: str
+    sql: str
+    columns: tuple[str, ...]
+    text: str = ""
+    fold: str | None = None
+    constant: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """An `Aggregate` with functions of bags beside its calls: they are recomputed for a group when its rows change.
+
+    The schema is the keys, then one column per call and function, in any order; `bags` name theirs.
+    """
+
+    child: Node
+    keys: tuple[str, ...]
+    calls: tuple[Call, ...]
+    bags: tuple[BagCall, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column by which rows are ordered."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The first rows of each group of equal `keys`: in the order of `order`, `limit` rows after the first `offset`.
+
+    The first `listed` columns of `order` are those of the query; the others decide ties. With `ties`, the rows that equal the
+    last one in the listed columns are included. Rows that are equal in all columns of `order` are interchangeable.
+    """
+
+    child: Node
+    keys: tuple[str, ...]
+    order: tuple[Order, ...]
+    listed: int
+    limit: int | None
+    offset: int
+    ties: bool
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class OverCall:
+    """A window function: `name` is its column in the result, `sql` the call and `over` the order and frame, in DuckDB's SQL over
+    the columns of the child; `text` is what EXPLAIN shows."""
+
+    name: str
+    sql: str
+    over: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Window functions over partitions of equal `keys`, at every instant: the columns of the child, then one for each call.
+
+    `reads` are the columns of the child that the calls read; they may also read the column TUPLE_ID, to order equal rows.
+    """
+
+    child: Node
+    keys: tuple[str, ...]
+    reads: tuple[str, ...]
+    calls: tuple[OverCall, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
 class SharedWindow:
     """One of several windows over a stream; `tag` is the value of its rows in the column that tells windows apart.
 
     For `rows`, the newest `length` tuples after every `slide`-th tuple. For `range`, the last `length` microseconds at
-    every multiple of `slide` microseconds.
+    every multiple of `slide` microseconds, plus `offset`. Windows with bounds are as `Bounded` (`hop` for `tumble`) and
+    `Session` say: `slide` is the step, and `length` the gap of a session.
     """
 
-    kind: Literal["rows", "range"]
+    kind: Literal["rows", "range", "hop", "cumulate", "session"]
     length: int
     slide: int
     tag: int | str | None = None
+    offset: int = 0
+    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +343,9 @@ class Shared:
     group. `where`, if set, names a boolean column of the input: rows for which it is not true are counted by row windows,
     but are in no aggregate. The schema is the column of tags (if windows have tags), the keys, then one column per call.
     `guard`, if set, has the keys and the arguments of the sums that refuse a record at which they overflow (`sum_guard`).
+
+    Windows with bounds have one row for each window and group that is not empty, with a lifetime of its own; sessions are
+    those of the groups. The two columns with the `bounds`, in units of `unit` microseconds, follow the keys in the schema.
     """
 
     input: int
@@ -216,6 +355,8 @@ class Shared:
     schema: pa.Schema
     where: str | None = None
     guard: pa.Schema | None = None
+    bounds: tuple[str, ...] = ()
+    unit: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +387,9 @@ class ToStream:
 
 
 Leaf = Windowed | Lifetimes | Changes | Shared | Instants
-Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | ToStream
+Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | Unnest | ToStream
 
+TUPLE_ID = "__id"
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"
 
 LET_THROUGH, COMPUTABLE = "__let_through", "__computable"

@@ -17,7 +17,7 @@ from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import ADDED, ROW_ID, VALID_FROM, VALID_TO, Changes, Lifetimes
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
-from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.tuples import OneStore, TupleStore
 
 __all__ = ["DeclaredChanges", "DeclaredLifetimes"]
 
@@ -57,7 +57,7 @@ class DeclaredLifetimes(Stateless):
         return Step(Delta(appearing, start, end, ids, closed[earlier], time[ending[earlier]]))
 
 
-class DeclaredChanges:
+class DeclaredChanges(OneStore):
     """Reads a stream of changes in log order: `+` adds a row, `-` ends the oldest equal row.
 
     State: the live rows. Each distinct row has a queue of them; empty queues are dropped when they are the majority.
@@ -140,18 +140,6 @@ class DeclaredChanges:
             kept = np.flatnonzero(self._queues[: len(self._index), 0] >= 0)
             self._index.keep(kept)
             self._queues = self._queues[kept]
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load rows of the relation."""
-        self._store.restore(rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Return the live rows."""
-        return self._store.live(rows, version)
-
-    def size(self, section: str) -> int:
-        """Return the number of live rows."""
-        return self._store.size()
 
 
 def _without_partner(rows: pa.RecordBatch, offset: np.ndarray, lost: np.ndarray) -> list[FailedRows]:

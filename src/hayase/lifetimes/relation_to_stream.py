@@ -18,7 +18,7 @@ from hayase.lifetimes.multisets import Alive, MultisetOperator, Swept
 from hayase.lifetimes.plans import Multiset, ToStream
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.state_registers import Registers
-from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.tuples import OneStore, TupleStore
 
 __all__ = ["ToStreamOperator"]
 
@@ -32,14 +32,14 @@ class _Istream(Stateless):
         return Step(Delta(delta.rows, delta.start, np.full(len(delta), OPEN), delta.id))
 
 
-class _Dstream:
+class _Dstream(OneStore):
     """Dstream: the tuples that end. Live tuples are kept for their values."""
 
     def __init__(self, node: ToStream) -> None:
-        self._alive = TupleStore(node.schema, "alive")
+        self._store = TupleStore(node.schema, "alive")
 
     def advance(self, delta: Delta, span: Span) -> Step:
-        alive = self._alive
+        alive = self._store
         alive.release(alive.settle(span.since)[1])
         alive.add(delta.rows, delta.start, delta.end, delta.id)
         alive.close(delta.closed, delta.closed_end)
@@ -47,15 +47,6 @@ class _Dstream:
         ended = Delta(alive.take(gone), alive.end[gone], np.full(len(gone), OPEN), alive.id[gone])
         alive.release(gone)
         return Step(ended, alive.changes())
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        self._alive.restore(rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        return self._alive.live(rows, version)
-
-    def size(self, section: str) -> int:
-        return self._alive.size()
 
 
 class _Snapshots:
@@ -142,6 +133,7 @@ class ToStreamOperator:
             self._inner = _Dstream(node)
         else:
             self._inner = _Snapshots(node) if node.every is None else _Multiples(node, node.every)
+        self.restore, self.live, self.size = self._inner.restore, self._inner.live, self._inner.size
 
     def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
         """Process a step and return its records in time order."""
@@ -150,18 +142,6 @@ class ToStreamOperator:
             asked = np.unique(np.concatenate([np.empty(0, np.int64), *(other.start for other in instants)]))
             return self._inner.advance(delta, asked, span)
         return self._inner.advance(delta, span)
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load live tuples, and the number of records emitted."""
-        self._inner.restore(section, rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Return the rows of live tuples."""
-        return self._inner.live(section, rows, version)
-
-    def size(self, section: str) -> int:
-        """Return the number of live tuples of a section."""
-        return self._inner.size(section)
 
 
 def _lifetimes_in(earlier: Alive, swept: Swept, span: Span) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

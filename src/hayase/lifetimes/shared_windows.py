@@ -4,9 +4,11 @@
 window is folded (`hayase.windows`). A `SharedOperator` reads the values of its own node from it and turns them into an
 interval relation. The result of a node depends bit for bit on its own windows and calls only, not on what else is shared.
 
-State: "rows" and "panes" hold the tuples that row and time windows still need (`hayase.lifetimes.shared_windows_log`); the
-partials are rebuilt from them. "answers" and "registers" are the node's open rows (`hayase.lifetimes.answers`), and sections
-that begin with "guard." are the state of guarded sums (`hayase.lifetimes.sum_guard`).
+Windows with bounds have one row for each window and group, whose lifetime is known when the window ends; they have no open rows.
+
+State: "rows", "panes" and "sessions" hold the tuples that row windows, time windows and sessions still need
+(`hayase.lifetimes.shared_windows_log`); the partials are rebuilt from them. "answers" and "registers" are the node's open rows
+(`hayase.lifetimes.answers`), and sections that begin with "guard." are the state of guarded sums (`hayase.lifetimes.sum_guard`).
 """
 
 from __future__ import annotations
@@ -28,20 +30,23 @@ from hayase.lifetimes.answers import Answers, take_values
 from hayase.lifetimes.expiry import end_order
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Call, Shared, SharedWindow
-from hayase.lifetimes.relations import Delta, Span, Step, no_delta
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step, no_delta
 from hayase.lifetimes.shared_windows_log import (
     PANES,
     ROWS,
+    SESSIONS,
     RestoredSections,
     RestoredTuples,
     StepTuples,
     WindowLog,
     columns_of,
+    window_shift,
 )
 from hayase.lifetimes.sum_guard import ACCEPTED, SumGuard
-from hayase.windows.panes import Folding, Panes, Turns, pane_width
+from hayase.windows.panes import Folding, Panes, Turns, WindowShape, pane_width
 from hayase.windows.partials import Lifting, Partials
 from hayase.windows.row_windows import RowWindows
+from hayase.windows.session_folds import SessionFolds
 
 __all__ = ["SharedOperator", "SharedState"]
 
@@ -57,7 +62,7 @@ def _reading(call: Call) -> Reading:
 
 def key_types(node: Shared) -> list[pa.DataType]:
     """Return the types of a node's keys, which may have other names in its rows than in its input."""
-    first = len(node.schema) - len(node.calls) - len(node.keys)
+    first = len(node.schema) - len(node.calls) - len(node.bounds) - len(node.keys)
     return list(node.schema.types[first : first + len(node.keys)])
 
 
@@ -74,10 +79,11 @@ class SharedState:
         distinct = [call for call in calls if call.distinct and call.function not in ("min", "max")]
         if distinct:
             raise DeclarationError(f"{distinct[0].text} cannot share windows", "leave out distinct")
-        windows = {(window.kind, window.length, window.slide) for node in nodes for window in node.windows}
-        self._row_windows = sorted(window[1:] for window in windows if window[0] == "rows")
-        self._time_windows = sorted(window[1:] for window in windows if window[0] == "range")
-        self.counts_passed = bool(self._where is not None and node.keys and self._row_windows)
+        windows = {_shape(window) for node in nodes for window in node.windows}
+        self._row_windows = sorted(window[1:3] for window in windows if window[0] == "rows")
+        self._time_windows = sorted(window for window in windows if window[0] not in ("rows", "session"))
+        self._gaps = sorted(window[1] for window in windows if window[0] == "session")
+        self.counts_passed = self._where is not None and bool((node.keys and self._row_windows) or self._gaps)
         """Whether a key may have tuples in a window of which `where` accepts none."""
         wanted = [_reading(call) for call in calls] + [_reading(PASSED)] * self.counts_passed
         self._readings = list(dict.fromkeys(wanted))
@@ -98,17 +104,18 @@ class SharedState:
         self._settle(engines, span.since)
         self._drop_keys(engines)
         passed = self._passed(batch)
-        if passed is not None and not engines.counted:
+        if passed is not None and not engines.counted and not engines.sessions:
             batch, passed = batch.filter(pa.array(passed)), None
         time, offset = raw_values(batch.column(TIME), np.int64), raw_values(batch.column(OFFSET), np.int64)
         slots = self.keys.slots([batch.column(name) for name in self._key_names], batch.num_rows)
         partials = engines.lifted(batch, passed)
-        turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
+        turns: dict[Shape, tuple[Folding, Turns]] = {}
         taken = StepTuples(batch, slots, None, passed, batch, span.clock, span.version)
         if engines.counted:
             numbers, turns_of = engines.counted.advance(slots, time, offset, partials)
-            turns |= {("rows", *window): turn for window, turn in zip(self._row_windows, turns_of)}
+            turns |= {("rows", *window, 0): turn for window, turn in zip(self._row_windows, turns_of)}
             taken = replace(taken, numbers=numbers)
+        turns |= engines.move_sessions(slots, time, offset, partials, span.clock)
         if engines.panes:
             if passed is not None:
                 accepted = np.flatnonzero(passed)
@@ -127,7 +134,8 @@ class SharedState:
 
     def _create_engines(self, schema: pa.Schema) -> _Engines:
         """Create the engines, once the types of the input's columns are known."""
-        self._engines = _Engines(self._readings, schema, self._row_windows, self._time_windows, bool(self._key_names))
+        windows = self._row_windows, self._time_windows, self._gaps
+        self._engines = _Engines(self._readings, schema, *windows, bool(self._key_names))
         return self._engines
 
     def _passed(self, batch: pa.RecordBatch) -> np.ndarray | None:
@@ -138,14 +146,15 @@ class SharedState:
 
     def _drop_keys(self, engines: _Engines) -> None:
         """Drop keys without tuples. With row windows a key always has some."""
-        emptied = [panes.emptied() for panes in engines.panes.values()]
+        timed: list[Panes | SessionFolds] = [*engines.panes.values(), *engines.sessions.values()]
+        emptied = [engine.emptied() for engine in timed]
         slots = np.unique(np.concatenate([_NONE, *self._touched, *emptied]))
         self._touched = []
         if engines.counted or not self._key_names or not len(slots):
             return
         held = np.zeros(len(slots), np.bool_)
-        for panes in engines.panes.values():
-            held |= panes.holds(slots)
+        for engine in timed:
+            held |= engine.holds(slots)
         self.keys.drop(slots[~held])
 
     # ------------------------------------------------------------------------------------------ state
@@ -154,6 +163,11 @@ class SharedState:
     def counted(self) -> RowWindows | None:
         """The row windows, if there are any and a step was processed."""
         return self._engines.counted if self._engines is not None else None
+
+    @property
+    def sessions(self) -> Mapping[int, SessionFolds]:
+        """The sessions by gap, once a step was processed."""
+        return self._engines.sessions if self._engines is not None else {}
 
     def restore(self, section: str, rows: pa.RecordBatch) -> None:
         """Load tuples; they are used from the next step on."""
@@ -168,16 +182,22 @@ class SharedState:
     def _settle(self, engines: _Engines, since: int) -> None:
         """Load what was restored, and advance to the start of the step without emitting: another worker has emitted these
         changes."""
-        rows, panes = (self._restored.take(section, engines.sources, self.keys.slots) for section in (ROWS, PANES))
+        rows, panes, sessions = (
+            self._restored.take(section, engines.sources, self.keys.slots) for section in (ROWS, PANES, SESSIONS)
+        )
         if rows is not None and engines.counted:
             new = engines.counted.unknown(rows.slots, rows.numbers)
             engines.counted.load(rows.slots[new], rows.numbers[new], [partial.take(new) for partial in rows.partials])
         if engines.panes and (panes is not None or since > self._clock):
-            self._replay_panes(engines, panes, since)
+            engines.move_panes(*self._missed(engines, panes), since)
+        if engines.sessions and (sessions is not None or since > self._clock):
+            engines.move_sessions(*self._missed(engines, sessions), since)
         self._clock = max(self._clock, since)
 
-    def _replay_panes(self, engines: _Engines, rows: RestoredTuples | None, since: int) -> None:
-        """Replay the tuples that came since the last step through the panes."""
+    def _missed(
+        self, engines: _Engines, rows: RestoredTuples | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence[Partials]]:
+        """Return the restored tuples that came since the last step, in order."""
         slots = time = offset = _NONE
         partials: Sequence[Partials] = [lifting.empties(0) for lifting in engines.liftings]
         if rows is not None:
@@ -185,7 +205,17 @@ class SharedState:
             new = new[end_order(rows.times[new], rows.numbers[new])]
             time, offset, slots = rows.times[new], rows.numbers[new], rows.slots[new]
             partials = [partial.take(new) for partial in rows.partials]
-        engines.move_panes(slots, time, offset, partials, since)
+        return slots, time, offset, partials
+
+
+Shape = tuple[str, int, int, int]
+"""The kind, length, slide and offset of a window."""
+
+
+def _shape(window: SharedWindow) -> Shape:
+    """Return the shape of a window; windows on the same grid have equal ones."""
+    step = window.length if window.kind == "cumulate" else window.slide
+    return window.kind, window.length, window.slide, window.offset % step
 
 
 PASSED = Call("count", None)
@@ -193,14 +223,19 @@ PASSED = Call("count", None)
 
 
 class _Engines:
-    """The liftings of all readings, and the structures that fold them: row windows, and panes of each width."""
+    """The liftings of all readings, and the structures that fold them: row windows, panes of each width, and sessions.
+
+    Panes end at multiples of their width. The times of a window whose grid is elsewhere are shifted; those of windows with
+    bounds, which do not contain their end, by one more.
+    """
 
     def __init__(
         self,
         readings: Sequence[Reading],
         schema: pa.Schema,
         row_windows: Sequence[tuple[int, int]],
-        time_windows: Sequence[tuple[int, int]],
+        time_windows: Sequence[Shape],
+        gaps: Sequence[int],
         keyed: bool,
     ) -> None:
         self._lowering: dict[Reading, tuple[Lifting, int]] = {}
@@ -216,10 +251,16 @@ class _Engines:
                 self._columns.append(columns)
             self._lowering[function, constant, columns] = lifting, number
         self.counted = RowWindows(self.liftings, row_windows, keyed=keyed) if row_windows else None
-        self._windows: dict[int, list[tuple[int, int]]] = {}
+        self._windows: dict[tuple[int, int, int], list[Shape]] = {}
         for window in time_windows:
-            self._windows.setdefault(pane_width(*window), []).append(window)
-        self.panes = {width: Panes(width, self.liftings, windows) for width, windows in self._windows.items()}
+            self._windows.setdefault((pane_width(*window[1:3]), *window_shift(*window)), []).append(window)
+        self.panes = {
+            grid: Panes(
+                grid[0], self.liftings, [(length, slide, _pane_shape(kind)) for kind, length, slide, _ in windows]
+            )
+            for grid, windows in self._windows.items()
+        }
+        self.sessions = {gap: SessionFolds(gap, self.liftings) for gap in gaps}
 
     def lowering(self, call: Call) -> tuple[Lifting, int]:
         """Return the lifting that lowers a call's values, and the number of the lifting whose partials it reads."""
@@ -239,14 +280,29 @@ class _Engines:
 
     def move_panes(
         self, slots: np.ndarray, time: np.ndarray, offset: np.ndarray, partials: Sequence[Partials], clock: int
-    ) -> dict[tuple[str, int, int], tuple[Folding, Turns]]:
+    ) -> dict[Shape, tuple[Folding, Turns]]:
         """Add tuples and advance to the clock; return the turns of every time window."""
-        turns: dict[tuple[str, int, int], tuple[Folding, Turns]] = {}
-        for width, panes in self.panes.items():
-            turns_of = panes.advance(slots, time, offset, partials, clock)
-            for (length, slide), turn in zip(self._windows[width], turns_of):
-                turns["range", length, slide] = turn
+        turns: dict[Shape, tuple[Folding, Turns]] = {}
+        for grid, panes in self.panes.items():
+            _, shift, more = grid
+            moved = time - (shift - more) if shift or more else time
+            turns_of = panes.advance(slots, moved, offset, partials, clock - shift)
+            for window, (folding, turn) in zip(self._windows[grid], turns_of):
+                turns[window] = folding, replace(turn, time=turn.time + shift) if shift else turn
         return turns
+
+    def move_sessions(
+        self, slots: np.ndarray, time: np.ndarray, offset: np.ndarray, partials: Sequence[Partials], clock: int
+    ) -> dict[Shape, tuple[Folding, Turns]]:
+        """Add tuples and advance to the clock; return the sessions that end."""
+        return {
+            ("session", gap, gap, 0): sessions.advance(slots, time, offset, partials, clock)
+            for gap, sessions in self.sessions.items()
+        }
+
+
+def _pane_shape(kind: str) -> WindowShape:
+    return "hop" if kind == "hop" else "cumulate" if kind == "cumulate" else "range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +310,7 @@ class _SharedStep:
     """The result of a step: the turns of every window with what folds them, and the tuples that were added."""
 
     engines: _Engines
-    turns: Mapping[tuple[str, int, int], tuple[Folding, Turns]]
+    turns: Mapping[Shape, tuple[Folding, Turns]]
     taken: StepTuples
 
 
@@ -273,10 +329,10 @@ class SharedOperator:
             check_key_type(kind)
         self._state = SharedState([node]) if state is None else state
         self._log = WindowLog(node)
-        tagged = len(node.schema) > len(node.keys) + len(node.calls)
+        tagged = len(node.schema) > len(node.keys) + len(node.bounds) + len(node.calls)
         self._tags = pa.array([window.tag for window in node.windows], node.schema.field(0).type) if tagged else None
         fields = list(node.schema)[int(tagged) :]
-        self._results = fields[len(node.keys) :]
+        self._results = fields[len(node.keys) + len(node.bounds) :]
         self._answers = Answers(fields[: len(node.keys)], self._results, len(node.windows))
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
@@ -292,6 +348,9 @@ class SharedOperator:
             state = self._answers.registers.changes(span.version)
             return Step(no_delta(self.schema), [*written, *state], refused)
         there, columns, spoiled = self._answered(moved.engines, turns)
+        if self._node.bounds:
+            delta = self._bounded_rows(turns, there, columns)
+            return Step(delta, [*written, *self._answers.registers.changes(span.version)], [*refused, *spoiled])
         keys = self._state.keys
         followed, state = self._answers.follow(
             turns.key, turns.window, turns.time, there, columns, span.version, keys.columns
@@ -301,11 +360,40 @@ class SharedOperator:
         delta = Delta(rows, start, followed.end, followed.id, followed.closed, followed.closed_end)
         return Step(delta, [*written, *state], [*refused, *spoiled])
 
+    def _bounded_rows(self, turns: _TurnsInOrder, there: np.ndarray, columns: Sequence[pa.Array]) -> Delta:
+        """Return the rows of windows with bounds, each with its lifetime."""
+        which = np.flatnonzero(there)
+        keeps = np.array([min(window.keep, OPEN) for window in self._node.windows], np.int64)
+        start = turns.time[which]
+        end = np.minimum(start + keeps[turns.window[which]], OPEN)
+        registers = self._answers.registers
+        registers["next"] += len(which)
+        ids = np.arange(registers["next"] - len(which), registers["next"])
+        return Delta(self._rows(turns, columns, which), start, end, ids)
+
+    def _bounds(self, turns: _TurnsInOrder, which: np.ndarray) -> list[pa.Array]:
+        """Return the columns with the bounds of windows."""
+        if not self._node.bounds:
+            return []
+        ends, number = turns.time[which], turns.window[which]
+        length, offset = (
+            np.array([getattr(window, name) for window in self._node.windows], np.int64)[number]
+            for name in ("length", "offset")
+        )
+        kind = self._node.windows[0].kind
+        starts = ends - length
+        if kind == "session":
+            starts = turns.begins[which]
+        elif kind == "cumulate":
+            starts = (ends - 1 - offset) // length * length + offset
+        kinds = [self.schema.field(name).type for name in self._node.bounds]
+        return [pa.array(times // self._node.unit).cast(of_type) for times, of_type in zip((starts, ends), kinds)]
+
     def _asked(self, moved: _SharedStep, span: Span) -> _TurnsInOrder:
         """Return all turns of all windows, in the order of time, tuple and window."""
         sources: dict[int, tuple[Folding, list[int], list[Turns]]] = {}
         for number, window in enumerate(self._node.windows):
-            source, turns = moved.turns[window.kind, window.length, window.slide]
+            source, turns = moved.turns[_shape(window)]
             if len(turns):
                 _, numbers, parts = sources.setdefault(id(source), (source, [], []))
                 numbers.append(number)
@@ -321,7 +409,13 @@ class SharedOperator:
     ) -> list[tuple[None, np.ndarray, Turns]]:
         """Return the turns that begin the rows of a node without keys, which exist from the first record on."""
         registers = self._answers.registers
-        if self._node.keys or registers["born"] or span.began == BEGINNING or span.began >= span.clock:
+        if (
+            self._node.keys
+            or self._node.bounds
+            or registers["born"]
+            or span.began == BEGINNING
+            or span.began >= span.clock
+        ):
             return []
         registers["born"] = 1
         begin = max(span.began, span.since)
@@ -333,7 +427,7 @@ class SharedOperator:
     def _answered(self, engines: _Engines, asked: _TurnsInOrder) -> tuple[np.ndarray, list[pa.Array], list[FailedRows]]:
         """Return at which turns there is a row, the values of the calls, and the rows in which a sum does not fit its type."""
         count = len(asked.time)
-        there = np.ones(count, np.bool_) if not self._node.keys else asked.filled()
+        there = asked.filled() if self._node.keys or self._node.bounds else np.ones(count, np.bool_)
         partials: dict[int, Partials] = {}
         if self._state.counts_passed:
             lifting, number = engines.lowering(PASSED)
@@ -371,7 +465,7 @@ class SharedOperator:
         keys = self._state.keys.columns(asked.key[which])
         tags = [] if self._tags is None else [self._tags.take(pa.array(asked.window[which]))]
         taken = [take_values(column, which) for column in columns]
-        return pa.RecordBatch.from_arrays([*tags, *keys, *taken], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*tags, *keys, *self._bounds(asked, which), *taken], schema=self.schema)
 
     def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
         """Load tuples that windows need, the node's open rows, or the state of the guard."""
@@ -393,7 +487,7 @@ class SharedOperator:
             keys = self._answers.key_columns(section, rows)
             slots = self._state.keys.slots(keys, rows.num_rows, insert=False)
             return self._answers.live(section, rows, slots, version)
-        return self._log.live(section, rows, self._state.counted, self._state.keys.slots)
+        return self._log.live(section, rows, self._state.counted, self._state.keys.slots, self._state.sessions)
 
     def size(self, section: str) -> int:
         """Return the number of live rows of a section."""
@@ -401,7 +495,7 @@ class SharedOperator:
             return self._guard.size(section.removeprefix(_GUARD))
         if self._answers.knows(section):
             return self._answers.size(section)
-        return self._log.size(section, self._state.counted, len(self._state.keys))
+        return self._log.size(section, self._state.counted, len(self._state.keys), self._state.sessions)
 
 
 _GUARD = "guard."
@@ -420,12 +514,13 @@ class _TurnsInOrder:
         self._order: np.ndarray | None
         turns = _joined([part for _, _, part in parts])
         self.window = np.concatenate([_NONE, *(numbers for _, numbers, _ in parts)])
-        self.time, self.key, self._order = turns.time, turns.key, None
+        self.time, self.key, self.begins, self._order = turns.time, turns.key, turns.last, None
         within = turns.cause * windows + self.window
         later = self.time[1:] > self.time[:-1]
         if not (later | ((self.time[1:] == self.time[:-1]) & (within[1:] > within[:-1]))).all():
             order = self._order = end_order(self.time, within)
             self.time, self.key, self.window = self.time[order], self.key[order], self.window[order]
+            self.begins = self.begins[order]  # of sessions
 
     def folded(self, number: int, lifting: Lifting) -> Partials:
         """Return the partials of all turns."""

@@ -17,20 +17,34 @@ from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME, Tuples
 from hayase.lifetimes.leaves import take_rows
 from hayase.lifetimes.plans import Call, Shared
-from hayase.windows.panes import epoch_end
+from hayase.windows.panes import WindowShape, epoch_end
 from hayase.windows.partials import Lifting, Partials
 from hayase.windows.row_windows import RowWindows
+from hayase.windows.session_folds import SessionFolds
 
-__all__ = ["PANES", "ROWS", "RestoredSections", "RestoredTuples", "StepTuples", "WindowLog", "columns_of"]
+__all__ = [
+    "PANES", "ROWS", "SESSIONS", "RestoredSections", "RestoredTuples", "StepTuples", "WindowLog", "columns_of", "window_shift",
+]  # fmt: skip
 
-ROWS, PANES = "rows", "panes"
-"""Sections of row windows and of time windows."""
+ROWS, PANES, SESSIONS = "rows", "panes", "sessions"
+"""Sections of row windows, of time windows and of sessions."""
 _NUMBER, _PASSED = "__number", "__passed"
 
 
 def columns_of(call: Call) -> tuple[str, ...]:
     """Return the columns that a call aggregates."""
     return tuple(name for name in (call.argument, call.second) if name is not None)
+
+
+def window_shift(kind: str, length: int, slide: int, offset: int) -> tuple[int, int]:
+    """Return how far the ends of a time window are from multiples of its slide, and 1 if the window does not contain its end.
+
+    >>> window_shift("range", 10, 3, 2), window_shift("hop", 10, 3, 1), window_shift("cumulate", 9, 3, 5)
+    ((2, 0), (2, 1), (5, 1))
+    """
+    if kind == "range":
+        return offset, 0
+    return ((offset + length) % slide if kind == "hop" else offset % length), 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,8 @@ class WindowLog:
         for window in node.windows:
             if window.kind == "rows":
                 self._longest[window.slide] = max(window.length, self._longest.get(window.slide, 0))
-        self._ranges = [(spec.length, spec.slide) for spec in node.windows if spec.kind == "range"]
+        self._ranges = [spec for spec in node.windows if spec.kind not in ("rows", "session")]
+        self._gap = max((spec.length for spec in node.windows if spec.kind == "session"), default=None)
         self._lasting: list[tuple[int, int]] = []
         self._clock = 0
         self._version = -1
@@ -74,6 +89,11 @@ class WindowLog:
             self._lasting.append((until, len(time)))
             columns = {**self._own(taken.timed), TIME: time, OFFSET: taken.timed.column(OFFSET)}
             tuples.append(Tuples(PANES, pa.RecordBatch.from_pydict(columns), until))
+        if self._gap is not None and taken.counted.num_rows:
+            batch = taken.counted
+            columns = {**self._own(batch), TIME: batch.column(TIME), OFFSET: batch.column(OFFSET)}
+            columns |= {} if taken.passed is None else {_PASSED: pa.array(taken.passed)}
+            tuples.append(Tuples(SESSIONS, pa.RecordBatch.from_pydict(columns)))
         return tuples
 
     def _counted(self, taken: StepTuples, numbers: np.ndarray, counted: RowWindows) -> list[Tuples]:
@@ -99,7 +119,12 @@ class WindowLog:
 
     def _until(self, time: np.ndarray) -> int:
         """Return the instant from which on none of some tuples is needed."""
-        return max(int(epoch_end(time[-1:], length, slide)[0]) for length, slide in self._ranges)
+        ends = []
+        for spec in self._ranges:
+            shift, more = window_shift(spec.kind, spec.length, spec.slide, spec.offset)
+            shape: WindowShape = "hop" if spec.kind == "hop" else "cumulate" if spec.kind == "cumulate" else "range"
+            ends.append(int(epoch_end(time[-1:] - shift + more, spec.length, spec.slide, shape)[0]) + shift)
+        return max(ends)
 
     def restored(self, section: str, rows: pa.RecordBatch) -> None:
         """Note that tuples were restored."""
@@ -107,9 +132,22 @@ class WindowLog:
             self._lasting.append((self._until(raw_values(rows.column(TIME), np.int64)), rows.num_rows))
 
     def live(
-        self, section: str, rows: pa.RecordBatch, counted: RowWindows | None, slots: Callable[..., np.ndarray]
+        self,
+        section: str,
+        rows: pa.RecordBatch,
+        counted: RowWindows | None,
+        slots: Callable[..., np.ndarray],
+        sessions: Mapping[int, SessionFolds],
     ) -> pa.RecordBatch:
         """Return the rows of tuples that are still needed."""
+        if section == SESSIONS:
+            if self._gap is None or self._gap not in sessions:
+                return rows
+            keys = slots(rows.columns[: len(self._keys)], rows.num_rows, insert=False)
+            alive = keys >= 0
+            times = raw_values(rows.column(TIME), np.int64)
+            alive[alive] = sessions[self._gap].belongs(keys[alive], times[alive])
+            return rows.filter(pa.array(alive))
         if section == PANES:
             matter = self._ranges and self._until(raw_values(rows.column(TIME), np.int64)) >= self._clock
             return rows if matter else rows.slice(0, 0)
@@ -120,8 +158,10 @@ class WindowLog:
         alive[alive] = raw_values(rows.column(_NUMBER), np.int64)[alive] >= reach
         return rows.filter(pa.array(alive))
 
-    def size(self, section: str, counted: RowWindows | None, keys: int) -> int:
+    def size(self, section: str, counted: RowWindows | None, keys: int, sessions: Mapping[int, SessionFolds]) -> int:
         """Return an upper bound of the number of tuples that are needed."""
+        if section == SESSIONS:
+            return sessions[self._gap].size() if self._gap is not None and self._gap in sessions else 0
         if section == PANES:
             self._lasting = [entry for entry in self._lasting if entry[0] >= self._clock]
             return sum(count for _, count in self._lasting)
@@ -134,7 +174,7 @@ class RestoredSections:
 
     def __init__(self, keys: int) -> None:
         self._width = keys
-        self._batches: dict[str, list[pa.RecordBatch]] = {ROWS: [], PANES: []}
+        self._batches: dict[str, list[pa.RecordBatch]] = {ROWS: [], PANES: [], SESSIONS: []}
 
     def add(self, section: str, rows: pa.RecordBatch) -> None:
         """Add tuples that a node has written."""
@@ -175,7 +215,7 @@ class RestoredSections:
             for lifting, columns in liftings.values()
         ]
         times = np.empty(0, np.int64)
-        if section == PANES:
+        if section != ROWS:
             times = np.concatenate([raw_values(part.column(TIME), np.int64) for part in parts])[tuples]
         return RestoredTuples(keys[tuples], numbers[tuples], times, partials)
 

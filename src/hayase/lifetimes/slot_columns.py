@@ -14,7 +14,7 @@ import pyarrow as pa
 from hayase.core.errors import HayaseError
 from hayase.core.keys import raw_values, validity
 
-__all__ = ["SlottedColumn", "grown", "slotted_column"]
+__all__ = ["SlottedColumn", "Texts", "grown", "slotted_column"]
 
 _LEAST = 4096
 """Less garbage than this (bytes of text, or values) does not cause a rewrite."""
@@ -40,7 +40,7 @@ def slotted_column(kind: pa.DataType) -> SlottedColumn:
     if pa.types.is_boolean(kind) or pa.types.is_decimal128(kind):
         return _Fixed(kind)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _Texts(kind)
+        return Texts(kind)
     if pa.types.is_primitive(kind) and kind.bit_width in (8, 16, 32, 64):
         return _Fixed(kind)
     return _Others(kind)
@@ -102,7 +102,7 @@ class _Fixed:
         pass
 
 
-class _Texts:
+class Texts:
     """Strings or binaries: the length of each (-1: null), and its bytes if they are at most eight, else its place in the
     arena."""
 
@@ -154,6 +154,11 @@ class _Texts:
         tuples_loops.take_texts(self._cells, self._lengths, self._arena, slots, ends, letters)
         validity = _bitmap(self._lengths[slots] >= 0) if nulls else None
         return pa.Array.from_buffers(self._kind, len(slots), [validity, pa.py_buffer(ends), pa.py_buffer(letters)])
+
+    @property
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The cells, the lengths and the arena, for loops that read values by slot; valid until the next `put` or `release`."""
+        return self._cells, self._lengths, self._arena
 
     def release(self, slots: np.ndarray) -> None:
         from hayase.lifetimes import tuples_loops

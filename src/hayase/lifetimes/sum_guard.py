@@ -6,7 +6,7 @@ WHERE had dropped it. A record is checked when it arrives, in (time, offset) ord
 appears. A row window with a slide is an exception: the instant at which a record appears, and so the rows that end at it, are
 known only when the record's block is full. Until then the record is held back, also from the shared windows (`row_blocks`).
 In a time window with a slide, a record appears at the next multiple of the slide; it is checked before, but refused only then, as
-in the window over a relation: if the clock does not get there, it is no dead letter.
+in the window over a relation: if the clock does not get there, it is not a dead letter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hayase.lifetimes.plans import Aggregate, Partition, Range, Shared, Windowed
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span, Step
 from hayase.lifetimes.row_blocks import RowBlocks
 from hayase.lifetimes.shared_windows_log import columns_of
-from hayase.lifetimes.tuples import TupleStore
+from hayase.lifetimes.tuples import OneStore, TupleStore
 
 __all__ = ["ACCEPTED", "SumGuard"]
 
@@ -116,7 +116,7 @@ class SumGuard:
         return self._window if owner == _WINDOW else self._sums, inner
 
 
-class _LaterRefusals:
+class _LaterRefusals(OneStore):
     """Holds refused records back until the multiple of the slide at which they would appear.
 
     State: "waiting", their columns of the guard and the reasons; the end of a tuple is when it would appear.
@@ -124,13 +124,13 @@ class _LaterRefusals:
 
     def __init__(self, guard: pa.Schema, slide: int) -> None:
         self._guard, self._slide = guard, slide
-        self._waiting = TupleStore(pa.schema([*guard, pa.field(_REASON, pa.string())]), "waiting")
+        self._store = TupleStore(pa.schema([*guard, pa.field(_REASON, pa.string())]), "waiting")
 
     def advance(
         self, refused: Sequence[FailedRows], batch: pa.RecordBatch, span: Span
     ) -> tuple[list[FailedRows], Sequence[Tuples]]:
         """Return the records, refused in this step or before, that appear in this step, and the change of the state."""
-        waiting, guard = self._waiting, self._guard
+        waiting, guard = self._store, self._guard
         waiting.release(waiting.settle(span.since)[1])
         offsets, times = (raw_values(batch.column(name), np.int64) for name in (OFFSET, TIME))
         order = np.argsort(offsets)
@@ -151,18 +151,6 @@ class _LaterRefusals:
             return [], state
         reasons = reasons_of(ReasonKind.OVERFLOW, rows.column(_REASON).to_pylist())
         return [FailedRows(rows.select(guard.names), reasons, ids)], state
-
-    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
-        """Load refused records that have not appeared."""
-        self._waiting.restore(rows, version)
-
-    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
-        """Return the rows of records that have not appeared."""
-        return self._waiting.live(rows, version)
-
-    def size(self, section: str) -> int:
-        """Return the number of records that have not appeared."""
-        return self._waiting.size()
 
 
 class _ArrivalRange(Stateless):

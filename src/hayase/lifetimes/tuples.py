@@ -37,7 +37,7 @@ from hayase.lifetimes.relations import OPEN, Delta
 from hayase.lifetimes.slot_columns import grown, slotted_column
 from hayase.lifetimes.state_registers import check_section
 
-__all__ = ["END", "ID", "START", "IdMap", "Passage", "TupleStore"]
+__all__ = ["END", "ID", "START", "IdMap", "OneStore", "Passage", "TupleStore"]
 
 START, END, ID = "__start", "__end", "__id"
 """int64 columns of a store's section, after those of its schema. In a tombstone the start equals the end."""
@@ -441,3 +441,21 @@ class TupleStore:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class OneStore:
+    """The state methods of an operator that keeps all of its state in one store."""
+
+    _store: TupleStore
+
+    def restore(self, section: str, rows: pa.RecordBatch, version: int) -> None:
+        """Load tuples of the store."""
+        self._store.restore(rows, version)
+
+    def live(self, section: str, rows: pa.RecordBatch, version: int) -> pa.RecordBatch:
+        """Return the rows of tuples that are still in the store."""
+        return self._store.live(rows, version)
+
+    def size(self, section: str) -> int:
+        """Return the number of tuples in the store."""
+        return self._store.size()

@@ -315,7 +315,7 @@ def _stage(operation: OperationDeclaration, streams: Sequence[StreamDeclaration]
         partial(OperationKernel, config),
         every=0 if window.by_arrival else None,
         lane=OPERATIONS,
-        remembers="" if single else orjson.dumps(remembered).decode(),
+        state_digest="" if single else orjson.dumps(remembered).decode(),
     )
 
 

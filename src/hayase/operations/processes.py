@@ -121,14 +121,14 @@ class _Nursery:
         self._owner = 0
 
     def template(self) -> Template:
-        """Return a new template that has not loaded a function yet."""
+        """Return a new template that has not loaded a function yet, in the working directory of this process."""
         with self._lock:
             for _ in range(MOST_STARTS):
                 try:
                     ours, theirs = socket.socketpair()
                     with theirs:
                         running = self._running()
-                        number = running.request(b"T", fds=[theirs.fileno()])
+                        number = running.request(b"T", os.fsencode(_working_directory()), [theirs.fileno()])
                         return Template(ours, int(running.answer(number, STANDING_STILL)[1]), running)
                 except Gone:
                     ours.close()
@@ -162,8 +162,9 @@ class _Nursery:
                         "-c",
                         _PROGRAM,
                         str(theirs.fileno()),
-                        *(directory or str(Path.cwd()) for directory in sys.path),
+                        *(str(Path(_working_directory(), directory)) for directory in sys.path),
                     ],
+                    cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=_standard_error(),
                     pass_fds=[theirs.fileno()],
@@ -188,6 +189,13 @@ def _end_nursery(template: Template, process: subprocess.Popen[bytes], owner: in
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it was removed
+        return "/"
 
 
 def _standard_error() -> int:

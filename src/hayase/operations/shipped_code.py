@@ -296,7 +296,7 @@ def _tree(path: Path, content: bytes) -> ast.Module:
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         problem = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise DeclarationError(f"{path}{line} is no Python: {problem}", "correct it") from error
+        raise DeclarationError(f"{path}{line} is not valid Python: {problem}", "correct it") from error
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:

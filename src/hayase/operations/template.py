@@ -4,7 +4,8 @@
 other templates, each of which loads one user module and then forks children that run its function. A frame on the
 socket of a template (see `hayase.core.frames`) is
 
-- `T`, with a socket: fork a template that serves that socket; answers `p` and its process id;
+- `T`, with a working directory and a socket: fork a template that serves that socket from there; answers `p` and its
+  process id;
 - `L`, the function and the two schemas as JSON: load the module; answers `=` and what the function takes, or `!` and a
   failure;
 - `F`, with a socket and a file: fork a child that serves that socket; answers `p` and its process id;
@@ -209,10 +210,20 @@ def _obey(template: _Template, letter: bytes, body: bytes, fds: list[int]) -> No
     else:
         process = template.fork()
         if not process:
+            if body:
+                _enter(body)
             _become(template.loaded, socket.socket(fileno=fds[0]), fds[1:])
         for descriptor in fds:
             os.close(descriptor)
         send(template.control, b"p", b"%d" % process)
+
+
+def _enter(directory: bytes) -> None:
+    """Make a directory the working directory; one that is gone by now is replaced by the root."""
+    try:
+        os.chdir(directory)
+    except OSError:
+        os.chdir("/")
 
 
 def _become(loaded: _Loaded | None, sock: socket.socket, files: list[int]) -> NoReturn:

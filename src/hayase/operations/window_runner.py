@@ -18,7 +18,7 @@ import pyarrow as pa
 from hayase.operations.outcomes import Failure, Outcomes, Request
 from hayase.operations.result_rows import fit_results
 from hayase.operations.user_functions import Function, Returned, Window, failure_of
-from hayase.streams.typed_columns import python_values
+from hayase.streams.json_columns import python_columns
 
 __all__ = ["GROUP", "IDLE", "answers", "results_for", "run"]
 
@@ -155,7 +155,7 @@ class _Windows:
 def _tuples(rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
     if not rows.num_columns:
         return [()] * rows.num_rows
-    return list(zip(*map(python_values, rows.columns)))
+    return list(zip(*python_columns(rows)))
 
 
 def results_for(function: Function, request: Request, note: Any) -> Iterator[Returned]:

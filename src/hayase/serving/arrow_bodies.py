@@ -37,7 +37,7 @@ class BodyLimits:
 
 
 def read_arrow(body: bytes, most: BodyLimits) -> pa.Table:
-    """Return the table in a body; a problem if it is no Arrow stream, exceeds a limit, or has an unsupported encoding."""
+    """Return the table in a body; a problem if it is not an Arrow stream, exceeds a limit, or has an unsupported encoding."""
     try:
         _measure(body, most)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
@@ -46,7 +46,7 @@ def read_arrow(body: bytes, most: BodyLimits) -> pa.Table:
             table = reader.read_all()
         table.validate(full=True)
     except (struct.error, IndexError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise Problem(400, f"the body is no Arrow stream: {error}; {_HINT}") from None
+        raise Problem(400, f"the body is not an Arrow stream: {error}; {_HINT}") from None
     total = sum(_expanded_size(column) for column in table.columns)
     if total > most.bytes:
         raise _too_much(f"{total:,} bytes once it is decoded", f"{most.bytes:,} bytes")

@@ -25,7 +25,7 @@ from hayase.serving.models import DropAsked, ReplayAsked
 from hayase.serving.parameters import Limit, instant_of
 from hayase.serving.problems import Problem
 from hayase.serving.route_support import RequestWorkers, answer
-from hayase.serving.service import Moment, Service
+from hayase.serving.service import CommittedStatus, Service
 from hayase.tables.jq import Limits as JqLimits
 
 __all__ = ["DeadRoutes"]
@@ -68,12 +68,12 @@ class DeadRoutes:
         limit: Limit = 100,
     ) -> Response:
         """The newest dead letters that are open: records that could not be taken, with the reasons."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         wanted = Filter(stage, stream, reason, _instant(since), _instant(until), version, kind=kind)
         return await self.desk.run(self._dead, request, now, wanted, min(limit, self.desk.limits.page), before, settled)
 
     def _dead(
-        self, request: Request, now: Moment, wanted: Filter, limit: int, before: int | None, settled: bool
+        self, request: Request, now: CommittedStatus, wanted: Filter, limit: int, before: int | None, settled: bool
     ) -> Response:
         _, next_ = self.letters.bounds()
         page = self.letters.newest(wanted, limit, before=before, settled=settled, look_at=_LOOKED_AT)
@@ -85,7 +85,7 @@ class DeadRoutes:
         self, request: Request, letter: Annotated[str, Path(pattern="^[0-9]{1,18}$", examples=["17"])]
     ) -> Response:
         """One dead letter, with what became of it."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         found = await self.desk.run(self.letters.get, int(letter))
         fate = found.fate
         more = {
@@ -109,7 +109,7 @@ class DeadRoutes:
         return await self._settled(request, DropAsked, self._drop)
 
     async def _settled(self, request: Request, model: type[_Asked], work: Callable[[_Asked], Settlement]) -> Response:
-        self.service.moment()
+        self.service.committed_status()
         content_type(request.headers, (JSON,))
         body = await self.desk.body(request)
         report = await self.desk.run(lambda: work(read_as(body, model)))

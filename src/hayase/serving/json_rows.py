@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from hayase.core.schemas import is_json
 from hayase.streams.record_text import record_text
 from hayase.streams.typed_columns import python_values
 
@@ -33,12 +34,14 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     b'[{"ratio":0.5,"day":"monday"},{"ratio":"Infinity","day":null}]'
     """
     names = table.column_names
-    columns = [_values(table.column(name)) for name in names]
+    columns = [_values(column, is_json(field)) for field, column in zip(table.schema, table.columns)]
     return [dict(zip(names, row)) for row in zip(*columns)]
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def _values(column: pa.ChunkedArray, as_written: bool) -> list[Any]:
     values = python_values(column)
+    if as_written:
+        return [None if text is None else orjson.Fragment(text) for text in values]
     return [_finite(value) for value in values] if _has_floats(column.type) else values
 
 

@@ -22,6 +22,7 @@ from hayase.engine.results.query_results import Results, Time
 from hayase.engine.results.snapshots import rows_in, snapshot_before
 from hayase.serving.problems import Problem
 from hayase.streams import Index, event_times
+from hayase.streams.repeats import first_pieces, first_rows
 from hayase.streams.schema_evolution import stored_declaration
 
 __all__ = ["Changes", "Cursor", "Live", "SnapshotPage"]
@@ -116,7 +117,9 @@ class Live(Results):
         """
         batches: list[pa.RecordBatch] = []
         count, schema = 0, self.log.declaration.arrow_schema
-        for piece in self.log.read(max(first, index.start), index.next) if index.next > max(first, index.start) else ():
+        for piece in (
+            first_pieces(self.log, max(first, index.start), index.next) if index.next > max(first, index.start) else ()
+        ):
             early = np.flatnonzero(event_times(piece.rows, self.log.declaration) <= wanted)
             if count + len(early) > limit:
                 early = early[: limit - count + 1]
@@ -159,7 +162,7 @@ class Live(Results):
         for entry in index.entries:
             if wanted is not None and entry.running_max <= wanted:
                 continue
-            for piece in self.log.read(entry.first, entry.next):
+            for piece in first_pieces(self.log, entry.first, entry.next):
                 later = event_times(piece.rows, self.log.declaration) > (BEGINNING if wanted is None else wanted)
                 if later.any():
                     return Cursor(mark, piece.first + int(later.argmax()))
@@ -254,7 +257,7 @@ class Changes:
     def _records(self, limit: int) -> tuple[list[Cursor], pa.Table]:
         live, first = self._of, self.cursor.at
         end = min(live._index().next, first + limit)
-        batches = [piece.rows for piece in live.log.read(first, end)] if first < end else []
+        batches = list(first_rows(live.log, first, end)) if first < end else []
         rows = pa.Table.from_batches(batches, schema=live.log.declaration.arrow_schema)
         offsets = np.arange(first, end)
         heads = [event_times(rows, live.log.declaration), np.ones(len(offsets), np.bool_), offsets]
@@ -276,7 +279,7 @@ class Changes:
             end = index.holding(
                 min(self._offset + _RECORDS, index.next) - 1
             ).next  # the end of a segment, where a clock is known
-            self.take([piece.rows for piece in self._of.log.read(self._offset, end)])
+            self.take(list(first_rows(self._of.log, self._offset, end)))
             self._offset = end
         changes, self._pending = self._pending.slice(0, ready), self._pending.slice(ready)
         cursors = []

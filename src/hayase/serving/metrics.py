@@ -11,7 +11,7 @@ from hayase.engine.batch.lane_governor import GovernorStatus
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.condition import State
 from hayase.serving.server_figures import HttpFigures
-from hayase.serving.service import Moment
+from hayase.serving.service import CommittedStatus
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -21,16 +21,16 @@ Sample = tuple[Mapping[str, object], float]
 
 
 def exposition(
-    now: Moment,
+    now: CommittedStatus,
     wall: int,
-    moment: float,
+    monotonic: float,
     lags: Mapping[str, Mapping[str, int]],
     http: HttpFigures,
     governors: Sequence[GovernorStatus] = (),
 ) -> str:
-    """Return all metrics as text. `wall` is the wall-clock time in microseconds, `moment` a monotonic time in seconds,
+    """Return all metrics as text. `wall` is the wall-clock time in microseconds, `monotonic` a monotonic time in seconds,
     `governors` the state of the lanes' governors."""
-    manifest, ago = now.manifest, now.seconds_ago(wall, moment)
+    manifest, ago = now.manifest, now.seconds_ago(wall, monotonic)
     families = [
         _family("hayase_state", "gauge", "1 for the current state of the pipeline.",
                 [({"state": state}, float(state == now.state)) for state in get_args(State)]),
@@ -67,6 +67,7 @@ def exposition(
 _STAGES = (
     ("read", "counter", "Records read."),
     ("processed", "counter", "Records processed."),
+    ("repeated", "counter", "Repeats of records with the same id, left out (dedupe)."),
     ("dead", "counter", "Records that became dead letters."),
     ("spoiled", "counter", "Intermediate rows of a stage that became dead letters."),
     ("waiting", "gauge", "Records that wait for the clock."),
@@ -118,7 +119,7 @@ def _of_governors(governors: Sequence[GovernorStatus]) -> Iterable[str]:
         yield _family(f"hayase_queue_{suffix}", kind, text, samples)
 
 
-def _clocks(now: Moment) -> Iterable[Sample]:
+def _clocks(now: CommittedStatus) -> Iterable[Sample]:
     for stage in now.manifest.offset.positions:
         clock = now.clock(stage)
         if clock is not None and BEGINNING < clock < END:

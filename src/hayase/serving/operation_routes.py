@@ -22,7 +22,7 @@ from hayase.serving.models import OperationAsked, OperationChanged, RollbackAske
 from hayase.serving.parameters import Name
 from hayase.serving.problems import Problem
 from hayase.serving.route_support import RequestWorkers, answer
-from hayase.serving.service import Moment, Service
+from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["FORBIDDEN", "MOST_BYTES", "OperationRoutes"]
 
@@ -41,19 +41,19 @@ class OperationRoutes:
 
     async def operations(self, request: Request) -> Response:
         """List all operations."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         return answer(request, await self.desk.run(self._operations, now), now)
 
-    def _operations(self, now: Moment) -> bytes:
+    def _operations(self, now: CommittedStatus) -> bytes:
         operations = operation_changes.operations_of(self.service.home)
         return json_text({"operations": [_about(name, versions, now) for name, versions in operations.items()]})
 
     async def operation(self, request: Request, operation: Name) -> Response:
         """Return an operation with its history."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         return answer(request, await self.desk.run(self._operation, operation, now), now)
 
-    def _operation(self, name: str, now: Moment) -> bytes:
+    def _operation(self, name: str, now: CommittedStatus) -> bytes:
         versions = operation_changes.history(self.service.home, name)
         return json_text({**_about(name, versions, now), "history": [version.as_json() for version in versions]})
 
@@ -101,7 +101,7 @@ class OperationRoutes:
         )
 
     def _check(self) -> None:
-        self.service.moment()
+        self.service.committed_status()
         if not self._writable:
             raise Problem(
                 403, "to change an operation is to run code, so it is possible here only with a token; start the server with "
@@ -164,6 +164,6 @@ def _with_source(
         return change({**data, "function": f"{module}:{attribute}"}, directory)
 
 
-def _about(name: str, versions: list[operation_changes.OperationVersion], now: Moment) -> dict[str, Any]:
+def _about(name: str, versions: list[operation_changes.OperationVersion], now: CommittedStatus) -> dict[str, Any]:
     newest = versions[-1]
     return {"name": name, **newest.as_json(), "in_effect": now.manifest.offset.definition >= newest.version}

@@ -20,7 +20,7 @@ from hayase.serving.live_results import Changes, Cursor
 from hayase.serving.parameters import Limit, Name, instant_of, time_of
 from hayase.serving.problems import Problem, busy, problem_of
 from hayase.serving.route_support import RequestWorkers, answer
-from hayase.serving.service import Moment, Service
+from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["QueryRoutes"]
 
@@ -36,7 +36,7 @@ class QueryRoutes:
 
     async def queries(self, request: Request) -> Response:
         """All queries, with their texts and the columns of their rows."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         queries = await self.desk.run(self.service.queries, now)
         descriptions = [
             {
@@ -61,7 +61,7 @@ class QueryRoutes:
         limit: Limit = 1000,
     ) -> Response:
         """The rows that are valid at a time. The cost depends on their number, not on how many there were before."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         if after is not None and at is not None:
             raise Problem(422, "the page behind another one is of the same time; send only `after`")
         cursor = None if after is None else Cursor.from_text(after)
@@ -70,7 +70,7 @@ class QueryRoutes:
         return answer(request, body, now, query)
 
     def _query(
-        self, name: str, at: str | None, after: Cursor | None, limit: int, lifetimes: bool, now: Moment
+        self, name: str, at: str | None, after: Cursor | None, limit: int, lifetimes: bool, now: CommittedStatus
     ) -> bytes:
         results = self.service.query(name, now)
         if at is not None:
@@ -114,7 +114,7 @@ class QueryRoutes:
         order of its log. The id of an event is a cursor: a client that reconnects with it, as browsers do, receives every change
         once. An event `gone` ends the stream when the cursor is no longer valid.
         """
-        now = self.service.moment()
+        now = self.service.committed_status()
         if self.desk.figures.listening >= self.desk.limits.listeners:
             raise busy(f"{self.desk.limits.listeners} listen already, which is the limit; try again later")
         changes = await self.desk.run(self._changes, query, last_event_id or since, now)
@@ -123,7 +123,7 @@ class QueryRoutes:
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Hayase-State": now.state},
         )  # fmt: skip
 
-    def _changes(self, name: str, since: str | None, now: Moment) -> Changes:
+    def _changes(self, name: str, since: str | None, now: CommittedStatus) -> Changes:
         results = self.service.query(name, now)
         if since == "start":
             return results.changes_from_start()

@@ -19,7 +19,7 @@ from hayase.serving.bodies import JSON
 from hayase.serving.guard import Limits
 from hayase.serving.problems import Problem, busy
 from hayase.serving.server_figures import HttpFigures
-from hayase.serving.service import Moment
+from hayase.serving.service import CommittedStatus
 
 __all__ = ["Abandoned", "RequestWorkers", "answer"]
 
@@ -150,7 +150,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def answer(request: Request, body: bytes, now: Moment, stage: str | None = None) -> Response:
+def answer(request: Request, body: bytes, now: CommittedStatus, stage: str | None = None) -> Response:
     """Return a JSON answer with `ETag` and the headers of the last commit, or 304 if the client has this content already."""
     tag = f'"{xxhash.xxh3_128_hexdigest(body)}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Hayase-State": now.state}

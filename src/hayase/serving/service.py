@@ -28,7 +28,7 @@ from hayase.streams.log import UNKNOWN
 from hayase.streams.records import Conformed
 from hayase.tables.table import Table
 
-__all__ = ["Moment", "Service", "State", "Status", "TablesOfHome"]
+__all__ = ["CommittedStatus", "Service", "State", "Status", "TablesOfHome"]
 
 
 class TablesOfHome(Protocol):
@@ -42,14 +42,14 @@ class TablesOfHome(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """The condition of a pipeline and its last complete commit, at one moment."""
+class CommittedStatus:
+    """The condition of a pipeline and its last complete commit, as one value."""
 
     condition: Condition = Condition()  # noqa: RUF009 - frozen
     manifest: Manifest = Manifest()  # noqa: RUF009 - frozen
     is_open: bool = False
     """Whether everything that the manifest commits is published, so that it can be served."""
-    moment: float | None = None
+    committed_monotonic: float | None = None
     """When this process committed its last batch, by a monotonic clock in seconds."""
 
     @property
@@ -62,11 +62,13 @@ class Moment:
         """Why it is in this state, if there is a reason to give."""
         return self.condition.reason
 
-    def seconds_ago(self, wall: int, moment: float) -> float | None:
+    def seconds_ago(self, wall: int, monotonic: float) -> float | None:
         """Return the seconds since the last commit, or None if there was none; jumps of the wall clock do not matter."""
         if not self.manifest.version:
             return None
-        return moment - self.moment if self.moment is not None else max(0, wall - self.manifest.committed_at) / 1e6
+        if self.committed_monotonic is not None:
+            return monotonic - self.committed_monotonic
+        return max(0, wall - self.manifest.committed_at) / 1e6
 
     @property
     def committed_at(self) -> str | None:
@@ -83,7 +85,7 @@ class Moment:
 
 
 class Status:
-    """The current `Moment`: written by the pipeline, read by the server, from any thread.
+    """The current `CommittedStatus`: written by the pipeline, read by the server, from any thread.
 
     >>> status = Status()
     >>> status.now.state
@@ -94,14 +96,16 @@ class Status:
     """
 
     def __init__(self, state: State = "starting", manifest: Manifest | None = None):
-        self.now = Moment(Condition(state), manifest or Manifest(), state != "starting" or manifest is not None)
+        self.now = CommittedStatus(
+            Condition(state), manifest or Manifest(), state != "starting" or manifest is not None
+        )
         self._lock = threading.Lock()
 
     def set(self, state: State, reason: str | None = None) -> None:
         """Set the state. While the pipeline starts, data are served only if the status was made with a manifest."""
-        self.tell(Condition(state, reason))
+        self.set_condition(Condition(state, reason))
 
-    def tell(self, condition: Condition) -> None:
+    def set_condition(self, condition: Condition) -> None:
         """Set the condition; the runner of the pipeline calls this back."""
         with self._lock:
             is_open = self.now.is_open or condition.state not in ("starting", "failed")
@@ -110,7 +114,7 @@ class Status:
     def committed(self, manifest: Manifest) -> None:
         """Set the last manifest whose outputs are all published; the lanes call this back."""
         with self._lock:
-            self.now = replace(self.now, manifest=manifest, is_open=True, moment=time.monotonic())
+            self.now = replace(self.now, manifest=manifest, is_open=True, committed_monotonic=time.monotonic())
 
 
 class Service:
@@ -122,7 +126,7 @@ class Service:
         self._tables: dict[tuple[int, str], Table] = {}
 
     # -- what there is --------------------------------------------------------------------------------------------------
-    def moment(self) -> Moment:
+    def committed_status(self) -> CommittedStatus:
         """Return the status if the data can be served, else raise a problem with the reason."""
         now = self.status.now
         if not now.is_open:
@@ -132,7 +136,7 @@ class Service:
             )  # fmt: skip
         return now
 
-    def definition(self, now: Moment) -> Definition:
+    def definition(self, now: CommittedStatus) -> Definition:
         """Return the definition that runs; before the first batch, the newest one."""
         version = now.manifest.offset.definition
         definition = self._definitions.get(version)
@@ -150,7 +154,7 @@ class Service:
         """Return the names of the tables."""
         return list(self.tables.names()) if self.tables is not None else []
 
-    def table(self, name: str, now: Moment) -> Table:
+    def table(self, name: str, now: CommittedStatus) -> Table:
         """Return a table to read from; it is looked up once for each definition."""
         place = now.manifest.offset.definition, name
         wanted = self._tables.get(place)
@@ -162,11 +166,11 @@ class Service:
         return wanted
 
     # -- streams --------------------------------------------------------------------------------------------------------
-    def streams(self, now: Moment) -> dict[str, StreamDeclaration]:
+    def streams(self, now: CommittedStatus) -> dict[str, StreamDeclaration]:
         """Return the declared streams, to which clients append, by name."""
         return {stream.name: stream for stream in self.definition(now).declaration.streams}
 
-    def stream(self, name: str, now: Moment) -> StreamDeclaration:
+    def stream(self, name: str, now: CommittedStatus) -> StreamDeclaration:
         """Return a declared stream; the problem for the output of a query says where to read it."""
         definition = self.definition(now)
         if name in [query.name for query in definition.declaration.queries]:
@@ -198,7 +202,7 @@ class Service:
             )  # fmt: skip
         return done
 
-    def lags(self, now: Moment) -> dict[str, dict[str, int]]:
+    def lags(self, now: CommittedStatus) -> dict[str, dict[str, int]]:
         """Return how many records each stage has not yet read, by stage and stream."""
         positions = now.manifest.offset.positions
         if not positions:
@@ -211,13 +215,13 @@ class Service:
         }
 
     # -- queries --------------------------------------------------------------------------------------------------------
-    def queries(self, now: Moment) -> Mapping[str, tuple[str, StreamDeclaration]]:
+    def queries(self, now: CommittedStatus) -> Mapping[str, tuple[str, StreamDeclaration]]:
         """Return the text and the output stream of every query, by name."""
         definition = self.definition(now)
         outputs = declared_streams(definition)
         return {query.name: (query.text, outputs[query.name]) for query in definition.declaration.queries}
 
-    def query(self, name: str, now: Moment) -> Live:
+    def query(self, name: str, now: CommittedStatus) -> Live:
         """Return the results of a query."""
         queries = self.queries(now)
         if name not in queries:

@@ -16,7 +16,7 @@ from hayase.serving.bodies import ARROW, JSON, NDJSON, content_type, records_in
 from hayase.serving.json_rows import json_text
 from hayase.serving.parameters import Name, append_key
 from hayase.serving.route_support import RequestWorkers, answer
-from hayase.serving.service import Moment, Service
+from hayase.serving.service import CommittedStatus, Service
 
 __all__ = ["StreamRoutes"]
 
@@ -34,16 +34,16 @@ class StreamRoutes:
 
     async def streams(self, request: Request) -> Response:
         """The names of all streams that take records."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         names = await self.desk.run(lambda: list(self.service.streams(now)))
         return answer(request, orjson.dumps({"streams": names}), now)
 
     async def stream(self, request: Request, stream: Name) -> Response:
         """The declaration of a stream, and the offsets of its log."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         return answer(request, await self.desk.run(self._stream, stream, now), now)
 
-    def _stream(self, name: str, now: Moment) -> bytes:
+    def _stream(self, name: str, now: CommittedStatus) -> bytes:
         declared = self.service.stream(name, now)
         index = self.service.log(declared).index()
         return orjson.dumps({
@@ -84,7 +84,7 @@ class StreamRoutes:
         They are durable before the answer is sent. A record that does not fit the schema becomes a dead letter, without affecting
         the others; the answer has the reason.
         """
-        now = self.service.moment()
+        now = self.service.committed_status()
         kind = content_type(request.headers, (JSON, NDJSON, ARROW))
         key = append_key(request.headers)
         declared = await self.desk.run(self.service.stream, stream, now)

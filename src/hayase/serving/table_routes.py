@@ -25,7 +25,7 @@ from hayase.serving.parameters import (
 )
 from hayase.serving.problems import Problem
 from hayase.serving.route_support import RequestWorkers, answer
-from hayase.serving.service import Moment, Service
+from hayase.serving.service import CommittedStatus, Service
 from hayase.tables.payloads import json_bytes
 
 __all__ = ["TableRoutes"]
@@ -43,16 +43,16 @@ class TableRoutes:
 
     async def tables(self, request: Request) -> Response:
         """The names of all tables."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         names = await self.desk.run(self.service.table_names)
         return answer(request, orjson.dumps({"tables": names}), now)
 
     async def table(self, request: Request, table: Name) -> Response:
         """The declaration of a table, its approximate size, and how far back it can be read."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         return answer(request, await self.desk.run(self._table, table, now), now, table)
 
-    def _table(self, name: str, now: Moment) -> bytes:
+    def _table(self, name: str, now: CommittedStatus) -> bytes:
         table = self.service.table(name, now)
         declared, info, clock = table.declaration, table.info(), now.clock(name)
         return orjson.dumps({
@@ -71,7 +71,7 @@ class TableRoutes:
     async def get(self, request: Request) -> Response:
         """The row of a key, now or as of an event time."""
         request.scope["route"] = self.shortcut  # FastAPI sets it for its own routes
-        now = self.service.moment()
+        now = self.service.committed_status()
         name = request.path_params["table"]
         asked = request.query_params if request.scope["query_string"] else {}
         if asked:
@@ -85,7 +85,9 @@ class TableRoutes:
         body = await self.desk.run(self._get, name, key, columns, instant, now)
         return answer(request, body, now, name)
 
-    def _get(self, name: str, key: tuple[Any, ...], columns: list[str] | None, as_of: int | None, now: Moment) -> bytes:
+    def _get(
+        self, name: str, key: tuple[Any, ...], columns: list[str] | None, as_of: int | None, now: CommittedStatus
+    ) -> bytes:
         table = self.service.table(name, now)
         row = table.get(whole_key(key, table.declaration.key), columns=columns, as_of=as_of)
         if row is None:
@@ -94,12 +96,12 @@ class TableRoutes:
 
     async def get_many(self, request: Request, table: Name) -> Response:
         """The rows of many keys, all from one state of the table."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         content_type(request.headers, (JSON,))
         body = await self.desk.body(request)
         return answer(request, await self.desk.run(self._get_many, table, body, now), now, table)
 
-    def _get_many(self, name: str, body: bytes, now: Moment) -> bytes:
+    def _get_many(self, name: str, body: bytes, now: CommittedStatus) -> bytes:
         table = self.service.table(name, now)
         keys, columns, as_of = _keys_asked(exact_json(body), self.desk.limits.page)
         whole = [whole_key(parts, table.declaration.key) for parts in keys]
@@ -123,7 +125,7 @@ class TableRoutes:
         as_of: AsOf = None,
     ) -> Response:
         """Rows in the order of their keys: null, false, true, numbers, texts by code point."""
-        now = self.service.moment()
+        now = self.service.committed_status()
         first = () if prefix is None else exact_json(prefix.encode(), "the prefix")
         if not isinstance(first, (list, tuple)):
             raise Problem(422, 'the prefix is a JSON array of parts, like ["JP"]')
@@ -136,7 +138,7 @@ class TableRoutes:
         }
         return answer(request, await self.desk.run(self._scan, table, tuple(first), asked, now), now, table)
 
-    def _scan(self, name: str, prefix: tuple[Any, ...], asked: dict[str, Any], now: Moment) -> bytes:
+    def _scan(self, name: str, prefix: tuple[Any, ...], asked: dict[str, Any], now: CommittedStatus) -> bytes:
         table = self.service.table(name, now)
         if len(prefix) + (asked["text_prefix"] is not None) > len(table.declaration.key):
             raise Problem(

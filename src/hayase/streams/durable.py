@@ -177,11 +177,12 @@ def create_empty(path: Path) -> None:
     _confirm(path.parent)
 
 
-def rename(source: Path, target: Path) -> None:
-    """Rename a durable file to its final name, durably."""
+def rename(source: Path, target: Path, *, confirm: bool = True) -> None:
+    """Rename a durable file to its final name, durably; without `confirm` the caller syncs the directory."""
     with _step("rename"):
         os.rename(source, target)  # noqa: PTH104 (half the time of Path.rename, inside the writers' lock)
-    _confirm(target.parent)
+    if confirm:
+        _confirm(target.parent)
 
 
 def remove(path: Path) -> None:

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from hayase.core.numbers import exact_loads
+from hayase.core.schemas import is_json
 
 __all__ = ["Load", "loader"]
 
@@ -34,7 +35,7 @@ def loader(schema: pa.Schema) -> Load:
     >>> loader(pa.schema([("n", pa.int64()), ("x", pa.float64())]))([b'{"n": 1.00000000000000000001, "x": 0.5}'])
     [{'n': Decimal('1.00000000000000000001'), 'x': 0.5}]
     """
-    if any(_holds(field.type, pa.types.is_decimal) for field in schema):
+    if any(is_json(field) or _holds(field.type, pa.types.is_decimal) for field in schema):
         return lambda lines: list(map(exact_loads, lines))
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     floats = [

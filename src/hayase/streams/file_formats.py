@@ -14,7 +14,7 @@ import select
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeVar
 
@@ -49,10 +49,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The format of a file: `csv`, `ndjson` or `parquet`, and Arrow's name of its compression, if any."""
+    """The format of a file: `csv`, `ndjson` or `parquet`, and Arrow's name of its compression, if any. A CSV file without a
+    header has the columns of the schema, in their order."""
 
     name: str
     compression: str | None = None
+    header: bool = field(default=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def _read_text(raw: Any, form: Format, declaration: StreamDeclaration, clock: Ca
         read, done = _patient(raw), None
     else:
         read, done = raw.read, None
-    reader = _Csv(declaration) if form.name == "csv" else _Ndjson(declaration)
+    reader = _Csv(declaration, form.header) if form.name == "csv" else _Ndjson(declaration)
     carry, used, first = b"", 0, True
     while True:
         piece = read(BLOCK_BYTES)
@@ -257,11 +259,11 @@ class _Ndjson:
 
 
 class _Csv:
-    """A reader of CSV with a header; `used` counts bytes of the last block, `lines` lines of the file, that were processed."""
+    """A reader of CSV, with a header or without; `used` and `lines` are those of `_Ndjson`."""
 
-    def __init__(self, declaration: StreamDeclaration):
+    def __init__(self, declaration: StreamDeclaration, header: bool):
         self._declaration = declaration
-        self._names: list[str] | None = None
+        self._names: list[str] | None = None if header else declaration.arrow_schema.names
         self.used = self.lines = 0
 
     def take(self, block: bytes, last: bool, clock: Callable[[], int]) -> Iterator[tuple[Conformed, int]]:
@@ -272,7 +274,7 @@ class _Csv:
         if self._names is None:
             return
         schema = self._declaration.arrow_schema
-        kinds = [schema.field(name).type for name in self._names]
+        kinds = [schema.field(name).type if name in schema.names else pa.string() for name in self._names]
         split = csv_blocks.split(block[self.used :], kinds, last, LONGEST_RECORD // 2)
         before = self.lines + 1
         self.used += split.used
@@ -310,6 +312,9 @@ def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock
         weight = sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
         rows = max(1, min(CHUNK_RECORDS, BLOCK_BYTES * metadata.num_rows // max(weight, 1)))
         read = 0
-        for batch in file.iter_batches(batch_size=rows):
+        names = file.schema_arrow.names
+        if declaration.extra_fields == "ignore":
+            names = [name for name in names if name in declaration.arrow_schema.names]
+        for batch in file.iter_batches(batch_size=rows, columns=names):
             read += batch.num_rows
             yield Chunk(conform(batch, declaration, clock()), size * read // metadata.num_rows)

@@ -111,7 +111,7 @@ def _schema(path: Path, form: Format) -> pa.Schema:
             head = _readable(head, form, path)
             table = _csv(head) if form.name == "csv" else _ndjson(head, path)
             inferred = pa.schema(
-                [(name.strip(), _told(column)) for name, column in zip(table.column_names, table.columns)]
+                [(name.strip(), _column_type(column)) for name, column in zip(table.column_names, table.columns)]
             )
     except (OSError, pa.ArrowException) as error:
         raise HayaseError(f'"{path}" cannot be read as {form.name}: {error}') from error
@@ -240,7 +240,7 @@ def _column(values: list[Any], name: str, path: Path) -> pa.Array:
         ) from error
 
 
-def _told(column: pa.ChunkedArray) -> pa.DataType:
+def _column_type(column: pa.ChunkedArray) -> pa.DataType:
     """Return the type of a column; text is a timestamp if all values are."""
     if not pa.types.is_string(column.type) or column.null_count == len(column):
         return column.type

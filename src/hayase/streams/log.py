@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -264,34 +264,42 @@ class StreamLog:
         `again` is for a caller that may have been interrupted after this step: a missing staged file then counts as
         published. A staged file with a producer and a sequence is recognised like a repeated append.
         """
+        return self.publish_all([staged], clock, again=again)[0]
+
+    def publish_all(self, staged: Sequence[Path], clock: int | None = None, *, again: bool = False) -> list[Appended]:
+        """Publish staged segments in this order, as `publish` does each; the last of them advances the clock. The directory is
+        synced once, at the end, before the head of the log tells of them."""
         new_clock = BEGINNING if clock is None else clock
         try:
             with self._directory.writing():
-                try:
-                    trailer = read_trailer(staged, self.declaration.name)
-                except FileNotFoundError:
-                    if not again:
-                        name = self.declaration.name
-                        raise StreamError(
-                            name,
-                            f'there is no staged segment "{staged}" for stream "{name}"',
-                            "was it published before?",
-                        ) from None
-                    durable.fsync_directory(
-                        self.path
-                    )  # the process that renamed it may have been interrupted before this
-                    self._advance(new_clock)
-                    return Appended(UNKNOWN, UNKNOWN, repeated=True)
-                if trailer.rows:
-                    appended = self._place(staged, trailer, new_clock)
-                else:
-                    appended = Appended(self._directory.tail.next, self._directory.tail.next)
-                if appended.repeated or not trailer.rows:
-                    self._advance(new_clock)
-                    durable.remove(staged)
-                return appended
+                appended = [self._publish(path, BEGINNING, again, confirm=False) for path in staged[:-1]]
+                return [*appended, self._publish(staged[-1], new_clock, again, confirm=True)]
         except OSError as error:
             raise write_error(self.declaration.name, error) from error
+
+    def _publish(self, staged: Path, clock: int, again: bool, confirm: bool) -> Appended:
+        """Publish one staged segment; only while writing. With `confirm` the names of the log are durable when it returns."""
+        try:
+            trailer = read_trailer(staged, self.declaration.name)
+        except FileNotFoundError:
+            if not again:
+                name = self.declaration.name
+                raise StreamError(
+                    name, f'there is no staged segment "{staged}" for stream "{name}"', "was it published before?"
+                ) from None
+            appended = Appended(UNKNOWN, UNKNOWN, repeated=True)
+        else:
+            if trailer.rows:
+                appended = self._place(staged, trailer, clock, confirm=confirm)
+                if not appended.repeated:
+                    return appended
+            else:
+                appended = Appended(self._directory.tail.next, self._directory.tail.next)
+        if confirm:  # this process or an earlier one may have renamed files into the log without this
+            durable.fsync_directory(self.path)
+        self._advance(clock)
+        durable.remove(staged)
+        return appended
 
     def advance(self, clock: int, known: int = BEGINNING) -> None:
         """Declare durably that no record before `clock` will follow; no effect if the log's clock is not behind."""
@@ -435,6 +443,7 @@ class StreamLog:
         clock: int,
         letters: Letters | None = None,
         letters_draft: Path | None = None,
+        confirm: bool = True,
     ) -> Appended:
         """Rename a durable segment to its place at the end of the log, unless it is a repeat; only while writing."""
         self._settle_letters()
@@ -447,7 +456,11 @@ class StreamLog:
         first, end = tail.next, tail.next + trailer.rows
         running_max = max(tail.running_max, trailer.latest)
         pending = None if letters_draft is None else directory.staging / f"letters-{first:020d}-{end:020d}.seg"
-        self._rename(draft, self.path / segment_name(first, end, running_max, clock), letters_draft, pending)
+        target = self.path / segment_name(first, end, running_max, clock)
+        if letters_draft is None or pending is None:
+            durable.rename(draft, target, confirm=confirm)
+        else:
+            self._rename(draft, target, letters_draft, pending)
         directory.segments += 1
         directory.producers.add([produced.moved(first) for produced in trailer.producers], first, end)
         directory.tail = Tail(end, running_max, max(tail.clock, clock), tail.clocks)
@@ -462,11 +475,8 @@ class StreamLog:
                 directory.settled = False
         return Appended(first, end)
 
-    def _rename(self, draft: Path, target: Path, letters_draft: Path | None, pending: Path | None) -> None:
+    def _rename(self, draft: Path, target: Path, letters_draft: Path, pending: Path) -> None:
         """Give the records of an append their place, after its dead letters a name that says it; on an error neither."""
-        if letters_draft is None or pending is None:
-            durable.rename(draft, target)
-            return
         try:
             durable.rename(letters_draft, pending)
             durable.rename(draft, target)

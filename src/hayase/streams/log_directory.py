@@ -233,7 +233,7 @@ class LogDirectory:
                 except BaseException:
                     self.forget()  # the state is unknown: list the directory again next time
                     raise
-                self._tell_head()
+                self._update_head()
             finally:
                 # Unlock explicitly: a process forked meanwhile shares the descriptor and would hold the lock until it ends.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -257,7 +257,7 @@ class LogDirectory:
         """Discard cached state, so that the directory is listed again before the next write."""
         self._tail, self._producers_known, self._headed, self.settled = None, False, None, False
 
-    def _tell_head(self) -> None:
+    def _update_head(self) -> None:
         if self._tail is None:
             return
         head = Head(self._tail.next, self._tail.running_max, self._tail.clock)

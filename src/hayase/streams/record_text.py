@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["line_text", "record_text", "shown"]
+__all__ = ["Verbatim", "line_text", "plain_value", "record_text", "shown"]
 
 _SHOWN = 60
 _SHORT = reprlib.Repr()
@@ -33,7 +33,7 @@ def record_text(record: object) -> str:
     '{"day": "2026-01-31", "ratio": "Infinity", "body": "YWI="}'
     """
     try:
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain)
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False, default=plain_value)
         text.encode()
     except (ValueError, TypeError, RecursionError):  # NaN, surrogates, huge integers, odd keys, cycles; too deep
         return "".join(_pieces(record))
@@ -71,8 +71,10 @@ def _quoted(text: str) -> str:
     return encode_basestring(text)
 
 
-def _plain(value: object) -> Any:
+def plain_value(value: object) -> Any:
     """Return the JSON value for a Python object that JSON has no form for."""
+    if isinstance(value, Verbatim):
+        raise TypeError("the encoder of Python cannot write it")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if isinstance(value, (date, time)):
@@ -96,7 +98,7 @@ def _pieces(record: object) -> Iterator[str]:
     opened: set[int] = set()
     while todo:
         value = todo.pop()
-        if isinstance(value, _Verbatim):
+        if isinstance(value, Verbatim):
             opened.discard(value.closes)
             yield value.text
         elif isinstance(value, (dict, list, tuple)):
@@ -107,22 +109,27 @@ def _pieces(record: object) -> Iterator[str]:
             parts: list[Any] = []
             if isinstance(value, dict):
                 for key, item in value.items():
-                    parts += [_Verbatim(f"{', ' if parts else '{'}{_key(key)}: "), item]
-                parts.append(_Verbatim("}" if parts else "{}", id(value)))
+                    parts += [Verbatim(f"{', ' if parts else '{'}{_key(key)}: "), item]
+                parts.append(Verbatim("}" if parts else "{}", id(value)))
             else:
                 for item in value:
-                    parts += [_Verbatim(", " if parts else "["), item]
-                parts.append(_Verbatim("]" if parts else "[]", id(value)))
+                    parts += [Verbatim(", " if parts else "["), item]
+                parts.append(Verbatim("]" if parts else "[]", id(value)))
             todo += reversed(parts)
         else:
             yield _atom(value)
 
 
-class _Verbatim:
+class Verbatim:
+    """JSON text that is a value of a record and is written as it is."""
+
     __slots__ = ("closes", "text")
 
     def __init__(self, text: str, closes: int = 0):
         self.text, self.closes = text, closes
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _key(key: object) -> str:
@@ -143,5 +150,5 @@ def _atom(value: object) -> str:
             return int.__repr__(value)
         except ValueError:  # more digits than Python converts
             return f'"{value:#x}"'
-    plain = _plain(value)
+    plain = plain_value(value)
     return "".join(_pieces(plain)) if isinstance(plain, (dict, list)) else _atom(plain)

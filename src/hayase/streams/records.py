@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,12 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hayase.core.declarations import StreamDeclaration
+from hayase.core.declarations import EXTRA, StreamDeclaration
 from hayase.core.errors import HayaseError, SchemaMismatch, nearest
 from hayase.core.reasons import ReasonKind
+from hayase.core.schemas import is_json
 from hayase.core.times import BEGINNING, END, duration_text, instant_text
+from hayase.streams.json_columns import written_records
 from hayase.streams.record_text import record_text, shown
-from hayase.streams.typed_columns import Fitted, fit_arrow, fit_values, python_values
+from hayase.streams.typed_columns import Fitted, fit_arrow, fit_json, fit_values, python_values
+from hayase.streams.typed_values import is_null
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +119,7 @@ def conform(records: Records, declaration: StreamDeclaration, now: int) -> Confo
     """Conform records to a stream; `max_ahead` is measured from `now` (microseconds).
 
     A table or frame with a column that the stream does not have raises `SchemaMismatch`, since no single record is to
-    blame.
+    blame, unless the stream ignores or keeps extra fields.
 
     >>> orders = StreamDeclaration("orders", "time timestamp, amount double", "time")
     >>> orders_in = [{"time": "2026-01-31T12:00:00Z", "amount": 3}, {"time": "2026-01-31T12:00:01Z", "amount": "free"}]
@@ -140,7 +143,7 @@ def conform_rows(
 ) -> Conformed:
     """Conform rows given as dicts; those that are not dicts are refused."""
     schema = declaration.arrow_schema
-    columns, reasons, not_records = _columns(rows, schema.names)
+    columns, reasons, not_records = _columns(rows, schema.names, declaration.extra_fields)
     fitted = [fit_values(column, target) for column, target in zip(columns, schema)]
     origin = origin or Origin(lambda at: [record_text(rows[position]) for position in at])
     if not_records:
@@ -156,12 +159,15 @@ def conform_texts(
         fit_arrow(columns.get(target.name, pa.chunked_array([pa.nulls(count)])), target, parse=True)
         for target in declaration.arrow_schema
     ]
-    return _divided(fitted, declaration, now, origin)
+    reasons = _keep_columns({name: column.to_pylist for name, column in columns.items()}, fitted, declaration)
+    return _divided(fitted, declaration, now, origin, reasons)
 
 
-def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], dict[int, list[str]], dict[int, str]]:
+def _columns(
+    rows: Sequence[Any], names: list[str], extra_fields: str
+) -> tuple[list[list[Any]], dict[int, list[str]], dict[int, str]]:
     """Return the rows as columns, None where a field is missing; the reasons for rows with unknown fields; and those
-    for rows that are not records."""
+    for rows that are not records. Unknown fields that are kept are an object in the column `EXTRA`."""
     try:
         if sum(map(len, rows)) == len(rows) * len(names) and all(map(issubclass, map(type, rows), repeat(dict))):
             take_fields = itemgetter(*names)  # all names present and as many fields as names: no unknown field
@@ -186,14 +192,45 @@ def _columns(rows: Sequence[Any], names: list[str]) -> tuple[list[list[Any]], di
         if not isinstance(row, Mapping):
             not_records[at] = f"a record is an object with the stream's columns as fields, not {shown(row)}"
             row = {}
-        elif not known.issuperset(row):
+        elif extra_fields == "refuse" and not known.issuperset(row):
             reasons[at] = [
                 unknown(name) if number < _MOST_REASONS else "unknown field"
                 for number, name in enumerate(name for name in row if name not in known)
             ]
+        elif extra_fields == "keep" and not known.issuperset(row):
+            if row.get(EXTRA) is not None:
+                reasons[at] = [_EXTRA_TWICE]
+            row = {**row, EXTRA: {name: value for name, value in row.items() if name not in known}}
         for column, name in zip(columns, names):
             column.append(row.get(name))
     return columns, reasons, not_records
+
+
+_EXTRA_TWICE = f'the record has a value for column "{EXTRA}" and fields that go there; leave out one of them'
+
+
+def _keep_columns(
+    columns: Mapping[str, Callable[[], list[Any]]], fitted: list[Fitted], declaration: StreamDeclaration
+) -> dict[int, list[str]]:
+    """Put the columns of a table that the stream does not have into the fitted column `EXTRA`, if they are kept, and return
+    the reasons for records with a value for that column of their own. A null is left out."""
+    names = declaration.arrow_schema.names
+    extra = {name: values() for name, values in columns.items() if name not in names}
+    if declaration.extra_fields != "keep" or not extra:
+        return {}
+    at_extra = names.index(EXTRA)
+    own = fitted[at_extra]
+    objects: list[Any] = [
+        {name: value for name, value in zip(extra, row) if not is_null(value)} or None for row in zip(*extra.values())
+    ]
+    kept = fit_values(objects, declaration.arrow_schema.field(EXTRA))
+    reasons = {
+        at: [_EXTRA_TWICE]
+        for at, is_own in enumerate(own.column.is_valid().to_pylist())
+        if is_own and objects[at] is not None
+    }
+    fitted[at_extra] = Fitted(pc.coalesce(kept.column, own.column), own.reasons | kept.reasons)
+    return reasons
 
 
 def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) -> Conformed:
@@ -204,7 +241,10 @@ def _conform_table(table: pa.Table, declaration: StreamDeclaration, now: int) ->
         )
         for target in declaration.arrow_schema
     ]
-    return _divided(fitted, declaration, now, Origin(lambda at: row_texts(rows_at(table, at))))
+    reasons = _keep_columns(
+        {name: partial(python_values, table.column(name)) for name in table.column_names}, fitted, declaration
+    )
+    return _divided(fitted, declaration, now, Origin(lambda at: row_texts(rows_at(table, at))), reasons)
 
 
 def rows_at(table: pa.Table, places: list[int]) -> pa.Table:
@@ -221,8 +261,7 @@ def row_texts(table: pa.Table) -> list[str]:
     >>> row_texts(pa.table({"user": ["taro"], "amount": [3]}))
     ['{"user": "taro", "amount": 3}']
     """
-    names = table.column_names
-    return [record_text(dict(zip(names, row))) for row in zip(*(python_values(table.column(name)) for name in names))]
+    return [record_text(record) for record in written_records(table)]
 
 
 def _conform_frame(frame: pd.DataFrame, declaration: StreamDeclaration, now: int) -> Conformed:
@@ -233,17 +272,24 @@ def _conform_frame(frame: pd.DataFrame, declaration: StreamDeclaration, now: int
         else fit_arrow(_nulls(len(frame), target), target)
         for target in declaration.arrow_schema
     ]
-    return _divided(fitted, declaration, now, Origin(lambda at: _frame_texts(frame.iloc[at], declaration)))
+    reasons = _keep_columns(
+        {name: partial(_objects, frame[name], pa.string()) for name in frame.columns}, fitted, declaration
+    )
+    return _divided(fitted, declaration, now, Origin(lambda at: _frame_texts(frame.iloc[at], declaration)), reasons)
 
 
 def _frame_texts(frame: pd.DataFrame, declaration: StreamDeclaration) -> list[str]:
     names = list(frame.columns)
-    columns = [_objects(frame[name], declaration.arrow_schema.field(name).type) for name in names]
+    schema = declaration.arrow_schema
+    kinds = [schema.field(name).type if name in schema.names else pa.string() for name in names]
+    columns = [_objects(frame[name], kind) for name, kind in zip(names, kinds)]
     return [record_text(dict(zip(names, row))) for row in zip(*columns)]
 
 
 def _fit_series(series: pd.Series[Any], target: pa.Field) -> Fitted:
     """Fit a column of a frame; pandas writes NaN for a missing value, which stays a number only in floating-point columns."""
+    if is_json(target):  # a text is JSON text, as in other tables
+        return fit_json(_objects(series, target.type), target, parse=True)
     if series.dtype == object:
         return fit_values(_objects(series, target.type), target)
     try:
@@ -263,10 +309,11 @@ def _nulls(count: int, target: pa.Field) -> pa.ChunkedArray:
 
 
 def check_columns(given: list[Any], declaration: StreamDeclaration) -> None:
-    """Raise SchemaMismatch if a table, frame or file has columns that the stream does not have, or one twice."""
+    """Raise SchemaMismatch if a table, frame or file has columns that the stream does not have, unless it ignores or keeps
+    them, or one twice."""
     known = declaration.arrow_schema.names
     for name in given:
-        if name not in known:
+        if name not in known and (declaration.extra_fields == "refuse" or not isinstance(name, str)):
             raise SchemaMismatch(
                 f'stream "{declaration.name}" has no column {shown(name)}{nearest(str(name), known)}'
                 if isinstance(name, str)

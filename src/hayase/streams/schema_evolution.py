@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import DamagedState, SchemaMismatch
+from hayase.core.schemas import field_type
 from hayase.streams.log_index import reaches
 from hayase.streams.sealed import read_sealed, seal
 
@@ -72,9 +73,9 @@ def reconcile(kept: StreamDeclaration, wanted: StreamDeclaration) -> None:
     old, new = kept.arrow_schema, wanted.arrow_schema
     reasons = [f'column "{name}" is missing' for name in old.names if name not in new.names]
     reasons += [
-        f'column "{column.name}" is {new.field(column.name).type} and was {column.type}'
+        f'column "{column.name}" is {field_type(new.field(column.name))} and was {field_type(column)}'
         for column in old
-        if column.name in new.names and new.field(column.name).type != column.type
+        if column.name in new.names and field_type(new.field(column.name)) != field_type(column)
     ]
     reasons += [
         f'column "{column.name}" is not null' + (" and was nullable" if column.name in old.names else " and is new")

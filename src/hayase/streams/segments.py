@@ -136,13 +136,15 @@ def stage(
     written_at: int,
     producer: str | None = None,
     sequence: int | None = None,
+    confirm: bool = True,
 ) -> Path:
-    """Write records to the durable file `directory/name`, for `StreamLog.publish`; an existing file is replaced."""
+    """Write records to the durable file `directory/name`, for `StreamLog.publish`; an existing file is replaced. Without `confirm`
+    its name is durable once the caller has synced the directory."""
     try:
         with durable.temporary(directory, name) as (draft, descriptor):
             produced = one_append(producer, sequence, rows.num_rows)
             write_segment(descriptor, rows, declaration, written_at=written_at, producers=produced)
-            durable.rename(draft, directory / name)
+            durable.rename(draft, directory / name, confirm=confirm)
     except OSError as error:
         raise write_error(declaration.name, error) from error
     return directory / name

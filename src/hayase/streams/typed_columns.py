@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hayase.core.numbers import fits_arrow
+from hayase.core.schemas import is_json
 from hayase.core.times import instant
-from hayase.streams.typed_values import Unfit, converter
+from hayase.streams.typed_values import Unfit, converter_of, integer_range
 
-__all__ = ["Fitted", "fit_arrow", "fit_text", "fit_values", "may_differ", "python_values"]
+__all__ = ["Fitted", "fit_arrow", "fit_json", "fit_text", "fit_values", "may_differ", "python_values"]
 
 _BLOCK = 1024
 _YEAR_2 = instant("0002-01-01T00:00:00Z")
@@ -42,6 +43,8 @@ class Fitted:
 
 def fit_values(values: list[Any], target: pa.Field) -> Fitted:
     """Convert a column of Python values."""
+    if is_json(target):
+        return fit_json(values, target, parse=False)
     kinds = set(map(type, values)) - {NoneType}
     if kinds == {str} and _is_text_form(target.type):
         try:
@@ -71,8 +74,11 @@ def fit_text(column: pa.ChunkedArray, target: pa.Field, parse: bool) -> Fitted:
 
 
 def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) -> Fitted:
-    """Convert a column of Arrow data of any type; bytes in a text column that are not UTF-8 are refused."""
+    """Convert a column of Arrow data of any type; bytes in a text column that are not UTF-8 are refused. A text for a json
+    column is JSON text, as in CSV."""
     kind = column.type
+    if is_json(target):
+        return fit_json(python_values(column), target, parse=True)
     if pa.types.is_dictionary(kind):
         return fit_arrow(column.cast(kind.value_type), target, parse)
     if pa.types.is_null(kind):
@@ -89,6 +95,11 @@ def fit_arrow(column: pa.ChunkedArray, target: pa.Field, parse: bool = False) ->
     elif (cast := _cast_rule(kind, target.type)) is not None:
         return _bisected(column, target, cast)
     return fit_values(python_values(column), target)
+
+
+def fit_json(values: list[Any], target: pa.Field, parse: bool) -> Fitted:
+    """Convert values of a json column to their texts; with `parse`, a text is JSON text."""
+    return _by_blocks(len(values), lambda start, stop: None, lambda start, stop: values[start:stop], target, parse)
 
 
 def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
@@ -135,7 +146,11 @@ def _is_text(kind: pa.DataType) -> bool:
 def _is_text_form(kind: pa.DataType) -> bool:
     """Return whether values of a type may be text in every format, since JSON has no other form for them."""
     return (
-        pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_binary(kind)
+        pa.types.is_timestamp(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_binary(kind)
     )
 
 
@@ -149,7 +164,7 @@ def _by_blocks(
     done = _attempt(whole, 0, count)
     if done is not None:
         return Fitted(_chunked(done))
-    convert = converter(target.type, parse)
+    convert = converter_of(target, parse)
     chunks: list[pa.Array] = []
     reasons: dict[int, str] = {}
     for start in range(0, count, _BLOCK):
@@ -268,6 +283,7 @@ def _cast_rule(source: pa.DataType, target: pa.DataType) -> Callable[[pa.Chunked
         or (pa.types.is_timestamp(target) and pa.types.is_timestamp(source) and (target.tz or not source.tz))
         or (pa.types.is_timestamp(target) and pa.types.is_date(source))
         or (pa.types.is_date(target) and pa.types.is_date(source))
+        or (pa.types.is_time(target) and pa.types.is_time(source))
     )
     if plain:
         return lambda column: column.cast(target)
@@ -325,7 +341,8 @@ def _narrowed(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Chun
 def _whole_numbers(numbers: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
     """Cast floating-point numbers to integers; ArrowInvalid if one is out of range, since that cast is undefined, or
     not an integer."""
-    if _any(pc.greater_equal(pc.abs(numbers), 2.0 ** (kind.bit_width - 1))):
+    least, most = integer_range(kind)  # the power of two above `most` is a double, `most` itself may not be one
+    if _any(pc.or_(pc.less(numbers, float(least)), pc.greater_equal(numbers, float(most + 1)))):
         raise pa.ArrowInvalid("a number is out of range")
     return numbers.cast(kind)
 

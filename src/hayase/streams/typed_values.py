@@ -18,9 +18,10 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,22 @@ import pyarrow as pa
 
 from hayase.core.abandonment import OFTEN, check_abandoned
 from hayase.core.errors import HayaseError, nearest
-from hayase.core.numbers import exact_loads, is_number, number_of
-from hayase.core.schemas import ddl
+from hayase.core.numbers import BeyondNumber, exact_loads, is_number, number_of
+from hayase.core.schemas import JSON, ddl, is_json
 from hayase.core.times import instant, iso_moment
-from hayase.streams.record_text import shown
+from hayase.streams.record_text import plain_value, shown
 
-__all__ = ["Convert", "Unfit", "converter", "is_null", "type_name"]
+__all__ = [
+    "DEEPEST_JSON",
+    "LONGEST_JSON",
+    "Convert",
+    "Unfit",
+    "converter",
+    "converter_of",
+    "integer_range",
+    "is_null",
+    "type_name",
+]
 
 Convert = Callable[[Any], Any]
 """Converts a value to one that Arrow accepts into the column unchanged; raises `Unfit`."""
@@ -48,14 +59,15 @@ _FLOATS: dict[int, Callable[[float], Any]] = {32: np.float32, 64: float}
 class Unfit(HayaseError):
     """A value that its column does not accept; `place` is its path inside a nested column."""
 
-    def __init__(self, value: object, kind: pa.DataType, hint: str = "", place: str = ""):
+    def __init__(self, value: object, kind: pa.DataType | str, hint: str = "", place: str = ""):
         self.value, self.kind, self.hint, self.place = value, kind, hint, place
         super().__init__(self.reason(""))
 
     def reason(self, column: str) -> str:
         """Return the reason for the dead letter."""
         hint = f"; {self.hint}" if self.hint else ""
-        return f'column "{column}"{self.place} must be {type_name(self.kind)}, not {shown(self.value)}{hint}'
+        name = self.kind if isinstance(self.kind, str) else type_name(self.kind)
+        return f'column "{column}"{self.place} must be {name}, not {shown(self.value)}{hint}'
 
     def inside(self, place: str) -> Unfit:
         """Return the same error with the path extended by the surrounding container."""
@@ -78,6 +90,13 @@ def is_null(value: object) -> bool:
         return True
     name = type(value).__name__
     return name in ("NaTType", "NAType") or (isinstance(value, np.datetime64) and bool(np.isnat(value)))
+
+
+def converter_of(field: pa.Field, parse: bool = False) -> Convert:
+    """Return the function that converts values to the type of a column; with `parse`, a text in a json column is JSON text."""
+    if is_json(field):
+        return _json_texts if parse else _json_values
+    return converter(field.type, parse)
 
 
 @lru_cache(maxsize=1024)
@@ -116,6 +135,8 @@ def _atom(kind: pa.DataType, parse: bool) -> Convert:
         return lambda value: _date(value, kind)
     if pa.types.is_timestamp(kind):
         return lambda value: _timestamp(value, kind)
+    if pa.types.is_time(kind):
+        return lambda value: _time(value, kind)
     raise HayaseError(f"no column of a stream is a {kind}")
 
 
@@ -136,10 +157,22 @@ def _integer(value: Any, kind: pa.DataType, parse: bool) -> int:
     ):
         raise Unfit(value, kind)
     whole = int(number)
-    limit = 2 ** (kind.bit_width - 1)
-    if not -limit <= whole < limit:
-        raise Unfit(value, kind, f"it takes {-limit} to {limit - 1}")
+    least, most = integer_range(kind)
+    if not least <= whole <= most:
+        raise Unfit(value, kind, f"it takes {least} to {most}")
     return whole
+
+
+def integer_range(kind: pa.DataType) -> tuple[int, int]:
+    """Return the least and the greatest integer of a type.
+
+    >>> integer_range(pa.int8()), integer_range(pa.uint64())[1] == 2**64 - 1
+    ((-128, 127), True)
+    """
+    if pa.types.is_unsigned_integer(kind):
+        return 0, 2**kind.bit_width - 1
+    limit = 2 ** (kind.bit_width - 1)
+    return -limit, limit - 1
 
 
 def _is_whole(value: Decimal) -> bool:
@@ -242,6 +275,21 @@ def _date(value: Any, kind: pa.DataType) -> date:
     raise Unfit(value, kind)
 
 
+def _time(value: Any, kind: pa.DataType) -> time:
+    if isinstance(value, str):
+        if _BEYOND_MICROSECONDS.search(value):
+            raise Unfit(value, kind, "it is finer than microseconds")
+        try:
+            value = time.fromisoformat(value)
+        except ValueError as error:
+            raise Unfit(value, kind, 'write it like "12:30:00"') from error
+    if not isinstance(value, time):
+        raise Unfit(value, kind)
+    if value.tzinfo is not None:
+        raise Unfit(value, kind, "it has a zone; a time of day has none")
+    return value
+
+
 def _timestamp(value: Any, kind: pa.DataType) -> int:
     if isinstance(value, str):
         if _BEYOND_MICROSECONDS.search(value):
@@ -292,7 +340,7 @@ def _nested(kind: pa.DataType, parse: bool) -> Convert | None:
     return (lambda value: convert(_json(value, kind))) if parse else convert
 
 
-def _json(value: Any, kind: pa.DataType) -> Any:
+def _json(value: Any, kind: pa.DataType | str) -> Any:
     try:
         return exact_loads(value)
     except ValueError as error:
@@ -361,3 +409,76 @@ def _struct(kind: pa.DataType) -> Convert:
         return result
 
     return convert
+
+
+DEEPEST_JSON = 200
+"""Maximal depth of arrays and objects in a json column."""
+LONGEST_JSON = 16 << 20
+"""Maximal length of the text of a value in a json column, in characters."""
+
+
+def _json_texts(value: Any) -> str | None:
+    """Convert JSON text, or a value that is not a text, to the text of a json column."""
+    return _json_values(_json(value, JSON) if isinstance(value, str) else value)
+
+
+def _json_values(value: Any) -> str | None:
+    """Convert any value that JSON has a form for to its text: without white space, keys in the order in which they came, and
+    every number with all its digits. None is null."""
+    if is_null(value):
+        return None
+    pieces: list[str] = []
+    try:
+        _write_json(value, pieces, DEEPEST_JSON)
+        text = "".join(pieces)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Unfit(value, JSON, "a lone surrogate is not a character") from error
+    if len(text) > LONGEST_JSON:
+        raise Unfit(value, JSON, f"it has {len(text):,} characters as text; at most {LONGEST_JSON:,} are taken")
+    return text
+
+
+def _write_json(value: Any, pieces: list[str], depth: int) -> None:
+    """Append the JSON text of a value, which may have `depth` levels of arrays and objects."""
+    if isinstance(value, str):
+        pieces.append(encode_basestring(value))
+    elif value is None or value is True or value is False:
+        pieces.append("null" if value is None else "true" if value else "false")
+    elif isinstance(value, (Mapping, list, tuple)):
+        if not depth:
+            raise Unfit(value, JSON, f"it is nested too deep; at most {DEEPEST_JSON} levels are taken")
+        is_object = isinstance(value, Mapping)
+        pieces.append("{" if is_object else "[")
+        for at, item in enumerate(value.items() if isinstance(value, Mapping) else value):
+            if not at % OFTEN:
+                check_abandoned()
+            if at:
+                pieces.append(",")
+            if is_object:
+                key, item = item
+                if not isinstance(key, str):
+                    raise Unfit(key, JSON, "the keys of an object are texts")
+                pieces += (encode_basestring(key), ":")
+            _write_json(item, pieces, depth - 1)
+        pieces.append("}" if is_object else "]")
+    else:
+        pieces.append(_json_atom(value))
+
+
+def _json_atom(value: Any) -> str:
+    """Return the JSON text of a number, or of a value that JSON writes as a text: a time, a date, bytes."""
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
+        return _json_atom(value.item())
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return int.__repr__(value)
+        except ValueError as error:  # more digits than Python converts
+            raise Unfit(value, JSON, "the integer has too many digits") from error
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__repr__(value)
+    if isinstance(value, BeyondNumber) or (isinstance(value, Decimal) and value.is_finite()):
+        return str(value)
+    if isinstance(value, (date, time, bytes, bytearray, memoryview, np.datetime64)):
+        return encode_basestring(str(plain_value(value)))
+    raise Unfit(value, JSON, "JSON has no form for it; write it as a text")

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hayase.core.schemas import is_json
 from hayase.core.times import instant_text
+from hayase.streams.json_columns import json_values
 from hayase.streams.typed_columns import python_values
 from hayase.tables.jq import Events
 
@@ -32,7 +34,10 @@ def events_of(batch: pa.RecordBatch) -> Events:
     >>> events_of(pa.RecordBatch.from_pydict({"day": [date(2026, 1, 31)], "user": ["taro"]})).values()
     [{'day': '2026-01-31', 'user': 'taro'}]
     """
-    columns = {name: partial(_documents, column) for name, column in zip(batch.schema.names, batch.columns)}
+    columns = {
+        field.name: partial(json_values if is_json(field) else _documents, column)
+        for field, column in zip(batch.schema, batch.columns)
+    }
     return Events.of_columns(columns, batch.num_rows)
 
 

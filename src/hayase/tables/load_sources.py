@@ -403,7 +403,7 @@ def _with_unfit_numbers(column: pa.Array, texts: pa.ChunkedArray, reasons: dict[
 
 
 def _finite(number: Any) -> Any:
-    """Return the canonical form of a number; None for NaN and the infinities, which are no JSON."""
+    """Return the canonical form of a number; None for NaN and the infinities, which are not JSON."""
     try:
         return jq_numbers.canonical(number)
     except jq_numbers.NotPlain:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ __all__ = [
 ADD_ALL = "add_all"
 """The method that adds all elements of an array, as in the rows of a bulk load."""
 _ADDED, _REMOVED = b"+", b"-"
+State = TypeVar("State")
 
 
 def element_bytes(method: str, parameter: Json) -> bytes:
@@ -64,8 +65,33 @@ def unpack_elements(body: bytes) -> list[bytes]:
     return parts
 
 
+class _SetType(ColumnType[State]):
+    """What all sets share: the value is a list, and an update carries elements."""
+
+    __slots__ = ()
+
+    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
+
+    def delta(self, method: str, parameter: Json) -> bytes:
+        return element_bytes(method, parameter)
+
+
+class _MarkedElements(_SetType[dict[bytes, bytes]]):
+    """A set that remembers removed elements. Its state maps elements to bytes, the last of which says whether they are in it."""
+
+    __slots__ = ()
+
+    methods: ClassVar[tuple[str, ...]] = ("add", "remove", ADD_ALL)
+
+    def empty(self) -> dict[bytes, bytes]:
+        return {}
+
+    def plain_value(self, state: dict[bytes, bytes]) -> Json:
+        return elements(body for body, mark in state.items() if mark.endswith(_ADDED))
+
+
 @dataclass(frozen=True, slots=True)
-class GSet(ColumnType[set[bytes]]):
+class GSet(_SetType[set[bytes]]):
     """A set that only grows.
 
     >>> colours = GSet()
@@ -75,10 +101,6 @@ class GSet(ColumnType[set[bytes]]):
 
     tag: ClassVar[int] = ord("G")
     methods: ClassVar[tuple[str, ...]] = ("add", ADD_ALL)
-    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
-
-    def delta(self, method: str, parameter: Json) -> bytes:
-        return element_bytes(method, parameter)
 
     def empty(self) -> set[bytes]:
         return set()
@@ -103,7 +125,7 @@ class GSet(ColumnType[set[bytes]]):
 
 
 @dataclass(frozen=True, slots=True)
-class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
+class TwoPhaseSet(_MarkedElements):
     """A set whose elements can be removed once and for all.
 
     A removed element never comes back, however often and however late it is added again. Event times do not matter: a removal
@@ -118,14 +140,6 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
     """
 
     tag: ClassVar[int] = ord("2")
-    methods: ClassVar[tuple[str, ...]] = ("add", "remove", ADD_ALL)
-    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
-
-    def delta(self, method: str, parameter: Json) -> bytes:
-        return element_bytes(method, parameter)
-
-    def empty(self) -> dict[bytes, bytes]:
-        return {}
 
     def apply(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
         for _, method, body in split_add_all(updates):
@@ -151,12 +165,9 @@ class TwoPhaseSet(ColumnType[dict[bytes, bytes]]):
         live, gone = unpack(body)
         return dict.fromkeys(unpack_elements(live), _ADDED) | dict.fromkeys(unpack_elements(gone), _REMOVED)
 
-    def plain_value(self, state: dict[bytes, bytes]) -> Json:
-        return elements(body for body, mark in state.items() if mark == _ADDED)
-
 
 @dataclass(frozen=True, slots=True)
-class LWWSet(ColumnType[dict[bytes, bytes]]):
+class LWWSet(_MarkedElements):
     """A last-writer-wins set: it contains an element if the element's latest update, by version, is an addition.
 
     Versions are ordered by event time, then id, then number of the update, so the ids decide between an addition and a removal
@@ -170,18 +181,9 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
     """
 
     tag: ClassVar[int] = ord("O")
-    methods: ClassVar[tuple[str, ...]] = ("add", "remove", ADD_ALL)
-    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
-
-    def delta(self, method: str, parameter: Json) -> bytes:
-        return element_bytes(method, parameter)
-
-    def empty(self) -> dict[bytes, bytes]:
-        """Return the empty state: element -> latest version, followed by a byte for addition or removal."""
-        return {}
 
     def apply(self, state: dict[bytes, bytes], updates: Sequence[Update]) -> dict[bytes, bytes]:
-        for version, method, body in split_add_all(updates):
+        for version, method, body in split_add_all(updates):  # state: element -> latest version, then + or -
             latest = version + (_ADDED if method == "add" else _REMOVED)
             before = state.get(body)
             if before is None:
@@ -205,12 +207,9 @@ class LWWSet(ColumnType[dict[bytes, bytes]]):
         bodies, latest = unpack(body)
         return dict(zip(unpack_elements(bodies), unpack(latest), strict=True))
 
-    def plain_value(self, state: dict[bytes, bytes]) -> Json:
-        return elements(body for body, latest in state.items() if latest.endswith(_ADDED))
-
 
 @dataclass(frozen=True, slots=True)
-class ORSet(ColumnType[dict[bytes, "_Tags"]]):
+class ORSet(_SetType[dict[bytes, "_Tags"]]):
     """An observed-remove set: a removal cancels the additions that it has observed; concurrent additions stay.
 
     `remove` at t observes the additions of that element with an event time before t; an addition at t itself stays. `remove_seen`
@@ -231,7 +230,6 @@ class ORSet(ColumnType[dict[bytes, "_Tags"]]):
 
     tag: ClassVar[int] = ord("o")
     methods: ClassVar[tuple[str, ...]] = ("add", "remove", "remove_seen", ADD_ALL)
-    arrow: ClassVar[pa.DataType] = pa.list_(pa.string())
 
     def delta(self, method: str, parameter: Json) -> bytes:
         if method != "remove_seen":

@@ -24,14 +24,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from hayase.windows.folds import Folds
 from hayase.windows.partials import Lifting, Partials
 
-__all__ = ["Folding", "PaneSequence", "Panes", "Turns", "epoch_end", "pane_width"]
+if TYPE_CHECKING:
+    from hayase.windows.bounded_panes import EveryWindow
+
+__all__ = [
+    "Cells",
+    "Folding",
+    "PaneSequence",
+    "Panes",
+    "Turns",
+    "WindowShape",
+    "epoch_end",
+    "pane_width",
+    "put",
+    "with_more",
+]
 
 _LEAST = 64
 
@@ -45,16 +59,25 @@ def pane_width(length: int, slide: int) -> int:
     return gcd(length, slide)
 
 
-def epoch_end(time: np.ndarray, length: int, slide: int) -> np.ndarray:
+WindowShape = Literal["range", "hop", "cumulate"]
+"""Whether a window has turns where its content changes, or at every multiple of its slide (`bounded_panes`)."""
+
+
+def epoch_end(time: np.ndarray, length: int, slide: int, shape: WindowShape = "range") -> np.ndarray:
     """Return when the last pane of each tuple's epoch has left a window; until then the tuple is needed to rebuild it.
 
-    >>> epoch_end(np.array([1, 9]), 6, 3).tolist()
-    [9, 15]
+    With a turn at every multiple of the slide, that is the last multiple at which the pane is in the window.
+
+    >>> epoch_end(np.array([1, 9]), 6, 3).tolist(), epoch_end(np.array([1, 9]), 6, 3, "hop").tolist()
+    ([9, 15], [6, 12])
     """
     width = pane_width(length, slide)
     size = _epoch_size(length // width)
     last = (-(-time // width) // size + 1) * size - 1
-    return -(-(last * width + length) // slide) * slide
+    if shape == "cumulate":
+        return -(-(last * width) // length) * length
+    leaves = -(-(last * width + length) // slide) * slide
+    return leaves if shape == "range" else leaves - slide
 
 
 def _epoch_size(panes: int) -> int:
@@ -117,16 +140,21 @@ class _FoldedPanes:
 class Panes:
     """Windows over panes of one width, for numbered keys; `liftings` are the aggregates."""
 
-    def __init__(self, width: int, liftings: Sequence[Lifting], windows: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        width: int,
+        liftings: Sequence[Lifting],
+        windows: Sequence[tuple[int, int] | tuple[int, int, WindowShape]],
+    ) -> None:
         self._width = width
         self._liftings = list(liftings)
-        sizes = [_epoch_size(length // width) for length, _ in windows]
+        sizes = [_epoch_size(window[0] // width) for window in windows]
         self._sequences = {size: PaneSequence(width, size, liftings) for size in sizes}
         self._windows = [self._sequences[size].window(*window) for size, window in zip(sizes, windows)]
         self._opened = 0  # the number of the open pane
         self._is_open = np.zeros(0, np.bool_)
         self._causes = np.empty(0, np.int64)
-        self._cells = [_Cells(lifting) for lifting in liftings]
+        self._cells = [Cells(lifting) for lifting in liftings]
         self._open_keys: list[np.ndarray] = []
         self._newest = np.empty(0, np.int64)
         self._emptied: list[np.ndarray] = []
@@ -188,7 +216,7 @@ class Panes:
             rows = lifted if in_order and not len(continued) else lifted.take(np.arange(count) if in_order else order)
             if len(continued):
                 at = starts[continued]
-                _put(rows, at, lifting.combined(cells.take(own[continued]), rows.take(at)))
+                put(rows, at, lifting.combined(cells.take(own[continued]), rows.take(at)))
             folded.append(rows if count_of_panes == count else lifting.runs(rows, starts[:-1]))
         return _FoldedPanes(groups[0, :count_of_panes].copy(), own, causes, folded), own[continued]
 
@@ -240,7 +268,7 @@ class PaneSequence:
         self._size, self.width = size, width
         self._liftings = list(liftings)
         self._folds = [Folds(lifting) for lifting in liftings]
-        self._windows: dict[tuple[int, int], PaneWindow] = {}
+        self._windows: dict[tuple[int, int, WindowShape], PaneWindow | EveryWindow] = {}
         self.entries = np.empty((6, _LEAST), np.int64)
         self.base, self.held = 0, 0  # the number of the entry in column 0, and the number of columns in use
         self._oldest = 0  # the number of the oldest entry that is kept
@@ -248,9 +276,14 @@ class PaneSequence:
         self._of_keys = np.empty((3, 0), np.int64)
         self._free, self._freed, self._top = np.empty(_LEAST, np.int64), 0, 0
 
-    def window(self, length: int, slide: int) -> PaneWindow:
+    def window(self, length: int, slide: int, shape: WindowShape = "range") -> PaneWindow | EveryWindow:
         """Return a window over the sequence; equal windows are the same object."""
-        return self._windows.setdefault((length, slide), PaneWindow(self, length, slide))
+        from hayase.windows.bounded_panes import EveryWindow
+
+        if (length, slide, shape) not in self._windows:
+            window = EveryWindow(self, length, slide, grows=shape == "cumulate") if shape != "range" else None
+            self._windows[length, slide, shape] = window or PaneWindow(self, length, slide)
+        return self._windows[length, slide, shape]
 
     def append(self, folded: _FoldedPanes) -> None:
         """Add closed panes."""
@@ -263,7 +296,7 @@ class PaneSequence:
         self._chains = _widened(self._chains, self._top + count, self._top)
         needed = int(keys.max()) + 1
         if needed > self._of_keys.shape[1]:
-            self._of_keys = _with_more(self._of_keys, needed, (-1, -1, 0))
+            self._of_keys = with_more(self._of_keys, needed, (-1, -1, 0))
         self._freed, self._top = panes_loops.chain_up(
             folded.panes, keys, folded.causes, self._size, self.entries, self.base, self.held, self._chains, self._of_keys,
             self._free, self._freed, self._top,
@@ -293,11 +326,11 @@ class PaneSequence:
             if (between >= 0).any():
                 older = lifting.combined(older, folds.fold(middle, np.zeros(len(middle), np.int64), between))
             newer = folds.fold(to_chain, np.zeros(len(until), np.int64), until)
-            _put(partials, across, lifting.combined(older, newer))
+            put(partials, across, lifting.combined(older, newer))
         if len(filled) == len(turns):
             return partials
         result = lifting.empties(len(turns))
-        _put(result, filled, partials)
+        put(result, filled, partials)
         return result
 
     def filled(self, turns: Turns) -> np.ndarray:
@@ -360,7 +393,7 @@ class PaneWindow:
         leaving = int(np.searchsorted(panes, (moved - self._length) // width, "right"))
         needed = int(entries[panes_loops.KEY, entered:entering].max(initial=-1)) + 1
         if needed > self._reach.shape[1]:
-            self._reach = _with_more(self._reach, needed, (-1, -1))
+            self._reach = with_more(self._reach, needed, (-1, -1))
             self._marks = np.full(self._reach.shape[1], -1)
         turns = np.empty((5, max(entering - entered, 0) + max(leaving - left, 0)), np.int64)
         count = panes_loops.turn(
@@ -371,27 +404,34 @@ class PaneWindow:
         return Turns(*turns[:, :count])
 
 
-class _Cells:
+class Cells:
     """One partial per key."""
 
     def __init__(self, lifting: Lifting) -> None:
         self._words = [np.empty(0, word.dtype) for word in lifting.empties(0).words]
 
     def take(self, keys: np.ndarray) -> Partials:
+        """Return the partials of keys."""
         return Partials(tuple(word[keys] for word in self._words))
 
     def put(self, keys: np.ndarray, partials: Partials, capacity: int) -> None:
+        """Set the partials of keys; there are at most `capacity` keys."""
+        self.reserve(capacity)
+        put(Partials(tuple(self._words)), keys, partials)
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for keys."""
         if len(self._words[0]) < capacity:
             self._words = [np.concatenate((word, np.empty(capacity - len(word), word.dtype))) for word in self._words]
-        _put(Partials(tuple(self._words)), keys, partials)
 
 
-def _put(partials: Partials, rows: np.ndarray, new_partials: Partials) -> None:
+def put(partials: Partials, rows: np.ndarray, new_partials: Partials) -> None:
+    """Replace partials at some rows."""
     for word, new in zip(partials.words, new_partials.words):
         word[rows] = new
 
 
-def _with_more(of_keys: np.ndarray, needed: int, nothing: Sequence[int]) -> np.ndarray:
+def with_more(of_keys: np.ndarray, needed: int, nothing: Sequence[int]) -> np.ndarray:
     """Enlarge lines by key; new keys get the values `nothing`."""
     known = of_keys.shape[1]
     larger = np.empty((len(of_keys), max(needed, 2 * known, _LEAST)), np.int64)

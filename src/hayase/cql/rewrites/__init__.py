@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hayase.cql.logical import Node
+from hayase.cql.rewrites.limit_ranks import limit_ranks
 from hayase.cql.rewrites.name_keys import name_keys
 from hayase.cql.rewrites.prune_columns import prune_columns
 from hayase.cql.rewrites.push_down_filters import push_down_filters
 
-__all__ = ["RULES", "name_keys", "prune_columns", "push_down_filters", "rewrite"]
+__all__ = ["RULES", "limit_ranks", "name_keys", "prune_columns", "push_down_filters", "rewrite"]
 
-RULES: tuple[Callable[[Node], Node], ...] = (push_down_filters, prune_columns, name_keys)
+RULES: tuple[Callable[[Node], Node], ...] = (push_down_filters, limit_ranks, prune_columns, name_keys)
 
 
 def rewrite(node: Node) -> Node:

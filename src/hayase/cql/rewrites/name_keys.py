@@ -10,7 +10,19 @@ import pyarrow as pa
 from hayase.core.expressions import cast
 from hayase.cql.columns import column, column_name, identity_columns, quoted, select_columns
 from hayase.cql.equalities import are_same_family
-from hayase.cql.logical import Aggregate, Column, Expression, Join, Node, Project, SetOperation, Source
+from hayase.cql.logical import (
+    Aggregate,
+    Column,
+    Expression,
+    Join,
+    Node,
+    Over,
+    Project,
+    SetOperation,
+    Source,
+    Top,
+    Unnest,
+)
 from hayase.cql.rewrites.prune_columns import required_columns
 
 __all__ = ["name_keys"]
@@ -44,10 +56,42 @@ class _KeyNames:
                 return replace(node, left=left, right=right, equal=tuple(zip(lefts, rights)))
             case SetOperation():
                 return replace(node, left=self.name(node.left), right=self.name(node.right))
+            case Unnest():
+                child, (value,) = self._with_columns(self.name(node.child), [node.value])
+                return replace(node, child=child, value=value)
             case Aggregate():
                 return self._name_aggregate(replace(node, child=self.name(node.child)))
+            case Over():
+                return self._name_over(replace(node, child=self.name(node.child)))
+            case Top():
+                return self._name_top(replace(node, child=self.name(node.child)))
             case _:
                 return replace(node, child=self.name(node.child))
+
+    def _name_over(self, node: Over) -> Node:
+        child, named = self._with_columns(node.child, node.expressions)
+        columns = {value.sql: own for value, own in zip(node.expressions, named)}
+
+        def own(value: Expression) -> Expression:
+            return columns[value.sql]
+
+        calls = tuple(
+            replace(
+                call,
+                arguments=tuple(map(own, call.arguments)),
+                condition=own(call.condition) if call.condition else None,
+            )
+            for call in node.calls
+        )
+        order = tuple(replace(key, value=own(key.value)) for key in node.order)
+        over = Over(child, tuple(map(own, node.keys)), order, node.listed, calls)
+        return select_columns(over, node.schema.names)
+
+    def _name_top(self, node: Top) -> Node:
+        child, named = self._with_columns(node.child, [*node.keys, *(key.value for key in node.order)])
+        order = tuple(replace(key, value=value) for key, value in zip(node.order, named[len(node.keys) :]))
+        top = replace(node, child=child, keys=tuple(named[: len(node.keys)]), order=order)
+        return select_columns(top, node.schema.names)
 
     def _with_columns(self, child: Node, expressions: Sequence[Expression]) -> tuple[Node, list[Expression]]:
         """Return the child with a column for each of these expressions over it, and these columns."""
@@ -68,9 +112,7 @@ class _KeyNames:
         by_sql = {key.value.sql: key for key in reversed(node.keys)}
         columns = list(node.keys)
 
-        def named(argument: Expression | None) -> Expression | None:
-            if argument is None:
-                return None
+        def named(argument: Expression) -> Expression:
             known = by_sql.get(argument.sql)
             if known is None:
                 name = column_name(argument)
@@ -80,7 +122,15 @@ class _KeyNames:
                 columns.append(known)
             return column(known.name, argument.kind, argument)
 
-        calls = tuple(replace(call, argument=named(call.argument), second=named(call.second)) for call in node.calls)
+        calls = tuple(
+            replace(
+                call,
+                argument=call.argument and named(call.argument),
+                second=call.second and named(call.second),
+                more=tuple(map(named, call.more)),
+            )
+            for call in node.calls
+        )
         keys = tuple(Column(key.name, column(key.name, key.value.kind, key.value)) for key in node.keys)
         child = node.child
         if not columns:

@@ -15,11 +15,14 @@ from hayase.cql.logical import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     SetOperation,
     Source,
     TableJoin,
+    Top,
     ToStream,
+    Unnest,
 )
 
 __all__ = ["prune_columns", "required_columns"]
@@ -46,12 +49,17 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
             return replace(node, child=_trim(_prune(node.child, below), below), columns=shown)
         case Aggregate():
             calls = tuple(call for call in node.calls if call.name in needed)
+            if not node.keys and not calls:  # rows without columns cannot be counted
+                calls = node.calls[:1]
             arguments = (argument for call in calls for argument in call.arguments)
             child = _prune(node.child, _columns_read([*(key.value for key in node.keys), *arguments]))
             return replace(node, child=child, calls=calls)
+        case Unnest():
+            below = frozenset(needed & set(node.child.schema.names)) | node.value.columns
+            return replace(node, child=_trim(_prune(node.child, below), below))
         case SetOperation(kind="union", all=True):
             names = required_columns(node, needed)
-            left, right = (select_columns(_prune(side, needed), names) for side in (node.left, node.right))
+            left, right = (select_columns(_prune(side, frozenset(names)), names) for side in (node.left, node.right))
             return SetOperation(node.kind, node.all, left, right)
         case SetOperation():
             names = node.schema.names
@@ -60,6 +68,15 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
         case Distinct() | ToStream():
             names = node.schema.names
             return replace(node, child=select_columns(_prune(node.child, frozenset(names)), names))
+        case Over():
+            kept = replace(node, calls=tuple(call for call in node.calls if call.name in needed))
+            if not kept.calls:
+                return _prune(node.child, needed)
+            read = (needed - {call.name for call in node.calls}) | _columns_read(kept.expressions)
+            return replace(kept, child=_trim(_prune(node.child, read), read))
+        case Top():
+            read = needed | _columns_read([*node.keys, *(key.value for key in node.order)])
+            return replace(node, child=_trim(_prune(node.child, read), read))
         case Join():
             read = needed | _columns_read(side for pair in node.equal for side in pair)
             read |= node.residual.columns if node.residual else frozenset()

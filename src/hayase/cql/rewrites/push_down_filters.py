@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hayase.cql.columns import conjunction, passed_columns, rename_columns
+from hayase.cql.columns import column_name, conjunction, passed_columns, rename_columns
 from hayase.cql.equalities import can_be_keys, equality, join_keys
 from hayase.cql.logical import (
     Aggregate,
@@ -18,11 +18,15 @@ from hayase.cql.logical import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     SetOperation,
     Source,
     TableJoin,
+    Top,
     ToStream,
+    Unnest,
+    children,
 )
 from hayase.cql.rewrites.join_order import order_inner_joins
 
@@ -48,9 +52,15 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
             names |= passed_columns(node.keys) if node.kind == "inner" else {}
             return _push_through(node, conditions, names)
         case Aggregate():
-            return _push_through(node, conditions, passed_columns(node.keys))
+            bounds = _bounds(node.child)
+            keys = {name: below for name, below in passed_columns(node.keys).items() if below not in bounds}
+            return _push_through(node, conditions, keys)
+        case Top() | Over():
+            return _push_through(node, conditions, {name: name for key in node.keys if (name := column_name(key))})
+        case Unnest():
+            return _push_through(node, conditions, {name: name for name in node.child.schema.names})
         case Distinct():
-            return Distinct(_push(node.child, conditions))
+            return replace(node, child=_push(node.child, conditions))
         case SetOperation():
             return SetOperation(node.kind, node.all, _push(node.left, conditions), _push(node.right, conditions))
         case Join(kind="inner"):
@@ -63,12 +73,19 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
 
 
 def _push_through(
-    node: Project | TableJoin | Aggregate, conditions: Sequence[Expression], names: dict[str, str]
+    node: Project | TableJoin | Aggregate | Top | Over | Unnest, conditions: Sequence[Expression], names: dict[str, str]
 ) -> Node:
     """Push conditions below a node whose columns `names` only repeat columns of its child."""
     below, above = _split(conditions, names)
     child = _push(node.child, [rename_columns(condition, names) for condition in below])
     return _filter(replace(node, child=child), above)
+
+
+def _bounds(node: Node) -> set[str]:
+    """Return the columns with the bounds of windows below a node. A condition on these is cheaper above an aggregate: without
+    one, the aggregate is computed from panes (`cql.shared_windows`)."""
+    own = set(node.bounds) if isinstance(node, Source) else set[str]()
+    return own.union(*(_bounds(child) for child in children(node)))
 
 
 def _filter(node: Node, conditions: Iterable[Expression]) -> Node:

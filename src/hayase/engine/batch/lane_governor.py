@@ -27,7 +27,7 @@ from hayase.engine.batch.offsets import Offset, halted_stages
 from hayase.engine.definition.definitions import Definition
 from hayase.engine.home import Home
 from hayase.engine.logs import end_of, index_of
-from hayase.governor import Governor, Policy, policy_named
+from hayase.governor import Governor, Informed, Policy, policy_named
 from hayase.governor.loads import THRESHOLD, WINDOW
 from hayase.streams import StreamLog
 from hayase.streams.durable import make_directory, write_volatile
@@ -52,19 +52,23 @@ SHOWN_EVERY = 0.5
 @dataclass(frozen=True, slots=True)
 class _Defaults:
     """Options of a lane that declares none: seconds of work per worker in a batch, the assumed service time of a record before
-    one was measured, the longest pause between two looks, and the seconds over which loads are measured."""
+    one was measured, the longest pause between two looks, the seconds over which loads are measured, and the most seconds of work
+    per worker in a batch if batches cost much by themselves."""
 
     seconds: float
     guess: float
     longest: float
     window: float
+    most_seconds: float
 
 
 _DEFAULTS = {
-    OPERATIONS: _Defaults(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW),
+    OPERATIONS: _Defaults(seconds=1.0, guess=0.05, longest=0.25, window=WINDOW, most_seconds=4.0),
     # large batches are worth their cost, and the service time of a record depends on the size of the batch
-    MAIN: _Defaults(seconds=5.0, guess=1e-6, longest=0.05, window=5.0),
+    MAIN: _Defaults(seconds=5.0, guess=1e-6, longest=0.05, window=5.0, most_seconds=5.0),
 }
+WORTH = 10.0
+"""How many times as much work as it costs by itself a batch gets while there is a backlog, up to `most_seconds`."""
 
 
 class Queue(NamedTuple):
@@ -176,11 +180,16 @@ class _Account:
 
 @dataclass(slots=True)
 class _Pending:
-    """A decision that is not carried out yet: the seconds of work granted to each queue, and the rest after it."""
+    """A decision that is not carried out yet: the seconds of work granted to each queue, the rest after it, when it was taken and
+    for how many workers, how many seconds of work had been done by then, and whether there was a backlog."""
 
     start: Offset
     seconds: Mapping[Queue, float]
     rest: float
+    moment: float
+    workers: int
+    worked: float
+    backlog: bool
 
 
 @dataclass(slots=True)
@@ -203,6 +212,8 @@ class LaneGovernor:
     _waiting: Mapping[Queue, int] = field(default_factory=dict)
     _pending: _Pending | None = None
     _rests_until: float = -math.inf
+    _cost: float = 0.0
+    """Seconds that a batch with a backlog takes besides its work, smoothed."""
     _decayed_at: float = 0.0
     _looks: int = 0
     _shown_at: float = -math.inf
@@ -239,8 +250,8 @@ class LaneGovernor:
         waiting = np.array([self._waiting[key] for key in self._queues], np.int64)
         decision = governor.decide(moment, self._workers, waiting)
         granted = {queue: count for queue, count in decision.records.items() if isinstance(queue, Queue)}
-        self._remember(start, granted, decision.poll_after, moment)
         self.left_behind = any(count > granted.get(queue, 0) for queue, count in self._waiting.items())
+        self._remember(start, granted, decision.poll_after, moment)
         firings = [time for stage, time in halted.items() if time is not None and self._has_records(start, stage, logs)]
         poll_after = min([decision.poll_after, *((time - now) / 1e6 for time in firings)])
         return LaneDecision(replace(order, queues=self._by_stage(granted, order.limit)), poll_after)
@@ -334,7 +345,8 @@ class LaneGovernor:
             self._accounts[queue].polls += 1
             self._accounts[queue].empty += 1
         if taken:
-            self._pending = _Pending(start, {queue: count * service[queue] for queue, count in taken.items()}, rest)
+            seconds = {queue: count * service[queue] for queue, count in taken.items()}
+            self._pending = _Pending(start, seconds, rest, moment, self._workers, self._worked, self.left_behind)
         else:
             self._rests_until = moment + rest
 
@@ -348,6 +360,24 @@ class LaneGovernor:
             self._accounts[queue].polls += 1
             self._accounts[queue].granted += seconds
         self._rests_until = moment + pending.rest
+        if pending.backlog:
+            cost = moment - pending.moment - (self._worked - pending.worked) / pending.workers
+            self._cost += (max(0.0, cost) - self._cost) / 4
+            self._weigh_cost()
+
+    @property
+    def _worked(self) -> float:
+        """Seconds of work on all queues so far."""
+        return sum(account.seconds for account in self._accounts.values())
+
+    def _weigh_cost(self) -> None:
+        """Let the informed policy grant more at once where batches cost much by themselves, unless the seconds are declared. A
+        queue then waits longer for its turn, and more gets done."""
+        defaults, options = _DEFAULTS[self.lane], dict(self._declaration.options)
+        if isinstance(self._policy, Informed) and not (self._declaration.seconds or "seconds" in options):
+            assert self._governor is not None
+            seconds = min(max(defaults.seconds, WORTH * self._cost), defaults.most_seconds)
+            self._governor.use(replace(self._policy, seconds=seconds))
 
     def _decay(self, moment: float) -> None:
         assert self._governor is not None

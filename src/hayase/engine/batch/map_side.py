@@ -28,6 +28,7 @@ from hayase.engine.definition.definitions import Definition, stages_of
 from hayase.streams import Piece, StreamLog, event_times
 from hayase.streams.dead_letters import dead_table
 from hayase.streams.records import row_texts
+from hayase.streams.repeats import Marks, marks_between, repeated_in
 
 if TYPE_CHECKING:
     from hayase.engine.dead_letters.replay import Replayed
@@ -59,9 +60,11 @@ def map_task(
             for group in groups
             if group.names[0] in whole.passed
         ]
+        marks = marks_between(log, whole.first, whole.next)
         for chunk in chunks_of(log.read(whole.first, whole.next), log):
+            firsts = chunk.without_repeats(marks)
             for reading in readers:
-                yield from filter(None, reading.map_chunk(chunk))
+                yield from filter(None, reading.map_chunk(firsts, len(chunk) - len(firsts)))
         figures = {name: reading.figures for reading in readers for name in reading.group.names}
         yield [MapFigures(bucket, whole.stream, figures)]
 
@@ -95,6 +98,19 @@ class _Chunk:
     offsets: np.ndarray
     times: np.ndarray
     peaks: np.ndarray
+    dedupe: np.ndarray | None = None
+    """How far each record may be behind the greatest event time, if the stream has `dedupe`."""
+
+    def without_repeats(self, marks: list[Marks]) -> _Chunk:
+        """The records that are not repeats by these marks; the same if the stream has no `dedupe`."""
+        if not marks:
+            return self
+        kept = np.flatnonzero(~repeated_in(marks, self.offsets))
+        offsets = self.offsets[kept]
+        part = np.searchsorted([mark.next for mark in marks], offsets, side="right")
+        dedupe = np.array([mark.dedupe for mark in marks])[part]
+        rows = self.rows if len(kept) == len(self) else self.rows.take(pa.array(kept))
+        return _Chunk(rows, offsets, self.times[kept], self.peaks[kept], dedupe)
 
     @property
     def first(self) -> int:
@@ -184,13 +200,15 @@ class _Reading:
     now: int
     figures: Figures = field(default_factory=Figures)
 
-    def map_chunk(self, chunk: _Chunk) -> Iterator[list[Message]]:
-        """The messages of a chunk: those of each input, then the dead letters."""
+    def map_chunk(self, chunk: _Chunk, repeated: int = 0) -> Iterator[list[Message]]:
+        """The messages of a chunk: those of each input, then the dead letters. `repeated` repeats were left out of it."""
         began = time.perf_counter()
         accepted = _Accepted(chunk, chunk.rows, np.arange(len(chunk)))
-        if self.group.stages[0].refuses_late:
-            late = _late(chunk, self.log, self.passed)
-            accepted = accepted.without(late) if len(late) else accepted
+        late = _late(chunk, self.log, self.passed) if self.group.stages[0].refuses_late else Refusals()
+        if chunk.dedupe is not None:
+            late = _either(_older_than_ids(chunk, self.log), late)
+        if len(late):
+            accepted = accepted.without(late)
         refused = dict(zip(accepted.refused.rows.tolist(), accepted.refused.reasons))
         inputs = [
             (number, source)
@@ -203,7 +221,8 @@ class _Reading:
                 refused = dict(zip(lost.rows.tolist(), lost.reasons)) | refused
             yield messages
         if any(source.counts for _, source in inputs):
-            self.figures.read += len(chunk)
+            self.figures.read += len(chunk) + repeated
+            self.figures.repeated += repeated
             self.figures.dead += len(refused)
             self.figures.count_kinds(Counter(reason.kind.value for reason in refused.values()))
             self.figures.processed += len(chunk) - len(refused)
@@ -284,6 +303,26 @@ def _late(chunk: _Chunk, log: StreamLog, passed: int) -> Refusals:
         for row in rows
     ]
     return Refusals(rows, reasons_of(ReasonKind.LATE, texts))
+
+
+def _older_than_ids(chunk: _Chunk, log: StreamLog) -> Refusals:
+    """Records of a stream with `dedupe` that are older than the ids that are known."""
+    assert chunk.dedupe is not None
+    bounds = chunk.peaks - chunk.dedupe
+    rows = np.flatnonzero((chunk.times < bounds) & (chunk.peaks > BEGINNING))
+    texts = [
+        f"too old: {instant_text(int(chunk.times[row]))} is before {instant_text(int(bounds[row]))}; whether a record of stream "
+        f'"{log.declaration.name}" came before is known for {duration_text(int(chunk.dedupe[row]))} (dedupe)'
+        for row in rows
+    ]
+    return Refusals(rows, reasons_of(ReasonKind.TOO_OLD, texts))
+
+
+def _either(some: Refusals, others: Refusals) -> Refusals:
+    """The refusals of both, in order; a row in both has the reason of the first."""
+    reasons = dict(zip(others.rows.tolist(), others.reasons)) | dict(zip(some.rows.tolist(), some.reasons))
+    rows = sorted(reasons)
+    return Refusals(np.array(rows, np.int64), [reasons[row] for row in rows])
 
 
 def _too_old(chunk: _Chunk, horizon: int) -> Refusals:

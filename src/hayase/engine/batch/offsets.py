@@ -21,6 +21,7 @@ from hayase.engine.batch.gate import BATCH_BYTES, Grants
 from hayase.engine.definition.definitions import Definition, StageRecord, load
 from hayase.engine.logs import end_of, index_of
 from hayase.streams import Index, StreamLog
+from hayase.streams.repeats import mark_repeats
 from hayase.streams.schema_evolution import stored_declaration
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "begun",
     "check_positions",
     "halted_stages",
+    "mark_taken_repeats",
     "ranges",
     "stage_clock",
 ]
@@ -200,7 +202,7 @@ def advance(
             end = ends[stream, at]
             moved[stream] = _moved_position(position, end, at)
         positions[stage] = moved
-    positions = _with_readers(positions, start, definition)
+    positions = _with_readers(positions, start, definition, _last_ends(definition, positions, logs))
     fired_now = {
         stage: replace(
             _next_firing(
@@ -226,6 +228,16 @@ def _checked_index(log: StreamLog, position: Position, stage: str) -> Index | No
             f"put them back from a backup, or let the stage begin anew: `hayase reset {query_of(stage)} --from earliest`",
         )
     return index
+
+
+def mark_taken_repeats(end: Offset, logs: Mapping[str, StreamLog]) -> None:
+    """Compute the repeats of all records before an offset in streams with `dedupe`, once for all tasks of a batch."""
+    taken: dict[str, int] = {}
+    for inputs in end.positions.values():
+        for stream, position in inputs.items():
+            taken[stream] = max(taken.get(stream, 0), position.at)
+    for stream, at in taken.items():
+        mark_repeats(logs[stream], at)
 
 
 def check_positions(offset: Offset, logs: Mapping[str, StreamLog]) -> None:
@@ -299,14 +311,36 @@ def _next_firing(
     return Firing(number, last.missed + max(0, interval - since - 1), ahead=number - interval)
 
 
+def _last_ends(
+    definition: Definition, positions: Mapping[str, Mapping[str, Position]], logs: Mapping[str, StreamLog]
+) -> dict[str, int]:
+    """When the last window with bounds of each stage ends, or the last event of its inputs if that is later, once these are
+    finished; empty if no stage has such windows."""
+    ends: dict[str, int] = {}
+    for record in definition.records if any(record.closings for record in definition.records) else ():
+        own = BEGINNING
+        for stream in positions.get(record.name, {}):
+            index = index_of(logs[stream]) if stream not in ends else None
+            peak = ends.get(stream, index.running_max if index is not None else BEGINNING)
+            grids = [grid for name, *grid in record.closings if name == stream and peak > BEGINNING]
+            closes = [(peak - offset) // step * step + offset + length for step, offset, length in grids]
+            own = max([own, peak, *closes])
+        ends[record.name] = own
+    return ends
+
+
 def _with_readers(
-    positions: Mapping[str, Mapping[str, Position]], start: Offset, definition: Definition
+    positions: Mapping[str, Mapping[str, Position]],
+    start: Offset,
+    definition: Definition,
+    last_ends: Mapping[str, int],
 ) -> dict[str, Mapping[str, Position]]:
     """The positions, with the clocks of finished streams held back as long as the streams of a stage's readers go on.
 
     A query that others read ends with them: its windows empty while their other streams go on, as if its text stood in theirs.
     So the clock of a finished stream is the greatest event time of all streams behind the stage and its readers, and goes to
-    the end of time when all of these are finished.
+    the end of time when all of these are finished. Then that time is also the end of the last of their windows with bounds, so
+    that these end.
     """
     outputs = {record.name for record in definition.records}
     result: dict[str, Mapping[str, Position]] = {}
@@ -320,6 +354,8 @@ def _with_readers(
         peak = max((place.peak for place in [*inputs.values(), *sources]), default=BEGINNING)
         open_clocks = [place.clock for place in sources if place.clock < END]
         clock = max([peak + (peak > BEGINNING), *open_clocks]) if open_clocks else END
+        if last_ends and not open_clocks:
+            peak = max([peak, *(last_ends.get(reader, BEGINNING) for reader in definition.readers(stage))])
         before = start.positions[stage]
         if inputs is before:  # the stage is halted
             result[stage] = before

@@ -1,7 +1,7 @@
 """Writing what the stages of a bucket produce in a batch: staged segments, sorted runs, state files and dead letters.
 
-All files are durable when `TaskOutput.report` returns, and named nowhere but in the report; what no manifest names is cleared
-away.
+The bytes of all files are durable when `TaskOutput.report` returns; the commit makes their names durable, by syncing the
+directories before the manifest. They are named nowhere but in the report; what no manifest names is cleared away.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from hayase.core.declarations import TableDeclaration
@@ -20,7 +22,7 @@ from hayase.core.stages import OFFSET, TIME, FailedRows, Refusals, Stage
 from hayase.engine.batch.messages import Data, Inbox
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker
 from hayase.engine.batch.stage_runtime import Admitted, StageRuntime
-from hayase.engine.batch.state import Bundle, SegmentRef, Upkeep
+from hayase.engine.batch.state import Bundle, SegmentRef, Upkeep, states_from_json
 from hayase.engine.batch.steps import BatchOutcome
 from hayase.engine.home import Home, writing
 from hayase.streams.dead_letters import DEAD, dead_table
@@ -42,6 +44,17 @@ class Task:
     epoch: str
     states: Mapping[str, Mapping[int, tuple[SegmentRef, ...]]]
     now: int
+
+    def as_json(self) -> bytes:
+        home = str(self.home.path)
+        return orjson.dumps(
+            (home, self.lane, self.version, self.epoch, self.states, self.now), option=orjson.OPT_NON_STR_KEYS
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Task:
+        home, lane, version, epoch, states, now = orjson.loads(text)
+        return cls(Home(Path(home)), lane, version, epoch, states_from_json(states), now)
 
 
 class TaskOutput:
@@ -133,7 +146,7 @@ class TaskOutput:
 
     def _write_part(self, stream: str, rows: pa.Table, declaration: Any, order: int) -> None:
         name = f"{self._task.version:012d}-{uuid.uuid4().hex}.seg"
-        stage_segment(self._directory, rows, declaration, name, written_at=self._task.now)
+        stage_segment(self._directory, rows, declaration, name, written_at=self._task.now, confirm=False)
         self._parts.append(Part(stream, name, rows.num_rows, order))
 
     def _write_run(self, stage: Stage, batches: list[pa.RecordBatch]) -> None:

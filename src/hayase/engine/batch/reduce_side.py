@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hayase.core.stages import Stage
+from hayase.core.timeline import reach
 from hayase.engine.batch.kernel_cache import KernelKey, kernels
 from hayase.engine.batch.messages import Data, Inbox
 from hayase.engine.batch.offsets import Batch, stage_clock
@@ -103,6 +104,7 @@ def _run_kernels(stages: Sequence[_KernelStage], buckets: int, data: Sequence[Da
         runtime.catch_up(task.home.state(task.lane), stage.refs, since, task.version - 1)
         admitted.append(runtime.admit(arrived, clock))
     outcomes = process_in_steps(runtimes, admitted, since, clock, task.version)
+    reach("kernels ran")
     for stage, runtime, records, outcome in zip(stages, runtimes, admitted, outcomes):
         refs = output.write_outcome(runtime, records, outcome, stage.refs, clock)
         output.keep_state(stage.identity, refs)

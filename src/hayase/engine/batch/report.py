@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from hayase.engine.batch.offsets import Batch
-from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json
+from hayase.engine.batch.state import SegmentRef, refs_from_json
 
 __all__ = ["Figures", "Part", "Report", "Run", "batch_marker", "version_in"]
 
 
 @dataclass(slots=True)
 class Figures:
-    """What happened to the records of a stage: read = processed + dead + waiting.
+    """What happened to the records of a stage: read = processed + dead + repeated + waiting.
 
     `spoiled` counts rows that arose inside the stage, such as the pairs of a join, and became dead letters. `kinds` counts all
     dead letters of the stage, those rows included, by kind of reason. `work` holds, for each stream, the number of records read
@@ -32,13 +32,14 @@ class Figures:
     spoiled: int = 0
     work: dict[str, tuple[int, float]] = field(default_factory=dict)
     kinds: dict[str, int] = field(default_factory=dict)
+    repeated: int = 0
 
     def __post_init__(self) -> None:
         self.work = {stream: (records, seconds) for stream, (records, seconds) in self.work.items()}  # JSON has lists
 
     def add(self, other: Figures) -> None:
         """Add the figures of another batch, task or bucket."""
-        for name in ("read", "processed", "dead", "waiting", "written", "seconds", "spoiled"):
+        for name in ("read", "processed", "dead", "waiting", "written", "seconds", "spoiled", "repeated"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.count_kinds(other.kinds)
         for stream, (records, seconds) in other.work.items():
@@ -105,10 +106,10 @@ class Report:
             {
                 "bucket": self.bucket,
                 "batch": self.batch.as_blob().decode(),
-                "parts": [asdict(part) for part in self.parts],
-                "states": {stage: refs_as_json(refs) for stage, refs in self.states.items()},
-                "figures": {stage: asdict(figures) for stage, figures in self.figures.items()},
-                "runs": [asdict(run) for run in self.runs],
+                "parts": self.parts,
+                "states": self.states,
+                "figures": self.figures,
+                "runs": self.runs,
             }
         )
 

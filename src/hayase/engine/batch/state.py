@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ __all__ = [
     "Upkeep",
     "read_tuples",
     "reclaimed_up_to",
-    "refs_as_json",
     "refs_from_json",
     "segments",
+    "states_from_json",
 ]
 
 JOINED = 131_072
@@ -93,8 +93,14 @@ def segments(refs: Iterable[SegmentRef]) -> list[SegmentRef]:
     return [ref for ref in refs if ref.section != _RECLAIMED]
 
 
-def refs_as_json(refs: Iterable[SegmentRef]) -> list[dict[str, Any]]:
-    return [asdict(ref) for ref in refs]
+def states_from_json(
+    data: Mapping[str, Mapping[str, Iterable[Mapping[str, Any]]]],
+) -> dict[str, dict[int, tuple[SegmentRef, ...]]]:
+    """The segments by stage identity and bucket; JSON has texts as keys."""
+    return {
+        stage: {int(bucket): refs_from_json(refs) for bucket, refs in buckets.items()}
+        for stage, buckets in data.items()
+    }
 
 
 def refs_from_json(data: Iterable[Mapping[str, Any]]) -> tuple[SegmentRef, ...]:

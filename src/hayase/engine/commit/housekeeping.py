@@ -26,6 +26,7 @@ from hayase.engine.logs import declared_streams
 from hayase.engine.results.snapshots import update_snapshots as keep_snapshots
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, SETTLED
+from hayase.streams.repeats import needed_for_repeats
 
 __all__ = ["Housekeeping", "fold_tables", "needed_from", "run_housekeeping"]
 
@@ -62,6 +63,8 @@ def run_housekeeping(
         log = StreamLog(home.path, declaration)
         log.settle_letters()
         needed_offsets = [] if (needed := needed_from(manifest, definition, name)) is None else [needed]
+        if (ids_from := needed_for_repeats(log)) is not None:
+            needed_offsets.append(ids_from)
         if declaration.lifetimes:  # before segments are joined: snapshots stand at the ends of segments
             needed_offsets.append(keep_snapshots(log, now))
         while log.compact():

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,12 @@ import orjson
 from hayase.core.declarations import TableDeclaration
 from hayase.core.errors import DamagedState, UnknownName
 from hayase.core.stages import MAIN, OPERATIONS, query_of
+from hayase.core.timeline import reach
 from hayase.core.times import BEGINNING, END
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.offsets import Batch, Offset, Position, advance, begun
 from hayase.engine.batch.report import Figures, Part, Report, Run, batch_marker, version_in
-from hayase.engine.batch.state import SegmentRef, refs_as_json, refs_from_json, segments
+from hayase.engine.batch.state import SegmentRef, segments, states_from_json
 from hayase.engine.commit.tables import Tables
 from hayase.engine.definition.definitions import Definition, latest, latest_version, load
 from hayase.engine.home import Home, writing
@@ -74,19 +76,17 @@ class Manifest:
                 "epoch": self.epoch,
                 "batch": self.batch,
                 "offset": self.offset.as_json(),
-                "parts": [asdict(part) for part in self.parts],
+                "parts": self.parts,
                 "begun": self.begun,
                 "clocks": self.clocks,
-                "states": {
-                    stage: {str(bucket): refs_as_json(refs) for bucket, refs in buckets.items()}
-                    for stage, buckets in self.states.items()
-                },
-                "totals": {stage: asdict(figures) for stage, figures in self.totals.items()},
+                "states": self.states,
+                "totals": self.totals,
                 "committed_at": self.committed_at,
                 "seconds": self.seconds,
-                "runs": [asdict(run) for run in self.runs],
+                "runs": self.runs,
                 "ends": self.ends,
-            }
+            },
+            option=orjson.OPT_NON_STR_KEYS,
         )
 
     @classmethod
@@ -100,10 +100,7 @@ class Manifest:
             parts=tuple(Part(**part) for part in data["parts"]),
             begun=tuple(data["begun"]),
             clocks=data["clocks"],
-            states={
-                stage: {int(bucket): refs_from_json(refs) for bucket, refs in buckets.items()}
-                for stage, buckets in data["states"].items()
-            },
+            states=states_from_json(data["states"]),
             totals={stage: Figures(**figures) for stage, figures in data["totals"].items()},
             committed_at=data["committed_at"],
             seconds=data["seconds"],
@@ -208,9 +205,12 @@ class Commits:
         with writing(f"the manifest {path}"):
             for directory in (self.home.state(self.lane), self.home.staged(self.lane)):
                 fsync_directory(directory)
+            reach("directories synced")
             write_atomic(path, seal(_KIND, manifest.as_json()))
+        reach("manifest renamed")
         self._tell_head(manifest)
         self._carry_out(manifest)
+        reach("outputs published")
         if base.offset.definition == planned.end.definition:  # a batch that switches the definition reads no records
             self._tell_ends(manifest)
         self.done = manifest
@@ -359,11 +359,11 @@ class Commits:
                     self._logs[name] = StreamLog.open_emptied(self.home.path, output, mark=f"{definition.version}")
         parts = [staged for staged in manifest.parts if staged.stream not in anew]
         parts.sort(key=lambda staged: (staged.stream, staged.order))
-        last = {staged.stream: staged for staged in parts}
-        for part in parts:  # the last part of a stream carries the clock of the stream
-            clock = manifest.clocks.get(part.stream) if part is last[part.stream] else None
+        for stream, in_order in groupby(parts, key=lambda staged: staged.stream):
+            clock = manifest.clocks.get(stream)
             clock = None if clock is not None and clock >= END else clock  # `finish` below does that
-            self._log(part.stream).publish(self.home.staged(self.lane) / part.file, clock, again=True)
+            files = [self.home.staged(self.lane) / part.file for part in in_order]
+            self._log(stream).publish_all(files, clock, again=True)
         for stream, clock in manifest.clocks.items():
             if stream in anew:
                 continue

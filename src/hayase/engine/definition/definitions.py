@@ -71,7 +71,10 @@ class StageRecord:
     output: StreamDeclaration | TableDeclaration
     every: int | None = None
     meets: tuple[str, ...] = ()
+    """`Stage.tables_read`, by the name that it has in the file."""
     lane: str = MAIN
+    closings: tuple[tuple[str, int, int, int], ...] = ()
+    """`Stage.closings`, by the names of the streams."""
 
     @property
     def query(self) -> str:
@@ -167,15 +170,25 @@ def load(home: Home, version: int) -> Definition:
         raise DamagedState(f"the {_KIND} {path} cannot be read: {error}", _REMEDY) from error
 
 
-@lru_cache(maxsize=64)
 def definition_of(home: Home, version: int) -> Definition:
-    """Like `load`, but cached per process: the file of a version never changes."""
+    """Like `load`, but cached per process: the file of a version never changes, unless the home is removed and another one is
+    created at its path."""
+    try:
+        status = path_of(home, version).stat()
+    except OSError:
+        return load(home, version)
+    return _definition_in(home, version, (status.st_ino, status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=64)
+def _definition_in(home: Home, version: int, file: tuple[int, int, int]) -> Definition:
     return load(home, version)
 
 
 def _record_from(data: Mapping[str, Any]) -> StageRecord:
     kind = TableDeclaration if "columns" in data["output"] else StreamDeclaration
     lists = {"inputs": tuple(data["inputs"]), "meets": tuple(data.get("meets", ()))}
+    lists["closings"] = tuple(map(tuple, data.get("closings", ())))
     return StageRecord(**{**data, **lists, "output": kind.from_json(data["output"])})
 
 

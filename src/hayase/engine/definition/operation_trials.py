@@ -30,6 +30,7 @@ from hayase.operations.operation_planner import function_of, read_by, read_schem
 from hayase.operations.record_windows import WindowSpec
 from hayase.operations.user_functions import OperationFunction
 from hayase.streams import StreamLog, event_times
+from hayase.streams.repeats import first_rows
 
 __all__ = ["check_function", "trials_within", "try_operations"]
 
@@ -259,11 +260,11 @@ def _newest(
         if total >= max(MOST_RECORDS, window.size if window.unit == "count" else 0) or not log.path.exists():
             continue
         index = log.index()
-        for piece in log.read(max(index.start, index.next - count), index.next):
-            batches.append(stream.shown(piece.rows).select(reads.names).cast(reads))
-            times.append(event_times(piece.rows, stream))
-            queues.append(np.full(piece.rows.num_rows, number))
-            total += piece.rows.num_rows
+        for rows in first_rows(log, max(index.start, index.next - count), index.next):
+            batches.append(stream.shown(rows).select(reads.names).cast(reads))
+            times.append(event_times(rows, stream))
+            queues.append(np.full(rows.num_rows, number))
+            total += rows.num_rows
     return pa.concat_batches(batches), np.concatenate(times), np.concatenate(queues)
 
 

@@ -49,15 +49,15 @@ def _is_known(record: StageRecord, old: Stage) -> bool:
     """Return whether a query or table has the same fingerprint as when it was recorded. If another release of Hayase
     recorded it, that release may have kept state where this one needs none. Stages of other kinds run functions, which
     can change without their declarations, so they always pass."""
-    is_query = old.every is None and old.remembers is None and old.lane == MAIN
+    is_query = old.every is None and old.state_digest is None and old.lane == MAIN
     return record.fingerprint == old.fingerprint or not is_query
 
 
 def _is_safe(old: Stage, new: Stage) -> bool:
     """Return whether `new` can continue with the state of `old`.
 
-    A stateless stage, or a firing one that does not say what it remembers, may compute something else from the next
-    record on if its output schema is the same. A stage that remembers the same as before continues with it. The content
+    A stateless stage, or a firing one without a digest of its state, may compute something else from the next
+    record on if its output schema is the same. A stage with the same digest as before continues with its state. The content
     of a table must be what its rules make of the events.
     """
     if isinstance(new.output, TableDeclaration):
@@ -66,11 +66,11 @@ def _is_safe(old: Stage, new: Stage) -> bool:
         return can_continue(old, new)
     if (old.output, old.lane) != (new.output, new.lane):
         return False
-    if new.remembers == "" == old.remembers:
+    if new.state_digest == "" == old.state_digest:
         return True  # it may also read other streams
     same_inputs = [input_.stream for input_ in old.inputs] == [input_.stream for input_ in new.inputs]
     stateless = all(stage.kernel is None or stage.every is not None for stage in (old, new))
-    return same_inputs and (stateless if new.remembers is None else old.remembers == new.remembers)
+    return same_inputs and (stateless if new.state_digest is None else old.state_digest == new.state_digest)
 
 
 def with_readers(resets: dict[str, Start], stages: Mapping[str, Stage]) -> dict[str, Start]:
@@ -110,9 +110,11 @@ def records_after(
 
 def _record(stage: Stage, generation: int, start: Start) -> StageRecord:
     inputs = tuple(dict.fromkeys(input_.stream for input_ in stage.inputs))
+    closings = [(stage.inputs[number].stream, step, offset, length) for number, step, offset, length in stage.closings]
     return StageRecord(
-        stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.meets, stage.lane
-    )
+        stage.name, stage.fingerprint, generation, start, inputs, stage.output, stage.every, stage.tables_read, stage.lane,
+        tuple(dict.fromkeys(closings)),
+    )  # fmt: skip
 
 
 def _way_out(refused: Sequence[str], known: Mapping[str, StageRecord], stages: Mapping[str, Stage]) -> str:

@@ -33,7 +33,7 @@ from hayase.engine.definition.definitions import latest, latest_version, load
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs
 from hayase.engine.results import snapshots
-from hayase.streams import StreamLog
+from hayase.streams import StreamLog, repeats
 from hayase.streams.home_format import check_home
 from hayase.streams.log import check_letters, pending_letters
 from hayase.streams.log_directory import LogDirectory
@@ -196,6 +196,8 @@ def _stream(home: Home, path: Path) -> Iterator[Finding]:
         yield from _found(path / entry.name, open_segment, path / entry.name, name)
     for letters in pending_letters(path):
         yield from _found(letters, check_letters, letters, name)
+    for marks in _names(path / repeats.DIRECTORY, "*.marks"):
+        yield from _found(marks, repeats.check_marks, marks)
     stored = stored_declaration(path)
     if stored is not None and stored.declaration.lifetimes:
         log = StreamLog(home.path, stored.declaration)

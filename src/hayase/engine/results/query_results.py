@@ -7,13 +7,14 @@ inputs are finished, they are final up to the greatest event time. Times are ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hayase.core.declarations import EVENT_TIME
 from hayase.core.errors import HayaseError, OffsetGone
@@ -30,6 +31,8 @@ from hayase.engine.results.lifespans import (
 )
 from hayase.engine.results.snapshots import check, is_trimmed, rows_in, snapshot_before, snapshots
 from hayase.streams import Index, StreamLog, event_times
+from hayase.streams.json_columns import records
+from hayase.streams.repeats import first_rows
 
 __all__ = ["Results", "Time"]
 
@@ -65,14 +68,14 @@ class Results:
     def _table(self, first: int | None = None) -> pa.Table:
         index = self._index()
         begin = index.start if first is None else first
-        pieces = self.log.read(begin, index.next) if begin < index.next else ()
-        return pa.Table.from_batches([piece.rows for piece in pieces], schema=self.log.declaration.arrow_schema)
+        batches = first_rows(self.log, begin, index.next) if begin < index.next else ()
+        return pa.Table.from_batches(batches, schema=self.log.declaration.arrow_schema)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all records as dicts, in event-time order; records with equal times are in the order of the log."""
         table = self._table()
         order = np.argsort(event_times(table, self.log.declaration), kind="stable")
-        return list(self.log.declaration.shown(table.take(pa.array(order))).to_pylist())
+        return records(self.log.declaration.shown(table.take(pa.array(order))))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows())
@@ -90,7 +93,7 @@ class Results:
         """
         intervals = self._consistent(self._intervals)
         times = self._times(intervals.start).to_pylist(), self._times(intervals.end).to_pylist()
-        return list(zip(intervals.rows.to_pylist(), *times))
+        return list(zip(records(intervals.rows), *times))
 
     def intervals_table(self) -> pa.Table:
         """Return the intervals as an Arrow table: the columns of the rows, then `valid_from` and `valid_to`."""
@@ -103,7 +106,7 @@ class Results:
     def changes(self) -> list[tuple[Any, str, dict[str, Any]]]:
         """Return all final changes as (time, "+" or "-", row), in time order, with "-" first at each time."""
         time, sign, rows = self._consistent(self._changes)
-        return list(zip(self._times(time).to_pylist(), sign.to_pylist(), rows.to_pylist()))
+        return list(zip(self._times(time).to_pylist(), sign.to_pylist(), records(rows)))
 
     def changes_table(self) -> pa.Table:
         """Return the changes as an Arrow table: `event_time`, `change`, then the columns of the rows."""
@@ -117,7 +120,7 @@ class Results:
 
         The cost depends on the number of rows valid then, not on the length of the history.
         """
-        return list(self.at_table(time).to_pylist())
+        return records(self.at_table(time))
 
     def at_table(self, time: Time | None = None) -> pa.Table:
         """Return the rows of `at` as an Arrow table."""
@@ -156,7 +159,7 @@ class Results:
 
     def _intervals(self, index: Index) -> _Intervals:
         declaration = self.log.declaration
-        batches = [piece.rows for piece in self.log.read(index.start, index.next)] if index.entries else []
+        batches = list(first_rows(self.log, index.start, index.next)) if index.entries else []
         if not declaration.lifetimes:
             rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema)
             start = event_times(rows, declaration)
@@ -198,8 +201,10 @@ class Results:
         if time_us >= final:
             raise self._not_final(index, time_us)
         if not declaration.lifetimes:
-            pieces = self.log.read(index.start, index.next) if index.entries else ()
-            batches = [piece.rows.filter(pa.array(event_times(piece.rows, declaration) <= time_us)) for piece in pieces]
+            batches = [
+                rows.filter(pa.array(event_times(rows, declaration) <= time_us))
+                for rows in (first_rows(self.log, index.start, index.next) if index.entries else ())
+            ]
             rows = pa.Table.from_batches(batches, schema=declaration.arrow_schema)
             order = np.argsort(event_times(rows, declaration), kind="stable")
             return declaration.shown(rows.take(pa.array(order)))
@@ -214,7 +219,7 @@ class Results:
             raise self._removed(index, time)
         batches = [] if snapshot is None else list(rows_in(self.log, snapshot))
         first = index.start if snapshot is None else snapshot.offset
-        batches += [piece.rows for piece in self.log.read(first, end)] if first < end else []
+        batches += list(first_rows(self.log, first, end)) if first < end else []
         valid, ended = [], [np.empty(0, np.int64)]
         for batch in batches:
             records = lifespans(batch, declaration)
@@ -225,7 +230,8 @@ class Results:
         rows = pa.Table.from_batches(valid, schema=declaration.arrow_schema)
         remaining = lifespans(rows, declaration)
         positions = np.flatnonzero(~np.isin(remaining.row_id, np.concatenate(ended)))
-        return rows.take(pa.array(positions[np.argsort(remaining.start[positions], kind="stable")]))
+        rows = rows.take(pa.array(positions[np.argsort(remaining.start[positions], kind="stable")]))
+        return _sorted(rows, declaration.order) if declaration.order else rows
 
     # -- times and errors -----------------------------------------------------------------------------------------------
     @property
@@ -248,7 +254,7 @@ class Results:
                 return time * self._scale
         return instant(time)
 
-    def _told(self, time: int) -> str:
+    def _time_text(self, time: int) -> str:
         return instant_text(time) if self.log.declaration.time_unit is None else str(time // self._scale)
 
     def _not_final(self, index: Index, time: int) -> HayaseError:
@@ -259,15 +265,31 @@ class Results:
             )
         hint = "the inputs end there" if index.finished else "append later records, or finish the streams that it reads"
         return HayaseError(
-            f'"{name}" is final up to {self._told(latest)}, and {self._told(time)} is after that; {hint}'
+            f'"{name}" is final up to {self._time_text(latest)}, and {self._time_text(time)} is after that; {hint}'
         )
 
     def _removed(self, index: Index, time: int) -> HayaseError:
         existing = snapshots(self.log, index)
-        since = f"; what is left begins at {self._told(existing[0].clock - 1)}" if existing else ""
+        since = f"; what is left begins at {self._time_text(existing[0].clock - 1)}" if existing else ""
         return HayaseError(
-            f'what "{self.log.declaration.name}" was at {self._told(time)} was removed by its retention{since}'
+            f'what "{self.log.declaration.name}" was at {self._time_text(time)} was removed by its retention{since}'
         )
+
+
+def _sorted(rows: pa.Table, order: Sequence[tuple[str, bool, bool]]) -> pa.Table:
+    """Return rows in the order of their query. NaN is greater than all other numbers; columns of nested types are left out."""
+    keys: list[tuple[pa.ChunkedArray, str]] = []
+    for name, descending, nulls_first in order:
+        column = rows.column(name)
+        if pa.types.is_nested(column.type):
+            continue
+        direction = "descending" if descending else "ascending"
+        keys.append((column.is_null(), "descending" if nulls_first else "ascending"))
+        if pa.types.is_floating(column.type):
+            keys.append((pc.is_nan(column), direction))
+        keys.append((column, direction))
+    table = pa.table([column for column, _ in keys], [str(number) for number in range(len(keys))])
+    return rows.take(pc.sort_indices(table, [(str(number), way) for number, (_, way) in enumerate(keys)]))
 
 
 def _free(name: str, taken: list[str]) -> str:

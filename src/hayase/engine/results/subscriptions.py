@@ -27,7 +27,9 @@ from hayase.engine.home import Home, writing
 from hayase.streams import StreamLog
 from hayase.streams.dead_letters import DEAD, VIEW, dead_table
 from hayase.streams.durable import make_directory, write_atomic
+from hayase.streams.json_columns import records
 from hayase.streams.records import row_texts
+from hayase.streams.repeats import first_pieces
 from hayase.streams.schema_evolution import stored_declaration
 from hayase.streams.sealed import read_sealed, seal
 
@@ -159,16 +161,17 @@ class Reader:
         at = max(self._place(), index.start)
         while at < index.next:
             try:
-                for piece in log.read(at, index.next):
+                for piece in first_pieces(log, at, index.next):
                     for first in range(0, piece.rows.num_rows, MOST_RECORDS):
                         yield piece.first + first, log.declaration.shown(piece.rows.slice(first, MOST_RECORDS))
                     at = piece.first + piece.rows.num_rows
+                at = index.next  # the last records may be repeats
             except OffsetGone:  # removed by retention or a reset
                 at = max(self._place(), log.index().start)
 
     def _give(self, rows: pa.RecordBatch, first: int, now: Callable[[], int]) -> None:
         try:
-            self._view.function(rows.to_pylist())
+            self._view.function(records(rows))
         except BaseException as error:  # also SystemExit: a view must not end the pipeline
             name, count = self._view.stream, rows.num_rows
             letters = dead_table(
@@ -177,7 +180,7 @@ class Reader:
                 stream=name,
                 offsets=list(range(first, first + count)),
                 records=row_texts(pa.Table.from_batches([rows])),
-                reasons=[Reason(ReasonKind.FUNCTION, f'view "{self._view.name}" raised {_told(error)}')] * count,
+                reasons=[Reason(ReasonKind.FUNCTION, f'view "{self._view.name}" raised {_error_text(error)}')] * count,
                 attempts=1,
                 now=now(),
             )
@@ -198,7 +201,7 @@ class Reader:
         self._next = after
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Format an error: its message, then the traceback from the view on."""
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
     lines = traceback.format_exception(type(error), error, trace)

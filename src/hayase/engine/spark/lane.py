@@ -15,11 +15,9 @@ import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import orjson
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,40 +25,24 @@ from pyspark.sql.streaming import StreamingQuery
 
 from hayase.core.clock import now_us
 from hayase.core.errors import LaneFailed
+from hayase.core.timeline import reach
 from hayase.engine.batch import exchange
 from hayase.engine.batch.gate import FileGate, Grants
-from hayase.engine.batch.messages import Inbox, decode
-from hayase.engine.batch.offsets import advance, halted_stages
+from hayase.engine.batch.offsets import Offset, advance, halted_stages
 from hayase.engine.batch.outcomes import Task
-from hayase.engine.batch.reduce_side import reduce_bucket
-from hayase.engine.batch.report import Report
+from hayase.engine.batch.small_batches import is_small
 from hayase.engine.commit.manifests import Commits
 from hayase.engine.definition.definitions import definition_of, latest_version
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, settled_end
+from hayase.engine.spark.checkpoint_files import checkpoint_location
 from hayase.engine.spark.failures import failure_of
 from hayase.engine.spark.lane_source import POLL
+from hayase.engine.spark.reduction import Reduction
 from hayase.engine.spark.restarts import Restarts
 from hayase.engine.spark.session import is_warm, task_slots
 
 __all__ = ["Lane"]
-
-
-@dataclass(frozen=True)
-class Reducer:
-    """The reduce side as Spark calls it: the encoded messages of one bucket in, one report out."""
-
-    task: Task
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        home, lane = self.task.home, self.task.lane
-        messages = [message for rows in batches for message in decode(rows)]
-        if not messages:
-            return
-        inbox = Inbox.of(messages[0].bucket, lane, exchange.read_large(messages, home.exchange(lane)))
-        definition = definition_of(home, inbox.batch.end.definition).of_lane(lane)
-        report = reduce_bucket(self.task, definition, inbox)
-        yield pa.RecordBatch.from_pydict({"report": [report.as_json().decode()]})
 
 
 class Lane:
@@ -89,6 +71,7 @@ class Lane:
         self._on_commit, self._before_change = on_commit, before_change
         self._slots, self._awake = task_slots(session), awake
         self._restarts, self._restart_at = Restarts(), math.inf
+        self._reduction = Reduction(session)
         self._query: StreamingQuery | None = None
         self.trouble: str | None = None
         self.has_committed = False
@@ -128,7 +111,7 @@ class Lane:
         return (
             blobs.writeStream.foreachBatch(self._run_batch)
             .queryName(f"hayase-{self._lane}")
-            .option("checkpointLocation", str(checkpoints / self._epoch))
+            .option("checkpointLocation", checkpoint_location(session, checkpoints / self._epoch))
             .start()
         )
 
@@ -137,12 +120,16 @@ class Lane:
         base = self.manifest
         if base.epoch == self._epoch and batch <= base.batch:  # committed, although Spark has not recorded it
             return
+        reach("batch handed over")
         began = time.perf_counter()
         task = Task(self._home, self._lane, base.version + 1, self._epoch, base.states, now_us())
-        buckets = definition_of(self._home, latest_version(self._home)).buckets
-        rows = blobs.repartitionById(buckets, "bucket").mapInArrow(Reducer(task), "report string").collect()
-        reports = [Report.from_json(row.report) for row in rows]
+        if is_small(self._lane, base.offset, self._planned_end(batch), base.totals):
+            messages = blobs.coalesce(1)
+        else:
+            messages = blobs.repartitionById(definition_of(self._home, latest_version(self._home)).buckets, "bucket")
+        reports = self._reduction.reports(task, messages)
         took = time.perf_counter() - began
+        reach("reports collected")
         planned = reports[0].batch.end
         if planned.definition != base.offset.definition:
             self.arrived = planned.definition
@@ -155,6 +142,15 @@ class Lane:
         if self.manifest.version % 64 == 0:
             self._commits.sweep(self.manifest)
         self._on_commit()
+        reach("batch notified")
+
+    def _planned_end(self, batch: int) -> Offset | None:
+        """Where a batch ends, by Spark's log of offsets; None if that cannot be read."""
+        path = self._home.checkpoints(self._lane) / self._epoch / "offsets" / str(batch)
+        try:
+            return Offset.from_json(orjson.loads(path.read_bytes().splitlines()[-1]))
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            return None
 
     def is_idle(self) -> bool:
         """Whether everything that is in the logs now has been committed."""

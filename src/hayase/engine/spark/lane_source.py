@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from hayase.core.clock import now_us
 from hayase.core.stages import MAIN
+from hayase.core.timeline import reach
 from hayase.core.times import END
 from hayase.engine.batch.gate import FileGate
 from hayase.engine.batch.lane_governor import LaneGovernor
-from hayase.engine.batch.offsets import Batch, Offset, Range, advance, ranges
+from hayase.engine.batch.offsets import Batch, Offset, Range, advance, mark_taken_repeats, ranges
 from hayase.engine.definition.definitions import Definition, definition_of, latest_version
 from hayase.engine.home import Home
 from hayase.engine.logs import Logs, settled_end
+from hayase.streams.directory_watch import DirectoryWatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +67,8 @@ class LaneReader(DataSourceStreamReader):
         self._initial = options["initial"]
         self._gate = FileGate(self._home.gate(self._lane))
         self._governor = LaneGovernor(self._lane, self._slots)
-        self._look_at = float("-inf")
+        self._watch: DirectoryWatch | None = None
+        self._looked_at = self._look_at = float("-inf")
         self._tick, self._ticked_at = -1, float("-inf")
 
     def __reduce__(self) -> tuple[type[LaneReader], tuple[dict[str, str]]]:
@@ -78,26 +80,47 @@ class LaneReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:  # noqa: N802
         """The offset at which the next batch ends. Waits up to `POLL` seconds for records, so that an idle lane costs
         little."""
+        reach("planner asked")
         since = end = Offset.from_json(start)
         until = time.monotonic() + POLL
         while end == since and (moment := time.monotonic()) < until:
             if moment < self._look_at:  # the governor said when the next look is worthwhile
-                time.sleep(min(self._look_at, until) - moment)
+                self._rest(min(self._look_at, until) - moment)
             else:
                 end = self._plan(since)
         if self._lane == MAIN and self._governor.sees_ends() and not self._governor.left_behind:
             end = after_flood(since, end, lambda: self._plan(since))
+        reach("batch planned" if end != since else "nothing to plan")
         return end.as_json()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until the next look. Under a policy that decides by what waits, new files in the logs bring it forward."""
+        if self._watch is None or not self._governor.sees_ends():
+            time.sleep(seconds)
+        elif self._watch.wait(seconds):
+            self._look_at = self._looked_at + LOOK
+            if (ahead := self._look_at - time.monotonic()) > 0:
+                time.sleep(ahead)
+
+    def _watch_inputs(self, definition: Definition) -> None:
+        """Watch the logs that the lane reads, before a look at them: what comes after it is not missed."""
+        self._watch = self._watch or DirectoryWatch()
+        streams = {stream for record in definition.records for stream in record.inputs}
+        self._watch.watch(self._home.path / "streams" / stream for stream in streams)
+        self._watch.forget()
 
     def _plan(self, since: Offset) -> Offset:
         """Look at the logs once: the offset at which a batch ends that begins now."""
         now, moment, governor = now_us(), time.monotonic(), self._governor
-        definition = _definition_of_lane(self._home, latest_version(self._home), self._lane)
+        definition = definition_of(self._home, latest_version(self._home)).of_lane(self._lane)
+        self._watch_inputs(definition)
         logs = Logs(self._home, definition)
         look = governor.decide(definition, since, logs, self._gate.grants(), self._gate.feedback(), now, moment)
         tick = self._next_tick(since, moment)
         end = advance(since, definition, logs, look.grants, now, tick, settled_end(self._home))
+        mark_taken_repeats(end, logs)
         at_once = end != since and governor.left_behind
+        self._looked_at = moment
         self._look_at = moment if at_once else moment + max(LOOK, look.poll_after)
         governor.show(self._home, since, logs, now, moment)
         return end
@@ -111,6 +134,7 @@ class LaneReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[MapTask]:
         """The map tasks of a batch."""
+        reach("tasks asked")
         batch = Batch(Offset.from_json(start), Offset.from_json(end))
         tasks = ranges(batch.start, batch.end, self._gate.feedback().slots or self._slots)
         return [MapTask(number, task, batch.as_blob()) for number, task in enumerate(tasks)]
@@ -121,13 +145,15 @@ class LaneReader(DataSourceStreamReader):
         from hayase.engine.batch.map_side import map_task
         from hayase.engine.batch.messages import encode, headers
 
+        reach("map begins")
         batch = Batch.from_blob(partition.batch)
-        definition = _definition_of_lane(self._home, batch.end.definition, self._lane)
+        definition = definition_of(self._home, batch.end.definition).of_lane(self._lane)
         if partition.number == 0:
             yield encode(headers(batch, definition.buckets))
         logs = Logs(self._home, definition)
         mapped = map_task(definition, logs, batch, partition.task, partition.number, now_us())
         yield from map(encode, write_large(mapped, self._home.exchange(self._lane)))
+        reach("map ends")
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the manifest is the commit."""
@@ -179,8 +205,3 @@ class LaneSource(DataSource):
 
     def streamReader(self, schema: object) -> LaneReader:  # noqa: N802
         return LaneReader(self.options)
-
-
-@lru_cache(maxsize=64)
-def _definition_of_lane(home: Home, version: int, lane: str) -> Definition:
-    return definition_of(home, version).of_lane(lane)

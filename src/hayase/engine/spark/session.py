@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -29,10 +30,11 @@ from hayase.core.errors import EnvironmentUnfit
 from hayase.engine.doctor import LEAST_FILES
 from hayase.engine.spark.class_archive import JAVA_OPTIONS, ClassArchive, class_archive
 from hayase.engine.spark.failures import failure_of
-from hayase.engine.spark.warm_interpreters import WarmInterpreters
+from hayase.engine.spark.warm_interpreters import LONGEST_SOCKET, WarmInterpreters
 
 __all__ = [
     "JAVA_HINT",
+    "is_one_process",
     "is_warm",
     "java_build",
     "java_version",
@@ -150,7 +152,7 @@ def open_session(
     _check_files()
     chosen = _SETTINGS | _local_settings(where) | dict(settings or {})
     archive = class_archive(build, chosen)
-    if _is_one_process(where):
+    if is_one_process(where):
         chosen.setdefault(JAVA_OPTIONS, QUICK_START)
     # the JVM inherits stderr when it starts, and keeps it
     with _stderr_to(None if verbose else log or Path(os.devnull)), _secret_settings(where, chosen):
@@ -208,7 +210,7 @@ def _warm_interpreters(master: str) -> WarmInterpreters | None:
     """Start the fork server and return it; None where Spark starts plain interpreters, as on a cluster, which needs the same
     executable on all machines."""
     global _warm
-    if not _is_one_process(master):
+    if not is_one_process(master):
         return None
     if _warm is None or not _warm.executable.exists():
         folder = _scratch()
@@ -251,13 +253,27 @@ def _local_settings(master: str) -> dict[str, str]:
         "spark.driver.memory": f"{max(1024, min(quarter_mb, 4096))}m",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.local.dir": str(scratch),
-        "spark.python.unix.domain.socket.dir": str(scratch),
+        **socket_settings(scratch),
     }
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings["spark.authenticate"] = "true"
-    return settings | (_PATIENT if _is_one_process(master) else {})
+    return settings | (_PATIENT if is_one_process(master) else {})
+
+
+def socket_settings(scratch: Path) -> dict[str, str]:
+    """Return how the JVM and its Python workers connect: by Unix sockets in the scratch directory, or by TCP on this machine if
+    its path is too long for them.
+
+    >>> socket_settings(Path("/tmp/hayase-spark-1"))
+    {'spark.python.unix.domain.socket.dir': '/tmp/hayase-spark-1'}
+    >>> socket_settings(Path("/tmp", "long" * 20))
+    {'spark.python.unix.domain.socket.enabled': 'false'}
+    """
+    if len(os.fsencode(scratch / f".{uuid.UUID(int=0)}.sock")) > LONGEST_SOCKET:
+        return {"spark.python.unix.domain.socket.enabled": "false"}
+    return {"spark.python.unix.domain.socket.dir": str(scratch)}
 
 
 @contextlib.contextmanager
@@ -286,7 +302,7 @@ def _without_children_after_interrupt() -> Iterator[None]:
         raise
 
 
-def _is_one_process(master: str) -> bool:
+def is_one_process(master: str) -> bool:
     """Whether driver and executor run in one JVM on this machine."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 

@@ -35,10 +35,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from hayase.core.errors import HayaseError, OffsetGone, SchemaMismatch, StreamError, UnknownName
-from hayase.core.schemas import ddl
+from hayase.core.schemas import ddl, spark_schema
 from hayase.core.times import BEGINNING, END, instant
 from hayase.engine.spark.stream_sink import BatchWriter, StreamWriter
 from hayase.streams import Index, StreamLog, event_times
+from hayase.streams.repeats import first_rows
 from hayase.streams.segments import read_trailer
 
 __all__ = ["HayaseSource", "register"]
@@ -66,7 +67,7 @@ class HayaseSource(DataSource):
 
     def schema(self) -> str:
         _check_options(self.options, {*_READING, *_FOLLOWING, *_WRITING})
-        return ddl(_log(self.options).declaration.shown_schema)
+        return ddl(spark_schema(_log(self.options).declaration.shown_schema))
 
     def reader(self, schema: Any) -> StreamRecords:
         _check_options(self.options, _READING)
@@ -111,12 +112,13 @@ class _Selection:
         """Yield the records, directly from the memory-mapped segments."""
         log = StreamLog.open(self.home, self.stream)
         for first, next_ in spans:
-            for piece in log.read(first, next_):
-                rows = self._within(piece.rows, log)
+            for batch in first_rows(log, first, next_):
+                rows = self._within(batch, log)
                 if rows.num_rows:
                     shown = log.declaration.shown(rows)
                     columns = [
-                        (shown if name in shown.schema.names else rows).column(name) for name in self.schema.names
+                        (shown if field.name in shown.schema.names else rows).column(field.name).cast(field.type)
+                        for field in self.schema
                     ]
                     yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -274,6 +276,7 @@ def _wanted(schema: Any, log: StreamLog) -> pa.Schema:
     declared, name = log.declaration.shown_schema, log.declaration.name
     if log.declaration.hides_time:  # readers may still use the column's name in the log
         declared = pa.schema([*declared, log.declaration.arrow_schema.field(log.declaration.time)])
+    declared = spark_schema(declared)
     expected: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for wanted in expected:
         if wanted.name not in declared.names:

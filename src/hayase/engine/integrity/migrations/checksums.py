@@ -52,7 +52,7 @@ def migrate(home: Home) -> int:
         if listing is not None:
             with log.writing():
                 log.set_head()
-    _tell_heads(home)
+    _write_heads(home)
     for gate in (home.path / "gates").glob("*.json"):  # valid for one run: the next one writes its own
         durable.remove(gate)
     for directory in {path.parent for path in files}:
@@ -81,7 +81,7 @@ def _directories(path: Path) -> list[Path]:
     return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
 
 
-def _tell_heads(home: Home) -> None:
+def _write_heads(home: Home) -> None:
     """Write the heads of the definitions and of each lane's manifests."""
     numbers = [int(path.stem) for path in home.definitions.glob("*.json") if path.stem.isdigit()]
     if numbers:

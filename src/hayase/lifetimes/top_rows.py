@@ -1,0 +1,201 @@
+"""The operator for ORDER BY with LIMIT and OFFSET, DISTINCT ON and top-N per group: the first rows of each group.
+
+- Cost: logarithmic in the live tuples of the group per start and end, on average; constant for most tuples that are not shown.
+  Memory is proportional to the live tuples.
+- All ends and starts of an instant are applied before the result is compared, so a row that is shown before and after it is
+  not split.
+- The end of a row is open when it appears, because a later one may displace it.
+
+The order is total: rows that are equal in all columns of the order are ordered by their ids. So which rows are shown follows from
+the live tuples alone; the state has them, and the ids under which they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from hayase.core.keys import KeyIndex, encode, hashes, raw_values
+from hayase.core.scratch import scratch
+from hayase.lifetimes.copied_tuples import CopiedTuples
+from hayase.lifetimes.order_keys import order_keys
+from hayase.lifetimes.plans import Top
+from hayase.lifetimes.relations import OPEN, Delta, Span, Step
+from hayase.lifetimes.slot_columns import Texts, grown
+from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.tuples import TupleStore
+
+__all__ = ["TopOperator"]
+
+NONE, UNTOUCHED = -1, -2
+HEAD, LEFT, RIGHT, PARENT, PREVIOUS, NEXT, ZONE, COPY = range(8)
+"""The words of a tuple: the first bytes of its key, its place in the treap or heap and in the list, and the copy that shows it."""
+ROOT, FIRST, SKIPPED_LAST, SHOWN_LAST, SKIPPED, SHOWN, HEAP = range(7)
+"""The words of a group: its treap and list, the last tuples of two zones, how many these have, and the heap of the rest."""
+SKIP, SHOW, TIE, REST = range(4)
+STARTED, ENDED, OPENED, CLOSED, NOW, CHAIN = range(6)
+"""The positions of a sweep: in its four lists, its instant, and the first of the tuples touched at that instant."""
+
+_TUPLE, _NEXT = "__tuple", "next"
+_NO_LIMIT = 1 << 62
+
+
+class TopOperator(CopiedTuples):
+    """The operator of `plans.Top` (`relations.Operator`)."""
+
+    def __init__(self, node: Top) -> None:
+        self.schema = node.schema
+        self._node = node
+        self._limits = _NO_LIMIT if node.limit is None else node.limit, node.offset, node.ties
+        self._tuples = TupleStore(node.child.schema, "tuples")
+        self._keys = Texts(pa.binary())
+        self._listed = np.empty(0, np.int32)
+        self._nodes = np.empty((0, 8), np.int64)
+        self._group_of = self._touched = np.empty(0, np.int64)
+        self._groups = _Groups(node.keys)
+        self._copies = TupleStore(pa.schema([(_TUPLE, pa.int64())]), "shown")
+        self._owners = np.empty(0, np.int64)
+        """The slot of the tuple that a copy shows, by the copy's slot."""
+        self._registers = Registers((_NEXT,), (0,))
+
+    def advance(self, inputs: Sequence[Delta], span: Span) -> Step:
+        """Process a step and return the rows that come among the first ones and that leave them."""
+        from hayase.lifetimes import top_rows_loops
+
+        (child,) = inputs
+        self._settle(span.since)
+        passed = self._tuples.advance(child.rows, child, span.clock)
+        self._index(passed.slots, child.rows)
+        state = _beginning()
+        opened, closed = (
+            scratch(3, 2 * (len(child) + len(passed.ends)) + 1),
+            scratch(2, 2 * len(passed.ends) + len(child) + 1),
+        )
+        earlier = self._copies.capacity
+        while not top_rows_loops.sweep(
+            *self._arrays(), *self._limits, self._touched, state,
+            child.start, passed.slots, passed.ends, passed.ended, earlier, opened, closed,
+        ):  # fmt: skip
+            opened, closed = _doubled(opened), _doubled(closed)
+        slots, start, end = opened[:, : state[OPENED]]
+        ended, closed_end = closed[:, : state[CLOSED]]
+        first = self._registers[_NEXT]
+        self._registers[_NEXT] = first + len(slots)
+        ids = np.arange(first, first + len(slots))
+        delta = Delta(self._tuples.take(slots), start, end, ids, self._copies.id[ended], closed_end)
+        self._keep(delta, slots, span.clock)
+        self._release(passed.ended)
+        changes = [*self._tuples.changes(), *self._copies.changes(), *self._registers.changes(span.version)]
+        return Step(delta, changes)
+
+    def _settle(self, since: int) -> None:
+        """Begin a step: index what was restored, and remove what ended meanwhile."""
+        from hayase.lifetimes import top_rows_loops
+
+        added, removed = self._tuples.settle(since)
+        if len(added) or len(removed):
+            self._index(added, self._tuples.take(added))
+            top_rows_loops.place(*self._arrays(), *self._limits, self._touched, _beginning(), removed, added)
+        shown, hidden = self._copies.settle(since)
+        if len(hidden):
+            owners = self._owners[hidden]
+            owners = owners[self._nodes[owners, COPY] == hidden]
+            self._nodes[owners, COPY] = NONE
+            self._copies.release(hidden)
+        if len(shown):
+            zones = self._nodes[: self._tuples.capacity, ZONE]
+            slots = np.flatnonzero((zones == SHOW) | (zones == TIE))
+            slots = slots[np.argsort(self._tuples.id[slots])]
+            tuples = raw_values(self._copies.take(shown).column(0), np.int64)
+            self._show(slots[np.searchsorted(self._tuples.id[slots], tuples)], shown)
+        self._release(removed)
+
+    def _keep(self, delta: Delta, slots: np.ndarray, clock: int) -> None:
+        """Remove the copies that a step closed, and store those that it leaves open."""
+        self._copies.close(delta.closed, delta.closed_end)
+        self._copies.release(self._copies.expire(clock))
+        still = np.flatnonzero(delta.end == OPEN)
+        if len(still):
+            tuples = pa.RecordBatch.from_arrays([pa.array(self._tuples.id[slots[still]])], [_TUPLE])
+            copies = self._copies.add(tuples, delta.start[still], delta.end[still], delta.id[still])
+            self._show(slots[still], copies)
+
+    def _show(self, slots: np.ndarray, copies: np.ndarray) -> None:
+        """Connect tuples with the copies that show them."""
+        self._nodes[slots, COPY] = copies
+        self._owners = grown(self._owners, self._copies.capacity)
+        self._owners[copies] = slots
+
+    def _index(self, slots: np.ndarray, rows: pa.RecordBatch) -> None:
+        """Note the groups and keys of tuples that are about to enter their treaps."""
+        from hayase.lifetimes import top_rows_loops
+
+        if not len(slots):
+            return
+        known, capacity = len(self._touched), self._tuples.capacity
+        for name in ("_nodes", "_group_of", "_touched", "_listed"):
+            setattr(self, name, grown(getattr(self, name), capacity))
+        self._touched[known:] = UNTOUCHED
+        self._nodes[known:, ZONE] = REST
+        self._nodes[known:, COPY] = NONE
+        self._group_of[slots] = self._groups.numbers(rows)
+        keys = order_keys(rows, self._node.order, self._node.listed)
+        self._keys.put(slots, keys.keys, capacity)
+        self._listed[slots] = keys.listed
+        heads = np.empty(len(slots), np.int64)
+        _, ends, letters = keys.keys.buffers()
+        top_rows_loops.read_heads(np.frombuffer(ends, np.int32), np.frombuffer(letters, np.uint8), heads)
+        self._nodes[slots, HEAD] = heads
+
+    def _release(self, slots: np.ndarray) -> None:
+        """Free tuples that have left their treaps, and groups without tuples."""
+        if len(slots):
+            self._groups.tidy(np.unique(self._group_of[slots]))
+            self._keys.release(slots)
+            self._tuples.release(slots)
+
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """Return what the loops take: tuples and groups, and the keys and ids of tuples."""
+        cells, lengths, arena = self._keys.parts
+        ids = self._tuples.id
+        return self._nodes, self._groups.words, self._group_of, cells, lengths, arena, self._listed, ids
+
+
+class _Groups:
+    """Groups of tuples with equal keys, numbered, with seven words each. NULL equals NULL. Without keys all have number 0."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self.words = np.empty((0, 7), np.int64)
+        self._keys = keys
+        self._index = KeyIndex()
+
+    def numbers(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Return the groups of rows."""
+        if self._keys:
+            encoded = encode([rows.column(name) for name in self._keys], rows.num_rows)
+            numbers = self._index.slots(encoded, hashes(encoded))
+        else:
+            numbers = np.zeros(rows.num_rows, np.int64)
+        known = len(self.words)
+        self.words = grown(self.words, max(self._index.capacity, 1))
+        self.words[known:] = (NONE, NONE, NONE, NONE, 0, 0, NONE)
+        return numbers
+
+    def tidy(self, numbers: np.ndarray) -> None:
+        """Drop those of some groups that have no tuples any more."""
+        if self._keys:
+            self._index.drop(numbers[self.words[numbers, ROOT] == NONE])
+
+
+def _beginning() -> np.ndarray:
+    state = np.zeros(6, np.int64)
+    state[CHAIN] = NONE
+    return state
+
+
+def _doubled(lines: np.ndarray) -> np.ndarray:
+    larger = np.empty((lines.shape[0], 2 * lines.shape[1]), np.int64)
+    larger[:, : lines.shape[1]] = lines
+    return larger

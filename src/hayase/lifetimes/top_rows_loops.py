@@ -1,0 +1,444 @@
+"""Compiled loops of `hayase.lifetimes.top_rows`, compiled on import (see `hayase.core.key_loops`).
+
+The live tuples of a group are in four zones, one after the other: the rows that OFFSET skips, those that are shown, those that
+are shown because they tie with the last of these, and the rest. The first three are in a treap, ordered by keys and ids, and in a
+list in the same order; of the rest, which a pairing heap holds, only the first must be known. A tuple that comes or goes moves at
+most one tuple over each border; only ties move together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from hayase.core.key_loops import compiled
+from hayase.core.times import END
+from hayase.lifetimes.top_rows import (
+    CHAIN,
+    CLOSED,
+    COPY,
+    ENDED,
+    FIRST,
+    HEAD,
+    HEAP,
+    LEFT,
+    NEXT,
+    NONE,
+    NOW,
+    OPENED,
+    PARENT,
+    PREVIOUS,
+    REST,
+    RIGHT,
+    ROOT,
+    SHOW,
+    SHOWN,
+    SHOWN_LAST,
+    SKIP,
+    SKIPPED,
+    SKIPPED_LAST,
+    STARTED,
+    TIE,
+    UNTOUCHED,
+    ZONE,
+)
+
+__all__ = ["place", "read_heads", "sweep"]
+
+_SHORT = 8
+_i64, _i32, _u8, _flag, _none = types.int64, types.int32, types.uint8, types.boolean, types.void
+_line, _grid = _i64[::1], _i64[:, ::1]
+
+
+def _readonly(kind: Any) -> Any:
+    return types.Array(kind, 1, "C", readonly=True)
+
+
+_KEYS = (_i64[::1], _i32[::1], _u8[::1], _i32[::1], _i64[::1])
+"""The cells, lengths and arena of the keys (`slot_columns.Texts`), the bytes of listed columns, and the ids; by slot."""
+
+
+@compiled(_none, _readonly(_i32), _readonly(_u8), _i64[::1], _nrt=False)
+def read_heads(ends: Any, letters: Any, heads: Any) -> None:
+    """Write the first eight bytes of every key as a number that compares as the bytes do."""
+    for row in range(len(heads)):
+        word = np.uint64(0)
+        for byte in range(_SHORT):
+            at = ends[row] + byte
+            word = (word << np.uint64(8)) | np.uint64(letters[at] if at < ends[row + 1] else 0)
+        heads[row] = np.int64(word ^ np.uint64(1 << 63))
+
+
+@njit(inline="always", _nrt=False)
+def _priority(slot: Any) -> Any:
+    """Return a number that looks random, by which the treap is a heap."""
+    word = (np.uint64(slot) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+
+
+@njit(_nrt=False)
+def _is_before(nodes: Any, cells: Any, lengths: Any, arena: Any, ids: Any, one: Any, other: Any) -> Any:
+    """Return whether a tuple comes before another one. Keys of up to eight bytes are equal if their heads are."""
+    if nodes[one, HEAD] != nodes[other, HEAD]:
+        return nodes[one, HEAD] < nodes[other, HEAD]
+    if lengths[one] > _SHORT:
+        a, b = cells[one], cells[other]
+        for byte in range(_SHORT, min(lengths[one], lengths[other])):
+            if arena[a + byte] != arena[b + byte]:
+                return arena[a + byte] < arena[b + byte]
+    return ids[one] < ids[other]
+
+
+@njit(_nrt=False)
+def _is_tied(nodes: Any, cells: Any, arena: Any, listed: Any, one: Any, other: Any) -> Any:
+    """Return whether two tuples are equal in the listed columns."""
+    size = listed[one]
+    if size != listed[other]:
+        return False
+    differing = np.uint64(nodes[one, HEAD] ^ nodes[other, HEAD])
+    if size < _SHORT:
+        return size == 0 or differing >> np.uint64(8 * (_SHORT - size)) == 0
+    if differing != 0:
+        return False
+    for byte in range(_SHORT, size):  # noqa: SIM110  (Numba knows no generator here)
+        if arena[cells[one] + byte] != arena[cells[other] + byte]:
+            return False
+    return True
+
+
+@njit(_nrt=False)
+def _rotate_up(nodes: Any, slot: Any) -> None:
+    """Exchange a node of the treap with its parent."""
+    parent = nodes[slot, PARENT]
+    above = nodes[parent, PARENT]
+    side, other = (LEFT, RIGHT) if nodes[parent, LEFT] == slot else (RIGHT, LEFT)
+    inner = nodes[slot, other]
+    nodes[parent, side] = inner
+    if inner != NONE:
+        nodes[inner, PARENT] = parent
+    nodes[slot, other] = parent
+    nodes[parent, PARENT] = slot
+    nodes[slot, PARENT] = above
+    if above != NONE:
+        nodes[above, LEFT if nodes[above, LEFT] == parent else RIGHT] = slot
+
+
+@njit(_nrt=False)
+def _insert(
+    nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, ids: Any, slot: Any
+) -> None:  # fmt: skip
+    """Add a tuple to the treap and the list of its group."""
+    nodes[slot, LEFT] = nodes[slot, RIGHT] = nodes[slot, PARENT] = NONE
+    before = after = NONE
+    at, side = groups[group, ROOT], LEFT
+    while at != NONE:
+        nodes[slot, PARENT] = at
+        if _is_before(nodes, cells, lengths, arena, ids, slot, at):
+            after, side = at, LEFT
+        else:
+            before, side = at, RIGHT
+        at = nodes[at, side]
+    nodes[slot, PREVIOUS], nodes[slot, NEXT] = before, after
+    if before != NONE:
+        nodes[before, NEXT] = slot
+    else:
+        groups[group, FIRST] = slot
+    if after != NONE:
+        nodes[after, PREVIOUS] = slot
+    parent = nodes[slot, PARENT]
+    if parent != NONE:
+        nodes[parent, side] = slot
+        while parent != NONE and _priority(slot) < _priority(parent):
+            _rotate_up(nodes, slot)
+            parent = nodes[slot, PARENT]
+    if parent == NONE:
+        groups[group, ROOT] = slot
+
+
+@njit(_nrt=False)
+def _remove(nodes: Any, groups: Any, group: Any, slot: Any) -> None:
+    """Remove a tuple from the treap and the list of its group."""
+    while nodes[slot, LEFT] != NONE and nodes[slot, RIGHT] != NONE:
+        left, right = nodes[slot, LEFT], nodes[slot, RIGHT]
+        child = left if _priority(left) < _priority(right) else right
+        _rotate_up(nodes, child)
+        if nodes[child, PARENT] == NONE:
+            groups[group, ROOT] = child
+    child = nodes[slot, LEFT] if nodes[slot, LEFT] != NONE else nodes[slot, RIGHT]
+    parent = nodes[slot, PARENT]
+    if child != NONE:
+        nodes[child, PARENT] = parent
+    if parent == NONE:
+        groups[group, ROOT] = child
+    else:
+        nodes[parent, LEFT if nodes[parent, LEFT] == slot else RIGHT] = child
+    before, after = nodes[slot, PREVIOUS], nodes[slot, NEXT]
+    if before != NONE:
+        nodes[before, NEXT] = after
+    else:
+        groups[group, FIRST] = after
+    if after != NONE:
+        nodes[after, PREVIOUS] = before
+
+
+@njit(_nrt=False)
+def _join(nodes: Any, cells: Any, lengths: Any, arena: Any, ids: Any, one: Any, other: Any) -> Any:
+    """Join two heaps and return the root. In a heap, LEFT is a node's first child, RIGHT its next sibling, and PARENT its
+    previous sibling or, for a first child, its parent."""
+    if _is_before(nodes, cells, lengths, arena, ids, other, one):
+        one, other = other, one
+    child = nodes[one, LEFT]
+    nodes[other, RIGHT] = child
+    if child != NONE:
+        nodes[child, PARENT] = other
+    nodes[other, PARENT] = one
+    nodes[one, LEFT] = other
+    return one
+
+
+@njit(_nrt=False)
+def _join_children(nodes: Any, cells: Any, lengths: Any, arena: Any, ids: Any, slot: Any) -> Any:
+    """Join the children of a node, first in pairs, then the pairs from the last to the first; return the root."""
+    at, pairs = nodes[slot, LEFT], NONE
+    while at != NONE:
+        one, other = at, nodes[at, RIGHT]
+        at = NONE
+        if other != NONE:
+            at = nodes[other, RIGHT]
+            one = _join(nodes, cells, lengths, arena, ids, one, other)
+        nodes[one, RIGHT] = pairs
+        pairs = one
+    root = NONE
+    while pairs != NONE:
+        following = nodes[pairs, RIGHT]
+        root = pairs if root == NONE else _join(nodes, cells, lengths, arena, ids, root, pairs)
+        pairs = following
+    if root != NONE:
+        nodes[root, RIGHT] = nodes[root, PARENT] = NONE
+    return root
+
+
+@njit(_nrt=False)
+def _push(nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, ids: Any, slot: Any) -> None:
+    """Add a tuple to the heap of its group."""
+    nodes[slot, LEFT] = nodes[slot, RIGHT] = nodes[slot, PARENT] = NONE
+    root = groups[group, HEAP]
+    groups[group, HEAP] = slot if root == NONE else _join(nodes, cells, lengths, arena, ids, root, slot)
+
+
+@njit(_nrt=False)
+def _pull(nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, ids: Any, slot: Any) -> None:
+    """Remove a tuple from the heap of its group."""
+    joined = _join_children(nodes, cells, lengths, arena, ids, slot)
+    if groups[group, HEAP] == slot:
+        groups[group, HEAP] = joined
+        return
+    before, after = nodes[slot, PARENT], nodes[slot, RIGHT]
+    nodes[before, LEFT if nodes[before, LEFT] == slot else RIGHT] = after
+    if after != NONE:
+        nodes[after, PARENT] = before
+    if joined != NONE:
+        groups[group, HEAP] = _join(nodes, cells, lengths, arena, ids, groups[group, HEAP], joined)
+
+
+@njit(inline="always", _nrt=False)
+def _is_shown(zone: Any) -> Any:
+    return SHOW <= zone <= TIE
+
+
+@njit(_nrt=False)
+def _move(nodes: Any, touched: Any, state: Any, slot: Any, zone: Any) -> None:
+    """Put a tuple into a zone. If that shows or hides it, note it in the chain of touched tuples."""
+    was_shown = _is_shown(nodes[slot, ZONE])
+    nodes[slot, ZONE] = zone
+    if was_shown != _is_shown(zone) and touched[slot] == UNTOUCHED:
+        touched[slot] = state[CHAIN]
+        state[CHAIN] = slot
+
+
+@njit(_nrt=False)
+def _enter(
+    nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
+    limit: Any, offset: Any, ties: Any, touched: Any, state: Any, slot: Any,
+) -> None:  # fmt: skip
+    """Add a tuple, and move at most one tuple over each border of its group's zones, and ties."""
+    nodes[slot, ZONE] = REST
+    last = groups[group, SHOWN_LAST]
+    if groups[group, SHOWN] == limit and not _is_before(nodes, cells, lengths, arena, ids, slot, last):
+        if ties and _is_tied(nodes, cells, arena, listed, last, slot):
+            _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
+            _move(nodes, touched, state, slot, TIE)
+        else:
+            _push(nodes, groups, group, cells, lengths, arena, ids, slot)
+        return
+    _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
+    before = nodes[slot, PREVIOUS]
+    zone = nodes[before, ZONE] if before != NONE else SKIP if offset > 0 else SHOW
+    _move(nodes, touched, state, slot, zone)
+    if zone == SKIP:
+        groups[group, SKIPPED] += 1
+        if before == groups[group, SKIPPED_LAST]:
+            groups[group, SKIPPED_LAST] = slot
+        if groups[group, SKIPPED] <= offset:
+            return
+        first = groups[group, SKIPPED_LAST]
+        groups[group, SKIPPED_LAST] = nodes[first, PREVIOUS]
+        groups[group, SKIPPED] -= 1
+        _move(nodes, touched, state, first, SHOW)
+        if groups[group, SHOWN] == 0:
+            groups[group, SHOWN_LAST] = first
+    elif before == last:
+        groups[group, SHOWN_LAST] = slot
+    groups[group, SHOWN] += 1
+    if groups[group, SHOWN] > limit:
+        last = groups[group, SHOWN_LAST]
+        remaining = nodes[last, PREVIOUS]
+        groups[group, SHOWN_LAST] = remaining
+        groups[group, SHOWN] -= 1
+        if ties and _is_tied(nodes, cells, arena, listed, remaining, last):
+            _move(nodes, touched, state, last, TIE)
+            return
+        while last != NONE:
+            following = nodes[last, NEXT]
+            _remove(nodes, groups, group, last)
+            _move(nodes, touched, state, last, REST)
+            _push(nodes, groups, group, cells, lengths, arena, ids, last)
+            last = following
+
+
+@njit(_nrt=False)
+def _leave(
+    nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
+    limit: Any, offset: Any, ties: Any, touched: Any, state: Any, slot: Any,
+) -> None:  # fmt: skip
+    """Remove a tuple, and move at most one tuple over each border of its group's zones, and ties."""
+    zone, before = nodes[slot, ZONE], nodes[slot, PREVIOUS]
+    if zone == REST:
+        _pull(nodes, groups, group, cells, lengths, arena, ids, slot)
+        return
+    _remove(nodes, groups, group, slot)
+    _move(nodes, touched, state, slot, REST)
+    if zone == TIE:
+        return
+    if zone == SHOW:
+        groups[group, SHOWN] -= 1
+        if groups[group, SHOWN_LAST] == slot:
+            groups[group, SHOWN_LAST] = before if groups[group, SHOWN] > 0 else NONE
+    else:
+        groups[group, SKIPPED] -= 1
+        if groups[group, SKIPPED_LAST] == slot:
+            groups[group, SKIPPED_LAST] = before
+        if groups[group, SHOWN] == 0:
+            return
+        last = groups[group, SKIPPED_LAST]
+        first = nodes[last, NEXT] if last != NONE else groups[group, FIRST]
+        _move(nodes, touched, state, first, SKIP)
+        groups[group, SKIPPED_LAST] = first
+        groups[group, SKIPPED] += 1
+        groups[group, SHOWN] -= 1
+        if groups[group, SHOWN] == 0:
+            groups[group, SHOWN_LAST] = NONE
+    last = groups[group, SHOWN_LAST] if groups[group, SHOWN] > 0 else groups[group, SKIPPED_LAST]
+    more = nodes[last, NEXT] if last != NONE else groups[group, FIRST]
+    was_tied = more != NONE
+    if not was_tied:
+        more = groups[group, HEAP]
+        if more == NONE:
+            return
+        _pull(nodes, groups, group, cells, lengths, arena, ids, more)
+        _insert(nodes, groups, group, cells, lengths, arena, ids, more)
+    _move(nodes, touched, state, more, SHOW)
+    groups[group, SHOWN_LAST] = more
+    groups[group, SHOWN] += 1
+    if ties and not was_tied:
+        tied = groups[group, HEAP]
+        while tied != NONE and _is_tied(nodes, cells, arena, listed, more, tied):
+            _pull(nodes, groups, group, cells, lengths, arena, ids, tied)
+            _insert(nodes, groups, group, cells, lengths, arena, ids, tied)
+            _move(nodes, touched, state, tied, TIE)
+            tied = groups[group, HEAP]
+
+
+@compiled(
+    _none, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _line, _line, _readonly(_i64), _readonly(_i64), _nrt=False
+)
+def place(
+    nodes: Any, groups: Any, group_of: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
+    limit: Any, offset: Any, ties: Any, touched: Any, state: Any, removed: Any, added: Any,
+) -> None:  # fmt: skip
+    """Remove and add tuples that other workers have already shown or hidden."""
+    for slot in removed:
+        _leave(
+            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched, state, slot
+        )  # fmt: skip
+    for slot in added:
+        _enter(
+            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched, state, slot
+        )  # fmt: skip
+    while state[CHAIN] != NONE:
+        slot = state[CHAIN]
+        state[CHAIN] = touched[slot]
+        touched[slot] = UNTOUCHED
+
+
+@compiled(
+    _flag, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _line, _line,
+    *(_readonly(_i64),) * 4, _i64, _grid, _grid, _nrt=False,
+)  # fmt: skip
+def sweep(
+    nodes: Any, groups: Any, group_of: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
+    limit: Any, offset: Any, ties: Any, touched: Any, state: Any,
+    starts: Any, started: Any, ends: Any, ended: Any, earlier: Any, opened: Any, closed: Any,
+) -> Any:  # fmt: skip
+    """Go through the instants of a step, as far as there is room for what appears and ends; return whether all were done.
+
+    All ends and starts of an instant are applied before tuples are shown or hidden. `opened` gets lines of slot, start and end;
+    `closed` gets lines of the copy and its end. A copy number below `earlier` is that of a copy of an earlier step; the others
+    are copies opened now, in order. The positions are in `state`, and a call goes on where the last one ended.
+    """
+    while True:
+        if state[CHAIN] == NONE:
+            now = END
+            if state[ENDED] < len(ends):
+                now = ends[state[ENDED]]
+            if state[STARTED] < len(starts):
+                now = min(now, starts[state[STARTED]])
+            if now == END:
+                return True
+            state[NOW] = now
+            while state[ENDED] < len(ends) and ends[state[ENDED]] == now:
+                slot = ended[state[ENDED]]
+                _leave(
+            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched, state, slot
+        )  # fmt: skip
+                state[ENDED] += 1
+            while state[STARTED] < len(starts) and starts[state[STARTED]] == now:
+                slot = started[state[STARTED]]
+                _enter(
+                    nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched,
+                    state, slot,
+                )  # fmt: skip
+                state[STARTED] += 1
+        while state[CHAIN] != NONE:
+            if state[OPENED] == opened.shape[1] or state[CLOSED] == closed.shape[1]:
+                return False
+            slot = state[CHAIN]
+            state[CHAIN] = touched[slot]
+            touched[slot] = UNTOUCHED
+            shown, copy = _is_shown(nodes[slot, ZONE]), nodes[slot, COPY]
+            if shown and copy == NONE:
+                nodes[slot, COPY] = earlier + state[OPENED]
+                opened[0, state[OPENED]] = slot
+                opened[1, state[OPENED]] = state[NOW]
+                opened[2, state[OPENED]] = END
+                state[OPENED] += 1
+            elif not shown and copy != NONE:
+                nodes[slot, COPY] = NONE
+                if copy < earlier:
+                    closed[0, state[CLOSED]] = copy
+                    closed[1, state[CLOSED]] = state[NOW]
+                    state[CLOSED] += 1
+                else:
+                    opened[2, copy - earlier] = state[NOW]
