@@ -1,4 +1,4 @@
-"""Columns in expressions of a plan: quoting and renaming them, and recognizing expressions that are only a column."""
+"""Columns in expressions and plans: quoting, renaming and casting them, and recognizing expressions that are only a column."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from hayase.core.expressions import cast
 from hayase.cql.logical import Column, Expression, Node, Project
 from hayase.cql.syntax import Part
 
 __all__ = [
-    "column", "column_name", "conjunction", "identity_columns", "passed_columns", "quoted", "rename_columns", "select_columns",
+    "cast_to", "column", "column_name", "conjunction", "identity_columns", "passed_columns", "quoted", "rename_columns",
+    "select_columns", "with_names",
 ]  # fmt: skip
 
 _QUOTED = re.compile(
@@ -102,3 +104,23 @@ def select_columns(child: Node, names: Iterable[str]) -> Node:
     if columns == child.schema.names:
         return child
     return Project(child, tuple(Column(name, column(name, child.schema.field(name).type)) for name in columns))
+
+
+def cast_to(expression: Expression, kind: pa.DataType) -> Expression:
+    """Return the expression cast to a type."""
+    if expression.kind == kind:
+        return expression
+    return replace(expression, sql=cast(expression.sql, kind), kind=kind, equality=None)
+
+
+def with_names(node: Node, names: Sequence[str], part: Part, kinds: Sequence[pa.DataType] | None = None) -> Node:
+    """Return the node with these names for its columns, and cast to these types if they are given."""
+    types = list(kinds) if kinds is not None else node.schema.types
+    if list(names) == node.schema.names and types == node.schema.types:
+        return node
+    if isinstance(node, Project):
+        values, child = [output.value for output in node.columns], node.child
+    else:
+        values, child = [column(field.name, field.type, part) for field in node.schema], node
+    columns = [Column(name, cast_to(value, kind)) for name, value, kind in zip(names, values, types)]
+    return Project(child, tuple(columns))

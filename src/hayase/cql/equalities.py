@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from hayase.core.errors import DeclarationError
 from hayase.core.keys import check_key_type
-from hayase.cql.logical import Expression
+from hayase.cql.logical import Expression, Node
 
 __all__ = ["are_same_family", "can_be_keys", "equality", "join_keys"]
 
@@ -48,3 +48,8 @@ def are_same_family(one: pa.DataType, other: pa.DataType) -> bool:
     """Return whether both types are signed integers, or both floating point: equal values then have equal keys at any width."""
     families: tuple[Callable[[pa.DataType], bool], ...] = (pa.types.is_signed_integer, pa.types.is_floating)
     return any(is_member(one) and is_member(other) for is_member in families)
+
+
+def node_join_keys(condition: Expression, left: Node, right: Node) -> tuple[Expression, Expression] | None:
+    """Return the two sides of an equality between columns of one plan and columns of another; None if it is not one."""
+    return join_keys(condition, set(left.schema.names), set(right.schema.names))

@@ -13,15 +13,15 @@ import pyarrow as pa
 from sqlglot import tokenize
 
 from hayase.core.errors import DeclarationError, Mistake
-from hayase.core.expressions import ParsedExpression, bind, cast, common_type, condition, parse_expression
+from hayase.core.expressions import ParsedExpression, bind, common_type, condition, parse_expression
 from hayase.core.keys import check_key_type
 from hayase.core.purity import Reference
-from hayase.cql.columns import column, quoted
+from hayase.cql.columns import cast_to, column, quoted
 from hayase.cql.logical import Expression
 from hayase.cql.scopes import ResolvedName, Scope, UnresolvedName
 from hayase.cql.syntax import Part, Plain, normalize_token
 
-__all__ = ["ExpressionResolver", "canonical", "cast_to", "comparable_sides", "name_end", "splice"]
+__all__ = ["ExpressionResolver", "canonical", "comparable_sides", "name_end", "splice"]
 
 _Replacements = Sequence[tuple[int, int, str]]
 """Replacements in a text: start, end, and the new text."""
@@ -194,13 +194,6 @@ def _is_parenthesized(words: Sequence[str]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------- expressions
-
-
-def cast_to(expression: Expression, kind: pa.DataType) -> Expression:
-    """Return the expression cast to a type."""
-    if expression.kind == kind:
-        return expression
-    return replace(expression, sql=cast(expression.sql, kind), kind=kind, equality=None)
 
 
 def comparable_sides(one: Expression, other: Expression) -> tuple[Expression, Expression] | None:

@@ -1,4 +1,4 @@
-"""The output columns of a select list and their names.
+"""The output columns of a select list: their names and their values.
 
 An alias is taken as written, a column in the spelling of its stream. `count(*)` is named "count"; `sum(x)` and `count(x)` of a
 column are named "sum_x" and "count_x"; any other expression is named "column_N", where N is its place in the list. If `*`
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hayase.core.declarations import LIFETIME_COLUMNS
 from hayase.cql.aggregation import FUNCTIONS, call_text
 from hayase.cql.columns import quoted
+from hayase.cql.logical import Column, Node, Project
 from hayase.cql.query_expressions import ExpressionResolver, canonical
 from hayase.cql.scopes import SUBQUERY, ResolvedName, Scope
 from hayase.cql.syntax import Item, Part
@@ -58,6 +59,17 @@ class SelectList:
             outputs.append(replace(column, name=name))
             taken.setdefault(name.lower(), column)
         return outputs
+
+    def project(self, outputs: Sequence[Output], node: Node, scope: Scope) -> Project | None:
+        """Return the plan that computes these columns; None, with mistakes, if one cannot be resolved."""
+        columns: list[Column] = []
+        for output in outputs:
+            if output.sql is not None:
+                value = self._resolver.bind(output.part, output.sql, node.schema)
+            else:
+                value = self._resolver.expression(output.part, scope, node.schema)
+            columns += [Column(output.name, value)] if value else []
+        return Project(node, tuple(columns)) if len(columns) == len(outputs) else None
 
     def _reserved(self, name: str, part: Part) -> None:
         if name.startswith("__"):

@@ -39,7 +39,15 @@ from hayase.cql.query_expressions import ExpressionResolver
 from hayase.cql.scopes import SUBQUERY, Context, FromClause, HiddenScope, Relation, Scope
 from hayase.cql.syntax import Part, Select, Subquery
 
-__all__ = ["UNKNOWN_TOO", "GroupSubqueries", "SubqueryExpressions", "has_subqueries", "without_subqueries"]
+__all__ = [
+    "UNKNOWN_TOO",
+    "GroupSubqueries",
+    "Resolution",
+    "SubqueryExpressions",
+    "has_subqueries",
+    "is_list",
+    "without_subqueries",
+]
 
 UNKNOWN_TOO = "IS NOT FALSE"
 """NOT IN excludes a row also if a comparison with NULL is unknown."""
@@ -69,6 +77,8 @@ class Resolution(Protocol):
     def membership(self, member: syntax.Membership, node: Node, scope: Scope, test: str = "") -> Node: ...
 
     def is_grouped(self, select: Select) -> bool: ...
+
+    def inline(self, part: Part, node: Node, scope: Scope) -> tuple[Part, Node, Scope]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +169,9 @@ class SubqueryExpressions:
             return None
         assert subquery.value is not None
         value = self._resolver.expression(subquery.value, scope, node.schema)
-        if value is None or not self.check_list(subquery.value, value):
+        if value is None or not is_list(self._resolver, subquery.value, value):
             return None
         return Unnest(node, value, name)
-
-    def check_list(self, part: Part, value: Expression) -> bool:
-        """Return whether a value is a list; note a mistake if not."""
-        if not pa.types.is_list(value.kind):
-            self._resolver.refuse(part, f"unnest takes a list, and this is a {value.kind}")
-        return bool(pa.types.is_list(value.kind))
 
     # ------------------------------------------------------------------------------------------------ EXISTS and IN
 
@@ -299,6 +303,13 @@ def _single_value(value: Expression, name: str, part: Part) -> AggregateCall:
 def _with_column(scope: Scope, name: str) -> Scope:
     """Return the scope in which an expression can name the value of a sub-query."""
     return replace(scope, relations=(*scope.relations, Relation(None, SUBQUERY, (), (name,))))
+
+
+def is_list(resolver: ExpressionResolver, part: Part, value: Expression) -> bool:
+    """Return whether a value is a list; note a mistake if not."""
+    if not pa.types.is_list(value.kind):
+        resolver.refuse(part, f"unnest takes a list, and this is a {value.kind}")
+    return bool(pa.types.is_list(value.kind))
 
 
 def has_subqueries(select: Select) -> bool:
