@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cmp_to_key
 from typing import Any
 
@@ -29,7 +30,10 @@ ROWS = st.builds(
     x=st.sampled_from([None, 0.0, -1.5, math.nan]),
 )
 ALIKE = st.builds(dict, k=st.just("one"), a=st.sampled_from([1, 2]), s=st.just("b"), x=st.sampled_from([0.5, 1.5]))
-RELATIONS = st.one_of(told_relations(ROWS), told_relations(ALIKE, most=25))
+ENDING = st.one_of(told_relations(ROWS), told_relations(ALIKE, most=25))
+LASTING = ENDING.map(lambda relation: [told._replace(end=None) for told in relation])
+"""Relations of which no row ends."""
+RELATIONS = ENDING | LASTING
 SEEDS = st.none() | st.integers(0, 10_000)
 
 
@@ -81,6 +85,7 @@ def first_rows(node: Top, rows: Sequence[Row]) -> list[Row]:
 
 
 def result(node: Top, relation: list[Told], clocks: list[int], seed: int | None) -> list[Interval]:
+    node = replace(node, lasting=all(told.end is None for told in relation))
     steps = [(span, [delta]) for span, delta in cut(relation, SCHEMA, clocks, since=0)]
     return intervals(drive(lambda: TopOperator(node), steps, seed), [span for span, _ in steps])
 
@@ -111,6 +116,17 @@ def test_a_row_that_stays_is_not_split(node: Top, relation: list[Told], clocks: 
     """Steps do not matter: the intervals are the same as those of one step."""
     found, whole = (result(node, relation, cuts, None) for cuts in (clocks, clocks[-1:]))
     assert Counter(map(repr, found)) == Counter(map(repr, whole))
+
+
+@given(tops(), LASTING, clock_lists())
+def test_of_rows_that_never_end_only_the_first_ones_are_kept(
+    node: Top, relation: list[Told], clocks: list[int]
+) -> None:
+    operator = TopOperator(replace(node, lasting=True))
+    for span, delta in cut(relation, SCHEMA, clocks, since=0):
+        operator.advance([delta], span)
+    from_the_first = replace(node, limit=node.limit and node.limit + node.offset, offset=0)
+    assert operator.size("tuples") <= len(first_rows(from_the_first, alive(relation, clocks[-1])))
 
 
 VALUES = {

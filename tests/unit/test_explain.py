@@ -48,6 +48,11 @@ CASES = {
 from events [Range 1 hour]
 order by amount desc""",
     },
+    "first-rows-of-rows-that-never-end": {
+        "best": """select distinct on (user_id) user_id, n
+from events
+order by amount desc""",
+    },
     "first-ranks": {
         "best": """select user_id, n, place
 from (select *, row_number() over (partition by user_id order by amount desc) as place from events [Range 1 hour])

@@ -52,6 +52,7 @@ __all__ = [
     "is_leaf",
     "leaves",
     "needs_coalescing",
+    "never_ends",
     "source_of",
     "with_children",
 ]
@@ -133,23 +134,23 @@ def needs_coalescing(node: Node) -> bool:
 
     Istream and Dstream compare an instant with the one before, so they must not emit such rows.
     """
-    return not _never_ends(node) and not _is_coalesced(node)
+    return not never_ends(node) and not _is_coalesced(node)
 
 
-def _never_ends(node: Node) -> bool:
+def never_ends(node: Node) -> bool:
     """Return whether no row of a relation ever ends."""
     match node:
         case Source():
             stream = node.declaration
             return node.window.kind == "unbounded" and not stream.lifetimes and stream.changes is None
         case Join():
-            return node.kind in ("inner", "semi") and _never_ends(node.left) and _never_ends(node.right)
+            return node.kind in ("inner", "semi") and never_ends(node.left) and never_ends(node.right)
         case Aggregate() | Top() | Over() | ToStream():
             return False
         case SetOperation():
-            return node.kind != "except" and _never_ends(node.left) and _never_ends(node.right)
+            return node.kind != "except" and never_ends(node.left) and never_ends(node.right)
         case _:
-            return _never_ends(node.child)
+            return never_ends(node.child)
 
 
 def _is_coalesced(node: Node) -> bool:

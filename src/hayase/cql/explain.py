@@ -216,7 +216,8 @@ def _top(node: plans.Top) -> str:
     ties = " with ties" if node.ties else ""
     keys = f" of each {', '.join(node.keys)}" if node.keys else ""
     order = ", ".join(order_text(key.column, key.descending, key.nulls_first) for key in node.order)
-    return f"Top {'all' if node.limit is None else node.limit}{offset}{ties}{keys} by {order}"
+    kept = ", keeping only these" if node.lasting and node.limit is not None else ""
+    return f"Top {'all' if node.limit is None else node.limit}{offset}{ties}{keys} by {order}{kept}"
 
 
 def _call(call: plans.Call) -> str:

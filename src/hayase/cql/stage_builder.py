@@ -19,7 +19,7 @@ from hayase.core.stages import OFFSET, Input, MapSide, Stage
 from hayase.cql.bag_calls import plan_bags
 from hayase.cql.bounded_leaves import BoundedLeaf, plan_window, shared_leaf, split_keys, split_leaf, without_bounds
 from hayase.cql.columns import column, column_name, conjunction, identity_columns
-from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_coalescing, source_of
+from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_coalescing, never_ends, source_of
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.logical import (
     Aggregate,
@@ -400,7 +400,10 @@ class _StageBuilder:
                 order = tuple(
                     plans.Order(column_name(key.value) or "", key.descending, key.nulls_first) for key in node.order
                 )
-                return plans.Top(child, keys, order, node.listed, node.limit, node.offset, node.ties, child.schema)
+                lasting = never_ends(node.child)
+                return plans.Top(
+                    child, keys, order, node.listed, node.limit, node.offset, node.ties, child.schema, lasting
+                )
             case ToStream():
                 child = self.node(node.child)
                 if node.kind != "rstream" and needs_coalescing(node.child):

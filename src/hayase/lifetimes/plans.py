@@ -280,7 +280,8 @@ class Top:
     """The first rows of each group of equal `keys`: in the order of `order`, `limit` rows after the first `offset`.
 
     The first `listed` columns of `order` are those of the query; the others decide ties. With `ties`, the rows that equal the
-    last one in the listed columns are included. Rows that are equal in all columns of `order` are interchangeable.
+    last one in the listed columns are included. Rows that are equal in all columns of `order` are interchangeable. `lasting` says
+    that no row of the child ever ends.
     """
 
     child: Node
@@ -291,6 +292,7 @@ class Top:
     offset: int
     ties: bool
     schema: pa.Schema
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The operator for ORDER BY with LIMIT and OFFSET, DISTINCT ON and top-N per group: the first rows of each group.
 
 - Cost: logarithmic in the live tuples of the group per start and end, on average; constant for most tuples that are not shown.
-  Memory is proportional to the live tuples.
+  Memory is proportional to the live tuples; if none ever ends, to those that are shown or skipped: the others never come back.
 - All ends and starts of an instant are applied before the result is compared, so a row that is shown before and after it is
   not split.
 - The end of a row is open when it appears, because a later one may displace it.
@@ -35,8 +35,9 @@ HEAD, LEFT, RIGHT, PARENT, PREVIOUS, NEXT, ZONE, COPY = range(8)
 ROOT, FIRST, SKIPPED_LAST, SHOWN_LAST, SKIPPED, SHOWN, HEAP = range(7)
 """The words of a group: its treap and list, the last tuples of two zones, how many these have, and the heap of the rest."""
 SKIP, SHOW, TIE, REST = range(4)
-STARTED, ENDED, OPENED, CLOSED, NOW, CHAIN = range(6)
-"""The positions of a sweep: in its four lists, its instant, and the first of the tuples touched at that instant."""
+STARTED, ENDED, OPENED, CLOSED, NOW, CHAIN, DROPPED = range(7)
+"""The positions of a sweep: in its four lists, its instant, the first of the tuples touched at that instant, and the first of those
+that can be dropped."""
 
 _TUPLE, _NEXT = "__tuple", "next"
 _NO_LIMIT = 1 << 62
@@ -48,7 +49,7 @@ class TopOperator(CopiedTuples):
     def __init__(self, node: Top) -> None:
         self.schema = node.schema
         self._node = node
-        self._limits = _NO_LIMIT if node.limit is None else node.limit, node.offset, node.ties
+        self._limits = _NO_LIMIT if node.limit is None else node.limit, node.offset, node.ties, node.lasting
         self._tuples = TupleStore(node.child.schema, "tuples")
         self._keys = Texts(pa.binary())
         self._listed = np.empty(0, np.int32)
@@ -87,6 +88,7 @@ class TopOperator(CopiedTuples):
         delta = Delta(self._tuples.take(slots), start, end, ids, self._copies.id[ended], closed_end)
         self._keep(delta, slots, span.clock)
         self._release(passed.ended)
+        self._drop(state, span.clock)
         changes = [*self._tuples.changes(), *self._copies.changes(), *self._registers.changes(span.version)]
         return Step(delta, changes)
 
@@ -121,6 +123,17 @@ class TopOperator(CopiedTuples):
             tuples = pa.RecordBatch.from_arrays([pa.array(self._tuples.id[slots[still]])], [_TUPLE])
             copies = self._copies.add(tuples, delta.start[still], delta.end[still], delta.id[still])
             self._show(slots[still], copies)
+
+    def _drop(self, state: np.ndarray, clock: int) -> None:
+        """Remove the tuples that a sweep found to be never shown again, as if they ended in its step."""
+        from hayase.lifetimes import top_rows_loops
+
+        if state[DROPPED] == NONE:
+            return
+        slots = np.empty(len(self._nodes), np.int64)
+        slots = slots[: top_rows_loops.dropped_slots(self._nodes, state[DROPPED], slots)]
+        self._tuples.close(self._tuples.id[slots], np.full(len(slots), clock - 1))
+        self._release(self._tuples.expire(clock))
 
     def _show(self, slots: np.ndarray, copies: np.ndarray) -> None:
         """Connect tuples with the copies that show them."""
@@ -190,8 +203,8 @@ class _Groups:
 
 
 def _beginning() -> np.ndarray:
-    state = np.zeros(6, np.int64)
-    state[CHAIN] = NONE
+    state = np.zeros(7, np.int64)
+    state[CHAIN] = state[DROPPED] = NONE
     return state
 
 

@@ -3,7 +3,8 @@
 The live tuples of a group are in four zones, one after the other: the rows that OFFSET skips, those that are shown, those that
 are shown because they tie with the last of these, and the rest. The first three are in a treap, ordered by keys and ids, and in a
 list in the same order; of the rest, which a pairing heap holds, only the first must be known. A tuple that comes or goes moves at
-most one tuple over each border; only ties move together.
+most one tuple over each border; only ties move together. If no tuple ever ends, the rest is not kept: it goes into a chain of
+tuples to drop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hayase.lifetimes.top_rows import (
     CHAIN,
     CLOSED,
     COPY,
+    DROPPED,
     ENDED,
     FIRST,
     HEAD,
@@ -45,7 +47,7 @@ from hayase.lifetimes.top_rows import (
     ZONE,
 )
 
-__all__ = ["place", "read_heads", "sweep"]
+__all__ = ["dropped_slots", "place", "read_heads", "sweep"]
 
 _SHORT = 8
 _i64, _i32, _u8, _flag, _none = types.int64, types.int32, types.uint8, types.boolean, types.void
@@ -243,6 +245,18 @@ def _pull(nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: 
         groups[group, HEAP] = _join(nodes, cells, lengths, arena, ids, groups[group, HEAP], joined)
 
 
+@njit(_nrt=False)
+def _put_aside(
+    nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, ids: Any, lasting: Any, state: Any, slot: Any
+) -> None:  # fmt: skip
+    """Put a tuple behind those that are shown: into the heap of its group or, if all last, into the chain of those to drop."""
+    if lasting:
+        nodes[slot, NEXT] = state[DROPPED]
+        state[DROPPED] = slot
+    else:
+        _push(nodes, groups, group, cells, lengths, arena, ids, slot)
+
+
 @njit(inline="always", _nrt=False)
 def _is_shown(zone: Any) -> Any:
     return SHOW <= zone <= TIE
@@ -261,7 +275,7 @@ def _move(nodes: Any, touched: Any, state: Any, slot: Any, zone: Any) -> None:
 @njit(_nrt=False)
 def _enter(
     nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
-    limit: Any, offset: Any, ties: Any, touched: Any, state: Any, slot: Any,
+    limit: Any, offset: Any, ties: Any, lasting: Any, touched: Any, state: Any, slot: Any,
 ) -> None:  # fmt: skip
     """Add a tuple, and move at most one tuple over each border of its group's zones, and ties."""
     nodes[slot, ZONE] = REST
@@ -271,7 +285,7 @@ def _enter(
             _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
             _move(nodes, touched, state, slot, TIE)
         else:
-            _push(nodes, groups, group, cells, lengths, arena, ids, slot)
+            _put_aside(nodes, groups, group, cells, lengths, arena, ids, lasting, state, slot)
         return
     _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
     before = nodes[slot, PREVIOUS]
@@ -304,7 +318,7 @@ def _enter(
             following = nodes[last, NEXT]
             _remove(nodes, groups, group, last)
             _move(nodes, touched, state, last, REST)
-            _push(nodes, groups, group, cells, lengths, arena, ids, last)
+            _put_aside(nodes, groups, group, cells, lengths, arena, ids, lasting, state, last)
             last = following
 
 
@@ -362,11 +376,12 @@ def _leave(
 
 
 @compiled(
-    _none, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _line, _line, _readonly(_i64), _readonly(_i64), _nrt=False
-)
+    _none, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _flag, _line, _line, _readonly(_i64), _readonly(_i64),
+    _nrt=False,
+)  # fmt: skip
 def place(
     nodes: Any, groups: Any, group_of: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
-    limit: Any, offset: Any, ties: Any, touched: Any, state: Any, removed: Any, added: Any,
+    limit: Any, offset: Any, ties: Any, lasting: Any, touched: Any, state: Any, removed: Any, added: Any,
 ) -> None:  # fmt: skip
     """Remove and add tuples that other workers have already shown or hidden."""
     for slot in removed:
@@ -375,7 +390,8 @@ def place(
         )  # fmt: skip
     for slot in added:
         _enter(
-            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched, state, slot
+            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, lasting, touched,
+            state, slot,
         )  # fmt: skip
     while state[CHAIN] != NONE:
         slot = state[CHAIN]
@@ -384,12 +400,12 @@ def place(
 
 
 @compiled(
-    _flag, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _line, _line,
+    _flag, _grid, _grid, _line, *_KEYS, _i64, _i64, _flag, _flag, _line, _line,
     *(_readonly(_i64),) * 4, _i64, _grid, _grid, _nrt=False,
 )  # fmt: skip
 def sweep(
     nodes: Any, groups: Any, group_of: Any, cells: Any, lengths: Any, arena: Any, listed: Any, ids: Any,
-    limit: Any, offset: Any, ties: Any, touched: Any, state: Any,
+    limit: Any, offset: Any, ties: Any, lasting: Any, touched: Any, state: Any,
     starts: Any, started: Any, ends: Any, ended: Any, earlier: Any, opened: Any, closed: Any,
 ) -> Any:  # fmt: skip
     """Go through the instants of a step, as far as there is room for what appears and ends; return whether all were done.
@@ -411,14 +427,15 @@ def sweep(
             while state[ENDED] < len(ends) and ends[state[ENDED]] == now:
                 slot = ended[state[ENDED]]
                 _leave(
-            nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched, state, slot
-        )  # fmt: skip
+                    nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched,
+                    state, slot,
+                )  # fmt: skip
                 state[ENDED] += 1
             while state[STARTED] < len(starts) and starts[state[STARTED]] == now:
                 slot = started[state[STARTED]]
                 _enter(
-                    nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, touched,
-                    state, slot,
+                    nodes, groups, group_of[slot], cells, lengths, arena, listed, ids, limit, offset, ties, lasting,
+                    touched, state, slot,
                 )  # fmt: skip
                 state[STARTED] += 1
         while state[CHAIN] != NONE:
@@ -442,3 +459,14 @@ def sweep(
                     state[CLOSED] += 1
                 else:
                     opened[2, copy - earlier] = state[NOW]
+
+
+@compiled(_i64, _grid, _i64, _line, _nrt=False)
+def dropped_slots(nodes: Any, first: Any, slots: Any) -> Any:
+    """Write the slots of the chain of dropped tuples; return how many there are."""
+    count = 0
+    while first != NONE:
+        slots[count] = first
+        first = nodes[first, NEXT]
+        count += 1
+    return count
