@@ -161,8 +161,14 @@ RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, g
     'select k from s as "a.b"': [
         '1:15: "a.b" cannot name a relation; leave the dot out',
     ],
-    "select * exclude (a) from s": [
-        "1:8: * EXCEPT is not supported; name the columns",
+    "select * exclude (kk) from s": [
+        '1:19: * has no column "kk"; did you mean "k"?',
+    ],
+    "select k from s where k = any(['a'])": [
+        "1:23: ANY with a list is not supported; write list_contains(list, value)",
+    ],
+    "select listagg(k, ',') within group (order by x) as l from s [Rows 3]": [
+        '1:1: Unknown ordered aggregate "listagg"',
     ],
     "select * a from s": [
         "1:8: * AS is not supported",

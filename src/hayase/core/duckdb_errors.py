@@ -44,11 +44,17 @@ def is_mixed_comparison(error: Exception) -> bool:
     return "Cannot compare values of type" in str(error)
 
 
-def unexpected_word(message: str) -> str:
+def unexpected_word(message: str) -> str | None:
     """Return the word or sign at which DuckDB's parser stopped; empty if the text ended too early.
+
+    None if the parser could read the text and refused something in it.
 
     >>> unexpected_word('syntax error at or near "form"')
     'form'
+    >>> unexpected_word('Unknown ordered aggregate "listagg".') is None
+    True
     """
+    if not message.startswith("syntax error"):
+        return None
     near = re.search(r'near "(.+)"$', message)
     return near[1] if near else ""

@@ -456,8 +456,9 @@ def _parse(statement: str, sql: str) -> Sequence[Mapping[str, Any]]:
         sql, min(inside, len(sql.encode()))
     )  # a text that ends too early fails at what follows it
     before = sql.encode()[: max(inside, 0)].decode(errors="ignore")
-    hint = _syntax_hint(unexpected_word(message), sql, before)
-    raise DeclarationError([Mistake(message, hint, line=line, column=column)])
+    word = unexpected_word(message)
+    hint = None if word is None else _syntax_hint(word, sql, before)
+    raise DeclarationError([Mistake(message.rstrip("."), hint, line=line, column=column)])
 
 
 _NOT_ALONE = re.compile(

@@ -89,7 +89,9 @@ def survey(node: Any, scope: Scope) -> None:
     if not isinstance(node, dict):
         return
     kind = node.get("class")
-    if kind in _REFUSED:
+    if kind == "SUBQUERY" and _unnests_list(node):
+        _refuse(node, scope, "ANY with a list is not supported", "write list_contains(list, value)")
+    elif kind in _REFUSED:
         _refuse(node, scope, _REFUSED[kind], _HINTS.get(kind))
     elif kind == "COLUMN_REF":
         parts = tuple(str(name) for name in node["column_names"])
@@ -100,6 +102,12 @@ def survey(node: Any, scope: Scope) -> None:
     else:
         for value in node.values():
             survey(value, scope)
+
+
+def _unnests_list(node: dict[str, Any]) -> bool:
+    """Return whether a sub-query is none that was written: DuckDB reads `x = ANY(list)` as a sub-query with UNNEST."""
+    selected = node["subquery"]["node"].get("select_list") or [{}]
+    return selected[0].get("function_name") == "unnest" and selected[0].get("query_location_length") == 0
 
 
 def _function(node: dict[str, Any], scope: Scope) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hayase.core.declarations import LIFETIME_COLUMNS
+from hayase.core.errors import suggestion
 from hayase.cql.aggregation import FUNCTIONS, call_text
 from hayase.cql.columns import quoted
 from hayase.cql.logical import Column, Node, Project
@@ -81,13 +82,33 @@ class SelectList:
 
     def _starred(self, item: Item, scope: Scope) -> list[Output]:
         if item.of is None:
-            return [Output(name, item.part, sql, starred=True) for name, sql in scope.star()]
+            columns = [Output(name, item.part, sql, starred=True) for name, sql in scope.star()]
+            return self._changed(item, columns)
         relation = scope.relation(item.of)
         if relation is None:
             missing = scope.unknown_relation(item.of)
             self._resolver.refuse(item.part, missing.message, missing.hint)
             return []
-        return [Output(name, item.part, quoted(relation.flat(name)), starred=True) for name in relation.columns]
+        columns = [Output(name, item.part, quoted(relation.flat(name)), starred=True) for name in relation.columns]
+        return self._changed(item, columns)
+
+    def _changed(self, item: Item, columns: list[Output]) -> list[Output]:
+        """Return the columns of a star without those of EXCLUDE, with the values of REPLACE and the names of RENAME."""
+        for change in item.changes:
+            name = change.column.text
+            matches = [column for column in columns if column.name.lower() == name.lower()]
+            if not matches:
+                hint = suggestion(name, [column.name for column in columns])
+                self._resolver.refuse(change.column, f'* has no column "{name}"', hint)
+            for column in matches:
+                place = columns.index(column)
+                if change.value is not None:
+                    columns[place] = Output(column.name, change.value)
+                elif change.new is not None:
+                    columns[place] = replace(column, name=change.new, starred=False)
+                else:
+                    del columns[place]
+        return columns
 
     def _name(self, item: Item, place: int, scope: Scope) -> str:
         """Return the name of an output column without an alias."""

@@ -88,6 +88,16 @@ class Item:
     alias: str | None = None
     star: bool = False
     of: str | None = None
+    changes: tuple[StarChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StarChange:
+    """What `* EXCLUDE (column)`, `* REPLACE (value AS column)` or `* RENAME (column AS new)` does with one column of a star."""
+
+    column: Part
+    value: Part | None = None
+    new: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from hayase.cql.syntax import (
     Query,
     Relation,
     Select,
+    StarChange,
     Subquery,
     Unnested,
     WindowText,
@@ -204,13 +205,22 @@ class Reader:
             star = inner if isinstance(inner, exp.Star) else inner.this
             if isinstance(node, exp.Alias):
                 self._refuse("* AS", self._start(bare))
-            for name, value in star.args.items():
-                if value:
-                    self._refuse(f"* {name.strip('_').upper()}", self._start(bare), "name the columns")
             of = inner.table if isinstance(inner, exp.Column) else None
-            return Item(self._part(self._start(bare), "*"), star=True, of=of)
+            changes = tuple(self._star_changes(star))
+            return Item(self._part(self._start(bare), "*"), star=True, of=of, changes=changes)
         part = self._expression(bare, names, in_list=True)
         return Item(part, node.alias if isinstance(node, exp.Alias) else None) if part else None
+
+    def _star_changes(self, star: exp.Expr) -> Iterator[StarChange]:
+        """Yield what EXCLUDE, REPLACE and RENAME after a star do with its columns."""
+        for entry in star.args.get("except_") or ():
+            yield StarChange(self._part(self._start(entry), entry.name))
+        for entry in star.args.get("replace") or ():
+            value = self._expression(entry.this)
+            if value is not None:
+                yield StarChange(self._part(self._start(entry), entry.alias), value)
+        for entry in star.args.get("rename") or ():
+            yield StarChange(self._part(self._start(entry), entry.this.name), new=entry.alias)
 
     def _group(self, group: exp.Expr | None) -> tuple[tuple[Part, ...], tuple[tuple[int, ...], ...] | None]:
         """Return the expressions of GROUP BY, each once, and its grouping sets, as places among them; None if it has none."""
