@@ -40,10 +40,13 @@ print(number_loops.scaled(7), number_loops.doubled(7), progress)
 """
 
 
-def _run(directory: Path, cache: Path, program: str = IMPORT, factor: int = 3, **variables: str) -> str:
+def _run(
+    directory: Path, cache: Path, program: str = IMPORT, factor: int = 3, loops: str = LOOPS, factors: str = "",
+    **variables: str,
+) -> str:  # fmt: skip
     directory.mkdir(exist_ok=True)
-    (directory / "number_loops.py").write_text(LOOPS)
-    (directory / "factors.py").write_text(f"FACTOR = {factor}\n")
+    (directory / "number_loops.py").write_text(loops)
+    (directory / "factors.py").write_text(factors or f"FACTOR = {factor}\n")
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": path} | variables
     command = [sys.executable, "-B", "-c", program]
@@ -59,6 +62,15 @@ def test_a_loop_is_compiled_again_when_a_constant_that_its_module_imports_change
     assert _run(tmp_path / "one", tmp_path / "cache") == "21 14 2"
     assert _run(tmp_path / "one", tmp_path / "cache", factor=5) == "35 14 2"
     assert _run(tmp_path / "other", tmp_path / "cache") == "21 14 0"
+
+
+def test_a_loop_is_compiled_again_when_a_loop_that_its_module_imports_changes(tmp_path: Path) -> None:
+    scaled = "def scaled(number):\n    return number * FACTOR"
+    for factor in (3, 5):
+        inner = f"from numba import njit\n@njit\ndef multiplied(number):\n    return number * {factor}\n"
+        loops = LOOPS.replace(scaled, "def scaled(number):\n    return multiplied(number)")
+        loops = loops.replace("from factors import FACTOR", "from factors import multiplied")
+        assert _run(tmp_path, tmp_path / "cache", loops=loops, factors=inner) == f"{7 * factor} 14 2"
 
 
 def test_loops_are_compiled_ahead_on_all_cores_and_then_loaded(tmp_path: Path) -> None:

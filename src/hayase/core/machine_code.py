@@ -211,8 +211,8 @@ class _Cache(FunctionCache):
 def _directory(module: str, file: str) -> Path | None:
     """Return the directory for the loops of a module.
 
-    They depend on its source, on constants that it imports, which are part of the machine code, and on the versions of Python and
-    Numba. It is called for the first loop of the module, when everything has been imported.
+    They depend on its source, on constants and on the modules of loops that it imports, which are part of the machine code, and on
+    the versions of Python and Numba. It is called for the first loop of the module, when everything has been imported.
     """
     cache = user_cache("machine-code")
     if cache is None:
@@ -221,8 +221,11 @@ def _directory(module: str, file: str) -> Path | None:
     for name, value in sorted(vars(sys.modules[module]).items()):
         if isinstance(value, int | float | np.generic):
             digest.update(f"{name}={value!r};".encode())
+    imported = {value.__module__ for value in vars(sys.modules[module]).values() if hasattr(value, "py_func")}
+    files = sorted(str(sys.modules[name].__file__) for name in imported - {module})
     try:
-        digest.update(Path(file).read_bytes())
+        for source in (file, *files):
+            digest.update(Path(source).read_bytes())
     except OSError:
         return None
     return cache / f"{module}-{digest.hexdigest()[:24]}"

@@ -25,15 +25,16 @@ from hayase.lifetimes.plans import Top
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import Texts, grown
 from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.treaps import HEAD, NONE, ROOT
 from hayase.lifetimes.tuples import TupleStore
 
 __all__ = ["TopOperator"]
 
-NONE, UNTOUCHED = -1, -2
-HEAD, LEFT, RIGHT, PARENT, PREVIOUS, NEXT, ZONE, COPY = range(8)
-"""The words of a tuple: the first bytes of its key, its place in the treap or heap and in the list, and the copy that shows it."""
-ROOT, FIRST, SKIPPED_LAST, SHOWN_LAST, SKIPPED, SHOWN, HEAP = range(7)
-"""The words of a group: its treap and list, the last tuples of two zones, how many these have, and the heap of the rest."""
+UNTOUCHED = -2
+ZONE, COPY = range(6, 8)
+"""The words of a tuple after those of a node of a treap (or heap): its zone, and the copy that shows it."""
+SKIPPED_LAST, SHOWN_LAST, SKIPPED, SHOWN, HEAP = range(2, 7)
+"""The words of a group after those of its treap: the last tuples of two zones, how many these have, and the heap of the rest."""
 SKIP, SHOW, TIE, REST = range(4)
 STARTED, ENDED, OPENED, CLOSED, NOW, CHAIN, DROPPED = range(7)
 """The positions of a sweep: in its four lists, its instant, the first of the tuples touched at that instant, and the first of those
@@ -143,7 +144,7 @@ class TopOperator(CopiedTuples):
 
     def _index(self, slots: np.ndarray, rows: pa.RecordBatch) -> None:
         """Note the groups and keys of tuples that are about to enter their treaps."""
-        from hayase.lifetimes import top_rows_loops
+        from hayase.lifetimes import treaps_loops
 
         if not len(slots):
             return
@@ -159,7 +160,7 @@ class TopOperator(CopiedTuples):
         self._listed[slots] = keys.listed
         heads = np.empty(len(slots), np.int64)
         _, ends, letters = keys.keys.buffers()
-        top_rows_loops.read_heads(np.frombuffer(ends, np.int32), np.frombuffer(letters, np.uint8), heads)
+        treaps_loops.read_heads(np.frombuffer(ends, np.int32), np.frombuffer(letters, np.uint8), heads)
         self._nodes[slots, HEAD] = heads
 
     def _release(self, slots: np.ndarray) -> None:

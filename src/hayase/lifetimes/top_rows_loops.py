@@ -22,19 +22,10 @@ from hayase.lifetimes.top_rows import (
     COPY,
     DROPPED,
     ENDED,
-    FIRST,
-    HEAD,
     HEAP,
-    LEFT,
-    NEXT,
-    NONE,
     NOW,
     OPENED,
-    PARENT,
-    PREVIOUS,
     REST,
-    RIGHT,
-    ROOT,
     SHOW,
     SHOWN,
     SHOWN_LAST,
@@ -46,10 +37,11 @@ from hayase.lifetimes.top_rows import (
     UNTOUCHED,
     ZONE,
 )
+from hayase.lifetimes.treaps import FIRST, HEAD, LEFT, NEXT, NONE, PARENT, PREVIOUS, RIGHT, SHORT
+from hayase.lifetimes.treaps_loops import insert, is_before, remove
 
-__all__ = ["dropped_slots", "place", "read_heads", "sweep"]
+__all__ = ["dropped_slots", "place", "sweep"]
 
-_SHORT = 8
 _i64, _i32, _u8, _flag, _none = types.int64, types.int32, types.uint8, types.boolean, types.void
 _line, _grid = _i64[::1], _i64[:, ::1]
 
@@ -62,37 +54,6 @@ _KEYS = (_i64[::1], _i32[::1], _u8[::1], _i32[::1], _i64[::1])
 """The cells, lengths and arena of the keys (`slot_columns.Texts`), the bytes of listed columns, and the ids; by slot."""
 
 
-@compiled(_none, _readonly(_i32), _readonly(_u8), _i64[::1], _nrt=False)
-def read_heads(ends: Any, letters: Any, heads: Any) -> None:
-    """Write the first eight bytes of every key as a number that compares as the bytes do."""
-    for row in range(len(heads)):
-        word = np.uint64(0)
-        for byte in range(_SHORT):
-            at = ends[row] + byte
-            word = (word << np.uint64(8)) | np.uint64(letters[at] if at < ends[row + 1] else 0)
-        heads[row] = np.int64(word ^ np.uint64(1 << 63))
-
-
-@njit(inline="always", _nrt=False)
-def _priority(slot: Any) -> Any:
-    """Return a number that looks random, by which the treap is a heap."""
-    word = (np.uint64(slot) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    return (word ^ (word >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-
-
-@njit(_nrt=False)
-def _is_before(nodes: Any, cells: Any, lengths: Any, arena: Any, ids: Any, one: Any, other: Any) -> Any:
-    """Return whether a tuple comes before another one. Keys of up to eight bytes are equal if their heads are."""
-    if nodes[one, HEAD] != nodes[other, HEAD]:
-        return nodes[one, HEAD] < nodes[other, HEAD]
-    if lengths[one] > _SHORT:
-        a, b = cells[one], cells[other]
-        for byte in range(_SHORT, min(lengths[one], lengths[other])):
-            if arena[a + byte] != arena[b + byte]:
-                return arena[a + byte] < arena[b + byte]
-    return ids[one] < ids[other]
-
-
 @njit(_nrt=False)
 def _is_tied(nodes: Any, cells: Any, arena: Any, listed: Any, one: Any, other: Any) -> Any:
     """Return whether two tuples are equal in the listed columns."""
@@ -100,96 +61,21 @@ def _is_tied(nodes: Any, cells: Any, arena: Any, listed: Any, one: Any, other: A
     if size != listed[other]:
         return False
     differing = np.uint64(nodes[one, HEAD] ^ nodes[other, HEAD])
-    if size < _SHORT:
-        return size == 0 or differing >> np.uint64(8 * (_SHORT - size)) == 0
+    if size < SHORT:
+        return size == 0 or differing >> np.uint64(8 * (SHORT - size)) == 0
     if differing != 0:
         return False
-    for byte in range(_SHORT, size):  # noqa: SIM110  (Numba knows no generator here)
+    for byte in range(SHORT, size):  # noqa: SIM110  (Numba knows no generator here)
         if arena[cells[one] + byte] != arena[cells[other] + byte]:
             return False
     return True
 
 
 @njit(_nrt=False)
-def _rotate_up(nodes: Any, slot: Any) -> None:
-    """Exchange a node of the treap with its parent."""
-    parent = nodes[slot, PARENT]
-    above = nodes[parent, PARENT]
-    side, other = (LEFT, RIGHT) if nodes[parent, LEFT] == slot else (RIGHT, LEFT)
-    inner = nodes[slot, other]
-    nodes[parent, side] = inner
-    if inner != NONE:
-        nodes[inner, PARENT] = parent
-    nodes[slot, other] = parent
-    nodes[parent, PARENT] = slot
-    nodes[slot, PARENT] = above
-    if above != NONE:
-        nodes[above, LEFT if nodes[above, LEFT] == parent else RIGHT] = slot
-
-
-@njit(_nrt=False)
-def _insert(
-    nodes: Any, groups: Any, group: Any, cells: Any, lengths: Any, arena: Any, ids: Any, slot: Any
-) -> None:  # fmt: skip
-    """Add a tuple to the treap and the list of its group."""
-    nodes[slot, LEFT] = nodes[slot, RIGHT] = nodes[slot, PARENT] = NONE
-    before = after = NONE
-    at, side = groups[group, ROOT], LEFT
-    while at != NONE:
-        nodes[slot, PARENT] = at
-        if _is_before(nodes, cells, lengths, arena, ids, slot, at):
-            after, side = at, LEFT
-        else:
-            before, side = at, RIGHT
-        at = nodes[at, side]
-    nodes[slot, PREVIOUS], nodes[slot, NEXT] = before, after
-    if before != NONE:
-        nodes[before, NEXT] = slot
-    else:
-        groups[group, FIRST] = slot
-    if after != NONE:
-        nodes[after, PREVIOUS] = slot
-    parent = nodes[slot, PARENT]
-    if parent != NONE:
-        nodes[parent, side] = slot
-        while parent != NONE and _priority(slot) < _priority(parent):
-            _rotate_up(nodes, slot)
-            parent = nodes[slot, PARENT]
-    if parent == NONE:
-        groups[group, ROOT] = slot
-
-
-@njit(_nrt=False)
-def _remove(nodes: Any, groups: Any, group: Any, slot: Any) -> None:
-    """Remove a tuple from the treap and the list of its group."""
-    while nodes[slot, LEFT] != NONE and nodes[slot, RIGHT] != NONE:
-        left, right = nodes[slot, LEFT], nodes[slot, RIGHT]
-        child = left if _priority(left) < _priority(right) else right
-        _rotate_up(nodes, child)
-        if nodes[child, PARENT] == NONE:
-            groups[group, ROOT] = child
-    child = nodes[slot, LEFT] if nodes[slot, LEFT] != NONE else nodes[slot, RIGHT]
-    parent = nodes[slot, PARENT]
-    if child != NONE:
-        nodes[child, PARENT] = parent
-    if parent == NONE:
-        groups[group, ROOT] = child
-    else:
-        nodes[parent, LEFT if nodes[parent, LEFT] == slot else RIGHT] = child
-    before, after = nodes[slot, PREVIOUS], nodes[slot, NEXT]
-    if before != NONE:
-        nodes[before, NEXT] = after
-    else:
-        groups[group, FIRST] = after
-    if after != NONE:
-        nodes[after, PREVIOUS] = before
-
-
-@njit(_nrt=False)
 def _join(nodes: Any, cells: Any, lengths: Any, arena: Any, ids: Any, one: Any, other: Any) -> Any:
     """Join two heaps and return the root. In a heap, LEFT is a node's first child, RIGHT its next sibling, and PARENT its
     previous sibling or, for a first child, its parent."""
-    if _is_before(nodes, cells, lengths, arena, ids, other, one):
+    if is_before(nodes, cells, lengths, arena, ids, other, one):
         one, other = other, one
     child = nodes[one, LEFT]
     nodes[other, RIGHT] = child
@@ -280,14 +166,14 @@ def _enter(
     """Add a tuple, and move at most one tuple over each border of its group's zones, and ties."""
     nodes[slot, ZONE] = REST
     last = groups[group, SHOWN_LAST]
-    if groups[group, SHOWN] == limit and not _is_before(nodes, cells, lengths, arena, ids, slot, last):
+    if groups[group, SHOWN] == limit and not is_before(nodes, cells, lengths, arena, ids, slot, last):
         if ties and _is_tied(nodes, cells, arena, listed, last, slot):
-            _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
+            insert(nodes, groups, group, cells, lengths, arena, ids, slot)
             _move(nodes, touched, state, slot, TIE)
         else:
             _put_aside(nodes, groups, group, cells, lengths, arena, ids, lasting, state, slot)
         return
-    _insert(nodes, groups, group, cells, lengths, arena, ids, slot)
+    insert(nodes, groups, group, cells, lengths, arena, ids, slot)
     before = nodes[slot, PREVIOUS]
     zone = nodes[before, ZONE] if before != NONE else SKIP if offset > 0 else SHOW
     _move(nodes, touched, state, slot, zone)
@@ -316,7 +202,7 @@ def _enter(
             return
         while last != NONE:
             following = nodes[last, NEXT]
-            _remove(nodes, groups, group, last)
+            remove(nodes, groups, group, last)
             _move(nodes, touched, state, last, REST)
             _put_aside(nodes, groups, group, cells, lengths, arena, ids, lasting, state, last)
             last = following
@@ -332,7 +218,7 @@ def _leave(
     if zone == REST:
         _pull(nodes, groups, group, cells, lengths, arena, ids, slot)
         return
-    _remove(nodes, groups, group, slot)
+    remove(nodes, groups, group, slot)
     _move(nodes, touched, state, slot, REST)
     if zone == TIE:
         return
@@ -362,7 +248,7 @@ def _leave(
         if more == NONE:
             return
         _pull(nodes, groups, group, cells, lengths, arena, ids, more)
-        _insert(nodes, groups, group, cells, lengths, arena, ids, more)
+        insert(nodes, groups, group, cells, lengths, arena, ids, more)
     _move(nodes, touched, state, more, SHOW)
     groups[group, SHOWN_LAST] = more
     groups[group, SHOWN] += 1
@@ -370,7 +256,7 @@ def _leave(
         tied = groups[group, HEAP]
         while tied != NONE and _is_tied(nodes, cells, arena, listed, more, tied):
             _pull(nodes, groups, group, cells, lengths, arena, ids, tied)
-            _insert(nodes, groups, group, cells, lengths, arena, ids, tied)
+            insert(nodes, groups, group, cells, lengths, arena, ids, tied)
             _move(nodes, touched, state, tied, TIE)
             tied = groups[group, HEAP]
 
