@@ -42,6 +42,8 @@ WINDOWED = {
     "largest": "select user, amount, rank() over (partition by user order by amount desc) as place "
     "from events [Range 40 microseconds] qualify place <= 2",
     "before": 'select user, amount, lag(amount) over (partition by user order by "at") as previous from events [Rows 12]',
+    "asof": "select a.user, a.amount, b.amount as newest from events [Rows 9] a "
+    'asof left join events [Range 30 microseconds] b on a.user = b.user and a."at" > b."at"',
     "tops": 'select user, max(amount) as most, arg_max("at", amount) as at_most '
     "from events [Partition By user Rows 3, 8] group by user",
     "middles": "select user, median(amount) as middle, list(amount) as amounts, sum(amount) as spent, last(amount) as newest "

@@ -35,6 +35,7 @@ from hayase.core.times import BEGINNING
 from hayase.lifetimes.kernel import KernelConfig, in_order, lifetime_rows, stream_rows
 from hayase.lifetimes.plans import (
     Aggregate,
+    Asof,
     Changes,
     Instants,
     Join,
@@ -158,7 +159,7 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
             raise NotImplementedError(
                 "negative tuples are a method for aggregates over single windows: give an Aggregate over a Windowed"
             )
-        case Top() | Over():
+        case Top() | Over() | Asof():
             raise NotImplementedError("the baseline has no operators for the order of rows")
 
 

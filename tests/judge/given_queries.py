@@ -27,6 +27,8 @@ _JOINS = [
     "FULL JOIN",
     "FULL OUTER JOIN",
     "CROSS JOIN",
+    "ASOF JOIN",
+    "ASOF LEFT JOIN",
 ]
 _COMPARISONS = ["=", "<>", "<>", "<", "<=", "<=", ">", ">=", ">="]
 _EXACT = ("int", "float", "text")
@@ -209,19 +211,43 @@ class Maker:
         commas = self.chance(35)
         conditions: list[str] = []
         for _ in range(count - 1):
-            more_cql, more_sql, more = self.source(depth)
             kind = "" if commas else self.one(_JOINS)
-            if commas:
+            more_cql, more_sql, more = self.source(0 if kind.startswith("ASOF") else depth)
+            met = self.asof(scope, more, more_sql) if kind.startswith("ASOF") else None
+            if met is not None:
+                cql, sql = f"{cql} {kind} {more_cql} ON {met[0]}", f"{sql} {kind[5:]} {more_sql} ON {met[1]}"
+            elif commas:
                 cql, sql = f"{cql}, {more_cql}", f"{sql}, {more_sql}"
                 if self.chance(85):
                     conditions.append(self.meeting(scope, more))
-            elif kind == "CROSS JOIN":
-                cql, sql = f"{cql} {kind} {more_cql}", f"{sql} {kind} {more_sql}"
+            elif kind == "CROSS JOIN" or kind.startswith("ASOF"):
+                cql, sql = f"{cql} CROSS JOIN {more_cql}", f"{sql} CROSS JOIN {more_sql}"
             else:
                 on = self.meeting(scope, more)
                 cql, sql = f"{cql} {kind} {more_cql} ON {on}", f"{sql} {kind} {more_sql} ON {on}"
             scope = {**scope, **more}
         return cql, sql, scope, conditions, commas and count > 1
+
+    def asof(self, left: Scope, right: Scope, table: str) -> tuple[str, str] | None:
+        """Draw the condition of an ASOF JOIN with a table of SQLite, which gets it as the row that is the first of those met. None
+        if the sides have no columns of the same type."""
+        kinds = sorted({*left.values()} & {*right.values()} - {"approx", "bool"})
+        if not kinds or "approx" in right.values():
+            return None
+        drawn = [self.one(kinds) for _ in range(self.draw(st.sampled_from([1, 2, 2, 3])))]
+        pairs = [[self.one(t for t, k in scope.items() if k == kind) for scope in (left, right)] for kind in drawn]
+        sign = self.one([">=", ">=", ">", "<=", "<"])
+        signs = [sign, *["="] * (len(pairs) - 1)]
+        conditions = [f"{one} {own} {other}" for own, (one, other) in zip(signs, pairs)]
+        if self.chance(25):
+            conditions[0] = f"{pairs[0][1]} {sign.translate(str.maketrans('<>', '><'))} {pairs[0][0]}"
+        alias = table.split()[-1]
+        where = " AND ".join(conditions).replace(f"{alias}.", "first.")
+        column = pairs[0][1].replace(f"{alias}.", "first.") + (" DESC" if sign[0] == ">" else "")
+        ties = [f"first.{name.split('.')[1]} NULLS LAST" for name in right]
+        order = ", ".join([column, *ties, "first.rowid"])
+        first = f"SELECT first.rowid FROM {table.split()[0]} AS first WHERE {where} ORDER BY {order} LIMIT 1"
+        return " AND ".join(conditions[1:] + conditions[:1]), f"{alias}.rowid = ({first})"
 
     def subquery(self, scope: Scope) -> tuple[str, str]:
         """Draw a condition with a sub-query, in both languages."""

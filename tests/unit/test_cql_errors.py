@@ -134,8 +134,20 @@ RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, g
     "select a from s cross join lateral (select c from t) x": [
         "1:28: LATERAL is not supported; join with a condition instead",
     ],
-    "select a from s asof join t on s.time >= t.time": [
-        "1:17: ASOF JOIN is not supported; write JOIN ... ON",
+    "select a from s asof right join t on s.time >= t.time": [
+        "1:17: ASOF RIGHT JOIN is not supported; write ASOF JOIN or ASOF LEFT JOIN",
+    ],
+    "select a from s asof semi join t on s.time >= t.time": [
+        "1:17: ASOF SEMI JOIN is not supported; write ASOF JOIN or ASOF LEFT JOIN",
+    ],
+    "select a from s asof join t on s.k = t.k": [
+        "1:17: an ASOF JOIN has one comparison with >=, >, <= or <, and this has 0; write ON a.key = b.key AND a.time >= b.time, or USING (key, time)",
+    ],
+    "select a from s asof join t on s.time >= t.time and t.c < s.a": [
+        "1:17: an ASOF JOIN has one comparison with >=, >, <= or <, and this has 2; write ON a.key = b.key AND a.time >= b.time, or USING (key, time)",
+    ],
+    "select a from s asof join t on s.time >= t.time and s.a > 3": [
+        "1:53: this condition of an ASOF JOIN is not supported; it takes equalities and one comparison between both sides; filter in WHERE or in a sub-query in FROM",
     ],
     "select a from s positional join t": [
         "1:17: POSITIONAL JOIN is not supported; write JOIN ... ON",

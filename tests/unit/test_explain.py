@@ -65,6 +65,11 @@ from events [Range 1 hour]
 group by user_id
 qualify place < 10""",
     },
+    "asof-join": {
+        "priced": """select e.user_id, e.n, u.age
+from events [Range 1 hour] as e asof left join users as u on e.user_id = u.id and e.time >= u.time
+where e.n > 0 and u.age > 18""",
+    },
     "first-rows-of-all": {
         "leaders": """select user_id, sum(amount) as total
 from events [Range 1 hour]

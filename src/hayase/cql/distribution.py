@@ -25,6 +25,7 @@ from hayase.cql.bounded_leaves import hash_column, split_leaf
 from hayase.cql.columns import column, column_name
 from hayase.cql.logical import (
     Aggregate,
+    Asof,
     Distinct,
     Expression,
     Filter,
@@ -116,7 +117,7 @@ def with_children(node: Node, inner: Sequence[Node]) -> Node:
     match node:
         case Source():
             return node
-        case Join() | SetOperation():
+        case Join() | Asof() | SetOperation():
             return replace(node, left=inner[0], right=inner[1])
         case _:
             return replace(node, child=inner[0])
@@ -145,7 +146,7 @@ def never_ends(node: Node) -> bool:
             return node.window.kind == "unbounded" and not stream.lifetimes and stream.changes is None
         case Join():
             return node.kind in ("inner", "semi") and never_ends(node.left) and never_ends(node.right)
-        case Aggregate() | Top() | Over() | ToStream():
+        case Aggregate() | Asof() | Top() | Over() | ToStream():
             return False
         case SetOperation():
             return node.kind != "except" and never_ends(node.left) and never_ends(node.right)
@@ -175,7 +176,7 @@ def _is_coalesced(node: Node) -> bool:
 def _is_stateful(node: Node) -> bool:
     """Return whether an operator brings tuples with equal keys together, and so has state."""
     match node:
-        case Join() | Aggregate() | Distinct() | Over():
+        case Join() | Asof() | Aggregate() | Distinct() | Over():
             return True
         case SetOperation():
             return not (node.kind == "union" and node.all)
@@ -190,7 +191,7 @@ def _is_stateful(node: Node) -> bool:
 def _possible_keys(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Return the keys of a stateful operator: for each its column in every child, and the columns of the result equal to it."""
     match node:
-        case Join():
+        case Join() | Asof():
             keys: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
             for left, right in node.equal:
                 pair = _key_column(left), _key_column(right)
@@ -389,6 +390,8 @@ def _compared_expressions(node: Node) -> Iterator[tuple[str, Expression]]:
     match node:
         case Join():
             yield from (("a join", side) for pair in node.equal for side in pair)
+        case Asof():
+            yield from (("an ASOF join", side) for pair in node.equal for side in pair)
         case Aggregate():
             yield from (("GROUP BY", key.value) for key in node.keys)
             for call in node.calls:

@@ -173,6 +173,13 @@ def _operator(node: plans.Node) -> str:
             keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
             residual = f" where {_one_line(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" by {keys}" if keys else "") + residual
+        case plans.Asof():
+            keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
+            first = node.order[0]
+            sign = (">" if first.descending else "<") + ("" if node.strict else "=")
+            order = ", ".join(order_text(key.column, key.descending, key.nulls_first) for key in node.order)
+            condition = f"{node.column} {sign} {first.column}"
+            return f"Asof join {node.kind}{f' by {keys}' if keys else ''}, the first with {condition} by {order}"
         case plans.UnionAll():
             return "Union all"
         case plans.Unnest():

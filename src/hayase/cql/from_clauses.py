@@ -18,6 +18,7 @@ from hayase.core.expressions import common_type
 from hayase.core.stages import Lookup
 from hayase.core.times import duration_text
 from hayase.cql import logical, syntax
+from hayase.cql.asof_joins import asof_join
 from hayase.cql.bounded_leaves import bounds_fields, misfit
 from hayase.cql.columns import cast_to, column, conjunction, with_names
 from hayase.cql.equalities import node_join_keys
@@ -249,6 +250,9 @@ class FromClauses:
         if len(merged.columns) < len(join.using):
             return None
         both = context.scope(left.scope.relations + right.scope.relations, left.scope.merged + right.scope.merged)
+        if join.asof:
+            met = asof_join(self._resolver, join, left, right, both, list(merged.equal))
+            return FromClause(met, _with_merged(both, merged)) if met is not None else None
         schema = pa.schema([*left.node.schema, *right.node.schema])
         equal, rest = list(merged.equal), list[Expression]()
         for condition in join.on:
@@ -261,9 +265,7 @@ class FromClauses:
         node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
         if join.kind in ("semi", "anti"):
             return FromClause(node, left.scope)
-        hidden = {flat for column in merged.columns for flat in column.hides}
-        kept = tuple(column for column in both.merged if not column.hides & hidden)
-        return FromClause(node, replace(both, merged=kept + merged.columns))
+        return FromClause(node, _with_merged(both, merged))
 
     def _unnested(self, join: syntax.Joined, relation: syntax.Unnested, context: Context) -> FromClause | None:
         """Resolve `relation, UNNEST(list) as alias(column)`: its rows, once for every element."""
@@ -329,6 +331,13 @@ class FromClauses:
 class _UsingColumns:
     equal: tuple[tuple[Expression, Expression], ...]
     columns: tuple[MergedColumn, ...]
+
+
+def _with_merged(both: Scope, merged: _UsingColumns) -> Scope:
+    """Return the scope of a join with the columns that USING has merged."""
+    hidden = {flat for column in merged.columns for flat in column.hides}
+    kept = tuple(column for column in both.merged if not column.hides & hidden)
+    return replace(both, merged=kept + merged.columns)
 
 
 def refuse_several_windows(resolver: ExpressionResolver, *relations: syntax.Relation) -> None:

@@ -17,9 +17,9 @@ from hayase.core.times import END, duration_text
 from hayase.lifetimes.plans import JoinKind, WindowKind
 
 __all__ = [
-    "Aggregate", "AggregateCall", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "OrderKey", "Over", "OverCall",
-    "Project", "SetOperation", "Source", "TableJoin", "ToStream", "Top", "Unnest", "Window", "children", "describe",
-    "options_text", "order_text", "window_text",
+    "Aggregate", "AggregateCall", "Asof", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "OrderKey",
+    "Over", "OverCall", "Project", "SetOperation", "Source", "TableJoin", "ToStream", "Top", "Unnest", "Window",
+    "children", "describe",    "options_text", "order_text", "window_text",
 ]  # fmt: skip
 
 
@@ -144,6 +144,32 @@ class Join:
         if self.kind in ("semi", "anti"):
             return self.left.schema
         return pa.schema([*self.left.schema, *self.right.schema])
+
+
+@dataclass(frozen=True, slots=True)
+class Asof:
+    """An ASOF join: every row of the left child with the first row of the right one that it meets.
+
+    Rows meet if the pairs of `equal` are equal, and if `value`, over the left child, comes before the first entry of `order` in the
+    direction of this entry or, unless `strict`, is equal to it. `order` is that of the right rows, ties included.
+    """
+
+    kind: Literal["inner", "left"]
+    left: Node
+    right: Node
+    equal: tuple[tuple[Expression, Expression], ...]
+    value: Expression
+    order: tuple[OrderKey, ...]
+    strict: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.left.schema, *self.right.schema])
+
+    @property
+    def sign(self) -> str:
+        """The comparison as it is written between the left and the right side."""
+        return (">" if self.order[0].descending else "<") + ("" if self.strict else "=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +367,19 @@ class ToStream:
 
 
 Node = (
-    Source | Filter | Project | Join | TableJoin | Aggregate | Distinct | Unnest | SetOperation | Top | Over | ToStream
+    Source
+    | Filter
+    | Project
+    | Join
+    | Asof
+    | TableJoin
+    | Aggregate
+    | Distinct
+    | Unnest
+    | SetOperation
+    | Top
+    | Over
+    | ToStream
 )
 
 
@@ -350,7 +388,7 @@ def children(node: Node) -> tuple[Node, ...]:
     match node:
         case Source():
             return ()
-        case Join() | SetOperation():
+        case Join() | Asof() | SetOperation():
             return node.left, node.right
         case _:
             return (node.child,)
@@ -377,6 +415,11 @@ def _line(node: Node) -> str:
             equal = " and ".join(f"{_sql(left)} = {_sql(right)}" for left, right in node.equal)
             residual = f" where {_sql(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" on {equal}" if equal else "") + residual
+        case Asof():
+            equal = "".join(f"{_sql(left)} = {_sql(right)} and " for left, right in node.equal)
+            ties = ", ".join(order_text(_sql(key.value), key.descending, key.nulls_first) for key in node.order[1:])
+            on = f"{equal}{_sql(node.value)} {node.sign} {_sql(node.order[0].value)}"
+            return f"Asof join {node.kind} on {on}" + (f", ties by {ties}" if ties else "")
         case TableJoin():
             table = node.table.table
             keys = " and ".join(f"{part} = {_sql(key.value)}" for part, key in zip(table.key, node.keys))

@@ -23,6 +23,7 @@ from hayase.cql.distribution import Fragment, LeafKey, is_leaf, leaves, needs_co
 from hayase.cql.identity import digest, shape_of, source_facts, table_facts
 from hayase.cql.logical import (
     Aggregate,
+    Asof,
     Column,
     Distinct,
     Expression,
@@ -373,6 +374,8 @@ class _StageBuilder:
                 return _scalars(self.node(inner), scalar_steps(nodes, inner.schema))
             case Join():
                 return self._join(node)
+            case Asof():
+                return self._asof(node)
             case Aggregate() if is_shared(node):
                 return self._shared(node)
             case Aggregate():
@@ -418,6 +421,13 @@ class _StageBuilder:
         keys = tuple((column_name(one) or "", column_name(other) or "") for one, other in node.equal)
         schema = left.schema if node.kind in ("semi", "anti") else pa.schema([*left.schema, *right.schema])
         return plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
+
+    def _asof(self, node: Asof) -> plans.Node:
+        left, right = self.node(node.left), self.node(node.right)
+        keys = tuple((column_name(one) or "", column_name(other) or "") for one, other in node.equal)
+        order = tuple(plans.Order(column_name(key.value) or "", key.descending, key.nulls_first) for key in node.order)
+        schema = nullable(pa.schema([*left.schema, *right.schema]))
+        return plans.Asof(node.kind, left, right, keys, column_name(node.value) or "", order, node.strict, schema)
 
     def _set_operation(self, node: SetOperation) -> plans.Node:
         sides = self.node(node.left), self.node(node.right)

@@ -102,10 +102,12 @@ class StarChange:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A condition; `sides` holds both sides if it looks like an equality."""
+    """A condition; `sides` holds both sides if it looks like an equality, and `comparison` the sign and both sides if it looks like
+    a comparison with `>=`, `>`, `<=` or `<`."""
 
     part: Part
     sides: tuple[Part, Part] | None = None
+    comparison: tuple[str, Part, Part] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ class Nested:
 class Joined:
     """A join of two relations. A comma and CROSS JOIN are inner joins without a condition.
 
-    A `natural` join is one by all columns that have the same names on both sides.
+    A `natural` join is one by all columns that have the same names on both sides. An `asof` join meets at most one row.
     """
 
     part: Part
@@ -178,6 +180,7 @@ class Joined:
     on: tuple[Condition, ...] = ()
     using: tuple[Part, ...] = ()
     natural: bool = False
+    asof: bool = False
 
 
 @dataclass(frozen=True, slots=True)

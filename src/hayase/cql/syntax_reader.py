@@ -67,6 +67,7 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
     ("LEFT", "OUTER"): "left", ("RIGHT", "OUTER"): "right", ("FULL", "OUTER"): "full",
 }  # fmt: skip
 
+_SIGNS: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.GTE: ">=", exp.GT: ">", exp.LTE: "<=", exp.LT: "<"}
 _Names = Mapping[str, tuple[Query, tuple[str, ...]]]
 """The queries that WITH names, in lower case, with the aliases of their columns."""
 
@@ -272,11 +273,13 @@ class Reader:
     def _join(self, left: Relation | None, join: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(join)
         method, side, kind = (str(join.args.get(key) or "") for key in ("method", "side", "kind"))
-        natural = method == "NATURAL"
-        join_kind = _KINDS.get((side, kind)) if not method or natural else None
+        natural, asof = method == "NATURAL", method == "ASOF"
+        join_kind = _KINDS.get((side, kind)) if not method or natural or asof else None
+        if asof and (join_kind not in ("inner", "left") or kind == "CROSS"):
+            join_kind = None
         if join_kind is None:
             what = " ".join(word for word in (method, side, kind) if word)
-            self._refuse(f"{what} JOIN", place, "write JOIN ... ON")
+            self._refuse(f"{what} JOIN", place, "write ASOF JOIN or ASOF LEFT JOIN" if asof else "write JOIN ... ON")
         for name, value in join.args.items():
             if value and name not in ("this", "method", "side", "kind", "on", "using"):
                 self._refuse(_clause_name(name), place)
@@ -285,7 +288,7 @@ class Reader:
         using = tuple(self._part(self._start(column), column.name) for column in join.args.get("using") or ())
         if left is None or right is None or join_kind is None:
             return None
-        return Joined(self._part(place, "join"), join_kind, left, right, on, using, natural)
+        return Joined(self._part(place, "join"), join_kind, left, right, on, using, natural, asof)
 
     def _table(self, node: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(node)
@@ -402,9 +405,15 @@ class Reader:
         if members and names is not None and _is_membership(positive):
             yield from self._membership(node, positive, isinstance(inner, exp.Not), names)
         elif part := self._expression(node, names):
-            sides = (inner.this, inner.expression) if isinstance(inner, exp.EQ) and not part.subqueries else ()
-            written = [self._expression(side) for side in sides]
-            yield Plain(part, (written[0], written[1]) if len(written) == 2 and written[0] and written[1] else None)
+            sign = next((sign for kind, sign in _SIGNS.items() if isinstance(inner, kind)), None)
+            sides = (inner.this, inner.expression) if sign and not part.subqueries else ()
+            written = [side for side in map(self._expression, sides) if side]
+            if sign is None or len(written) < 2:
+                yield Plain(part)
+            elif sign == "=":
+                yield Plain(part, (written[0], written[1]))
+            else:
+                yield Plain(part, comparison=(sign, written[0], written[1]))
 
     def _membership(self, whole: exp.Expr, node: exp.Expr, negated: bool, names: _Names) -> Iterator[Condition]:
         part = self._part(self._start(whole), "")

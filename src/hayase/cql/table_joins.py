@@ -240,6 +240,10 @@ class _TableFrom:
             or has_duplicate_alias(self._resolver, join, context.scope(beside), right.scope)
         ):
             return None
+        if join.asof or join.natural:
+            word, hint = ("ASOF", "a table has only its current rows") if join.asof else ("NATURAL", "name the columns")
+            self._resolver.refuse(join.part, f"{word} JOIN of a table is not supported", f"{hint}: write JOIN ... ON")
+            return None
         conditions = self._inner
         if join.kind == "left" and left.has_stream and right.table is not None:
             right.table.is_left, conditions = True, right.table.only_if

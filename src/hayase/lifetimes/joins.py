@@ -30,7 +30,7 @@ from hayase.lifetimes.plans import Join
 from hayase.lifetimes.relations import OPEN, Delta, Span, Step
 from hayase.lifetimes.slot_columns import grown
 from hayase.lifetimes.state_registers import Registers, check_section
-from hayase.lifetimes.tuples import IdMap, TupleStore
+from hayase.lifetimes.tuples import IdMap, TupleStore, take_or_nulls
 
 __all__ = ["JoinOperator"]
 
@@ -260,7 +260,8 @@ class JoinOperator:
         if not self._shows_singles:
             columns = [*self._left.store.take(rows.left).columns, *self._right.store.take(rows.right).columns]
         else:
-            columns = [*self._left.taken(rows.left), *(self._right.taken(rows.right) if self._paired else ())]
+            right = take_or_nulls(self._right.store, rows.right) if self._paired else ()
+            columns = [*take_or_nulls(self._left.store, rows.left), *right]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Delta(batch, rows.start, rows.end, rows.number, *_by_end(result.closed))
 
@@ -630,16 +631,6 @@ class _Side:
         if not len(slots) or slots.min() >= 0:
             return self.store.id[slots]
         return np.where(slots < 0, -1, np.append(self.store.id, -1)[slots])
-
-    def taken(self, slots: np.ndarray) -> Sequence[pa.Array]:
-        """Return the columns of tuples; NULL where there is none."""
-        there = slots >= 0
-        if there.all():
-            return self.store.take(slots).columns
-        if not there.any():
-            return [pa.nulls(len(slots), field.type) for field in self.store.schema]
-        places = pa.array(np.cumsum(there) - 1, mask=~there)
-        return self.store.take(slots[there]).take(places).columns
 
 
 class _Keys:

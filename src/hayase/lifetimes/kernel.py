@@ -16,6 +16,7 @@ from hayase.core.keys import raw_values
 from hayase.core.stages import OFFSET, TIME, FailedRows, Outcome, Refusals, Tuples
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.aggregates import AggregateOperator
+from hayase.lifetimes.asof_joins import AsofOperator
 from hayase.lifetimes.instants import instants
 from hayase.lifetimes.joins import JoinOperator
 from hayase.lifetimes.leaves import LeafOperator, RowWindow, leaf
@@ -24,6 +25,7 @@ from hayase.lifetimes.multisets import MultisetOperator
 from hayase.lifetimes.over_rows import OverOperator
 from hayase.lifetimes.plans import (
     Aggregate,
+    Asof,
     Bounded,
     Changes,
     Instants,
@@ -222,6 +224,8 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return UnnestOperator(node)
         case Join():
             return JoinOperator(node)
+        case Asof():
+            return AsofOperator(node)
         case Multiset():
             return MultisetOperator(node)
         case Aggregate():

@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 
 __all__ = [
-    "Aggregate", "BagCall", "Bounded", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node",
+    "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node",
     "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "Scalar", "Session", "Shared",
     "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
     "WindowKind", "Windowed", "children",
@@ -179,6 +179,25 @@ class Join:
     right: Node
     keys: tuple[tuple[str, str], ...]
     residual: str | None
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Asof:
+    """Every row of the left child with the first row of the right one that it meets, if there is any; the schema is both.
+
+    Rows meet that have equal `keys` (NULL equals nothing), and of which the left one's `column` is, in the order that the first
+    entry of `order` gives, before the right one's value of that entry or, unless `strict`, equal to it. NULL meets nothing. The
+    `order` is that of the right rows; its other entries decide ties. With `left`, a row that meets none has NULLs.
+    """
+
+    kind: Literal["inner", "left"]
+    left: Node
+    right: Node
+    keys: tuple[tuple[str, str], ...]
+    column: str
+    order: tuple[Order, ...]
+    strict: bool
     schema: pa.Schema
 
 
@@ -389,7 +408,7 @@ class ToStream:
 
 
 Leaf = Windowed | Lifetimes | Changes | Shared | Instants
-Node = Leaf | Scalar | Join | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | Unnest | ToStream
+Node = Leaf | Scalar | Join | Asof | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | Unnest | ToStream
 
 TUPLE_ID = "__id"
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"
@@ -405,7 +424,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
         case ToStream():
             return node.child, *node.instants
-        case Join():
+        case Join() | Asof():
             return node.left, node.right
         case UnionAll() | Multiset():
             return node.children

@@ -37,7 +37,7 @@ from hayase.lifetimes.relations import OPEN, Delta
 from hayase.lifetimes.slot_columns import grown, slotted_column
 from hayase.lifetimes.state_registers import check_section
 
-__all__ = ["END", "ID", "START", "IdMap", "OneStore", "Passage", "TupleStore"]
+__all__ = ["END", "ID", "START", "IdMap", "OneStore", "Passage", "TupleStore", "take_or_nulls"]
 
 START, END, ID = "__start", "__end", "__id"
 """int64 columns of a store's section, after those of its schema. In a tombstone the start equals the end."""
@@ -441,6 +441,17 @@ class TupleStore:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def take_or_nulls(store: TupleStore, slots: np.ndarray) -> Sequence[pa.Array]:
+    """Return the columns of tuples; NULL where the slot is negative."""
+    there = slots >= 0
+    if there.all():
+        return store.take(slots).columns
+    if not there.any():
+        return [pa.nulls(len(slots), field.type) for field in store.schema]
+    places = pa.array(np.cumsum(there) - 1, mask=~there)
+    return store.take(slots[there]).take(places).columns
 
 
 class OneStore:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlglot import ParseError, exp, parse_one
 
-from hayase.cql.logical import Expression, Filter, Join, Node, Over, SetOperation, Source, Top
+from hayase.cql.logical import Asof, Expression, Filter, Join, Node, Over, SetOperation, Source, Top
 
 __all__ = ["limit_ranks"]
 
@@ -25,7 +25,7 @@ def limit_ranks(node: Node) -> Node:
     match node:
         case Source():
             return node
-        case Join() | SetOperation():
+        case Join() | Asof() | SetOperation():
             return replace(node, left=limit_ranks(node.left), right=limit_ranks(node.right))
         case Filter():
             conditions: list[Expression] = []

@@ -12,6 +12,7 @@ from hayase.cql.columns import column, column_name, identity_columns, quoted, se
 from hayase.cql.equalities import are_same_family
 from hayase.cql.logical import (
     Aggregate,
+    Asof,
     Column,
     Expression,
     Join,
@@ -54,6 +55,8 @@ class _KeyNames:
                     right, [_without_widening(other, right.schema) for _, other in node.equal]
                 )
                 return replace(node, left=left, right=right, equal=tuple(zip(lefts, rights)))
+            case Asof():
+                return self._name_asof(replace(node, left=self.name(node.left), right=self.name(node.right)))
             case SetOperation():
                 return replace(node, left=self.name(node.left), right=self.name(node.right))
             case Unnest():
@@ -67,6 +70,16 @@ class _KeyNames:
                 return self._name_top(replace(node, child=self.name(node.child)))
             case _:
                 return replace(node, child=self.name(node.child))
+
+    def _name_asof(self, node: Asof) -> Node:
+        left, (value, *lefts) = self._with_columns(
+            node.left, [node.value, *(_without_widening(one, node.left.schema) for one, _ in node.equal)]
+        )
+        rights = [_without_widening(other, node.right.schema) for _, other in node.equal]
+        right, named = self._with_columns(node.right, [*(key.value for key in node.order), *rights])
+        order = tuple(replace(key, value=own) for key, own in zip(node.order, named))
+        equal = tuple(zip(lefts, named[len(order) :]))
+        return replace(node, left=left, right=right, equal=equal, value=value, order=order)
 
     def _name_over(self, node: Over) -> Node:
         child, named = self._with_columns(node.child, node.expressions)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hayase.cql.columns import select_columns
 from hayase.cql.logical import (
     Aggregate,
+    Asof,
     Distinct,
     Expression,
     Filter,
@@ -80,6 +81,11 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
         case Join():
             read = needed | _columns_read(side for pair in node.equal for side in pair)
             read |= node.residual.columns if node.residual else frozenset()
+            left, right = (_trim(_prune(side, read), read) for side in (node.left, node.right))
+            return replace(node, left=left, right=right)
+        case Asof():
+            read = needed | _columns_read(side for pair in node.equal for side in pair)
+            read |= _columns_read([node.value, *(key.value for key in node.order)])
             left, right = (_trim(_prune(side, read), read) for side in (node.left, node.right))
             return replace(node, left=left, right=right)
 

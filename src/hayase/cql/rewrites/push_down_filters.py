@@ -13,6 +13,7 @@ from hayase.cql.columns import column_name, conjunction, passed_columns, rename_
 from hayase.cql.equalities import can_be_keys, equality, join_keys
 from hayase.cql.logical import (
     Aggregate,
+    Asof,
     Distinct,
     Expression,
     Filter,
@@ -68,6 +69,9 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
             return _filter(joined, above)
         case Join():
             return _push_into_outer_join(node, conditions)
+        case Asof():
+            below, above = _split(conditions, node.left.schema.names)
+            return _filter(replace(node, left=_push(node.left, below), right=_push(node.right, ())), above)
         case ToStream():
             return ToStream(node.kind, _push(node.child, ()))
 
