@@ -44,6 +44,7 @@ from hayase.lifetimes.plans import (
     Node,
     Over,
     Recomputed,
+    RunningOver,
     Scalar,
     Shared,
     Top,
@@ -159,7 +160,7 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
             raise NotImplementedError(
                 "negative tuples are a method for aggregates over single windows: give an Aggregate over a Windowed"
             )
-        case Top() | Over() | Asof():
+        case Top() | Over() | Asof() | RunningOver():
             raise NotImplementedError("the baseline has no operators for the order of rows")
 
 

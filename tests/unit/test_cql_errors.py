@@ -44,9 +44,6 @@ CLAUSES: dict[str, list[str]] = {  # Clauses that have no meaning over a relatio
     "select a from s union select c from t order by a + 1 limit 2": [
         "1:48: ORDER BY of this query can name only columns of its result; name a column of the result, or order an outer query: select * from (...) order by ... limit ...",
     ],
-    "select a from s window w as (order by a)": [
-        "1:17: WINDOW is not supported; write the window in parentheses after OVER, or in [brackets] after a stream",
-    ],
     "select a from s tablesample 10%": [
         "1:15: TABLESAMPLE is not supported",
     ],
@@ -81,10 +78,22 @@ SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where t
         "1:8: a window function inside of another one is not supported; compute the inner one in a sub-query",
     ],
     "select sum(a) over w from s": [
-        "1:8: OVER with the name of a window is not supported; write the window in parentheses after OVER",
+        '1:8: there is no window "w"; write WINDOW w AS (...)',
     ],
-    "select sum(a) over (order by time) from s": [
-        "1:8: OVER by event time over a stream without a window is not supported; write a window after the stream, such as [Unbounded] or [Range 1 hour], or order by another column",
+    "select sum(a) over v from s window w as (order by b)": [
+        '1:8: there is no window "v"; known are: w',
+    ],
+    "select sum(a) over (w partition by a) from s window w as (partition by b)": [
+        '1:8: a window that begins with "w" has its PARTITION BY, and cannot have another one; leave one of them out',
+    ],
+    "select sum(a) over (w order by a) from s window w as (order by b)": [
+        '1:8: a window that begins with "w" has its ORDER BY, and cannot have another one; leave one of them out',
+    ],
+    "select sum(a) over (w) from s window w as (order by b rows 1 preceding)": [
+        '1:8: the window "w" has a frame, and cannot be extended; write OVER w, or write the frame only where it is used',
+    ],
+    "select lead(a) over (order by time) from s": [
+        "1:8: lead over a stream needs records that have not come yet; write a window after the stream, such as [Unbounded] or [Range 1 hour]: then it is over the rows at each instant",
     ],
     "select a from s where a = any (select a from t)": [
         "1:31: ANY or ALL with a sub-query is not supported; use IN or EXISTS in WHERE",

@@ -58,6 +58,14 @@ order by amount desc""",
 from (select *, row_number() over (partition by user_id order by amount desc) as place from events [Range 1 hour])
 where place <= 3 and n > 0""",
     },
+    "window-functions-of-a-stream": {
+        "moving": """select user_id, row_number() over w as place, lag(amount) over w as before,
+    sum(amount) over (w range between interval '10 minutes' preceding and current row) as recent
+from events
+where n > 0
+window w as (partition by user_id order by time)
+qualify place > 1""",
+    },
     "window-functions": {
         "moving": """select user_id, sum(amount) as total, rank() over (order by sum(amount) desc) as place,
     max(count(*)) over () as most

@@ -133,3 +133,13 @@ def test_equal_rows_keep_their_values_however_records_are_cut_into_batches() -> 
             t.run()
             found.append(sorted(map(repr, t.query("q").intervals())))
     assert found[0] == found[1]
+
+
+def test_named_windows() -> None:
+    query = "select user, n, sum(n) over (w order by n) as f from orders [Unbounded] window w as (partition by user)"
+    assert at_the_end(query) == [("a", 1, 1), ("a", 3, 4), ("a", 5, 9), ("b", 5, 5), ("c", None, None)]
+    nested = (
+        "select n, rank() over w as r from (select n, max(n) over w as m from orders [Unbounded] window w as ()) "
+        "where n = m window w as (order by n)"
+    )
+    assert at_the_end(nested) == [(5, 1), (5, 1)]

@@ -33,6 +33,7 @@ from hayase.cql.logical import (
     Node,
     Over,
     Project,
+    RunningOver,
     SetOperation,
     Source,
     TableJoin,
@@ -176,7 +177,7 @@ def _is_coalesced(node: Node) -> bool:
 def _is_stateful(node: Node) -> bool:
     """Return whether an operator brings tuples with equal keys together, and so has state."""
     match node:
-        case Join() | Asof() | Aggregate() | Distinct() | Over():
+        case Join() | Asof() | Aggregate() | Distinct() | Over() | RunningOver():
             return True
         case SetOperation():
             return not (node.kind == "union" and node.all)
@@ -202,7 +203,7 @@ def _possible_keys(node: Node) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         case Aggregate():
             keys = [((_key_column(key.value),), (key.name,)) for key in node.keys]
             return [key for key in keys if not _is_bound(node.child, key[0][0])]
-        case Top() | Over():
+        case Top() | Over() | RunningOver():
             return [((name,), (name,)) for name in map(_key_column, node.keys)]
         case ToStream(kind="rstream"):
             return []
@@ -253,6 +254,8 @@ class _Cutter:
         if not _is_stateful(node):
             return _combine(node, [self.place(child) for child in children(node)])
         possible_keys = [columns for columns, _ in _possible_keys(node)]
+        if isinstance(node, RunningOver):
+            return self._place_running(node, possible_keys)
         if isinstance(node, Top) and not possible_keys:
             return _combine(node, [self._place_below_top(node)])
         if not possible_keys:
@@ -296,6 +299,8 @@ class _Cutter:
         placements = [
             self._place_by(node, columns) for columns, equal_columns in _possible_keys(node) if column in equal_columns
         ]
+        if isinstance(node, RunningOver):
+            placements = [placement for placement in placements if not placement.cuts]
         return min(placements, key=lambda placement: len(placement.cuts), default=None)
 
     def _place_in_one_bucket(self, node: Node) -> _Placement:
@@ -319,6 +324,14 @@ class _Cutter:
             return self._place_in_one_bucket(node.child)
         local = replace(node, limit=node.limit + node.offset, offset=0, local=True)
         return replace(self._cut_off(local), keys=((),))
+
+    def _place_running(self, node: RunningOver, possible_keys: Sequence[Sequence[str]]) -> _Placement:
+        """Place window functions over a stream. They need the order of the stream, so nothing below them is cut off."""
+        placements = [self._place_by(node, columns) for columns in possible_keys]
+        keys = [placement.keys for placement in placements if not placement.cuts]
+        if keys:
+            return _Placement(node, tuple(_combined_key(leaf_keys) for leaf_keys in zip(*keys)))
+        return _Placement(node, tuple(() for _ in leaves(node)))
 
     def _cut_off(self, node: Node) -> _Placement:
         """Make the plan a fragment of its own. Return a source that reads its result."""

@@ -10,7 +10,7 @@ from hayase.core.errors import DeclarationError, UnknownName
 from hayase.core.stages import OFFSET, Input, Lookup, Stage
 from hayase.core.times import duration_text
 from hayase.cql.columns import column_name, quoted
-from hayase.cql.logical import describe, options_text, order_text
+from hayase.cql.logical import describe, frame_text, options_text, order_text
 from hayase.cql.planner import Planned, PlannedQuery, plan
 from hayase.cql.stage_drafts import Draft, DraftInput, LookupStep, Step
 from hayase.lifetimes import plans
@@ -212,6 +212,9 @@ def _operator(node: plans.Node) -> str:
             keys = f" by {', '.join(node.keys)}" if node.keys else ""
             calls = ", ".join(f"{call.name} = {_one_line(call.text)}" for call in node.calls)
             return f"Over{keys}, computed anew for a partition whenever it changes: {calls}"
+        case plans.RunningOver():
+            keys = f" by {', '.join(node.keys)}" if node.keys else ""
+            return f"Over{keys}, one result for each record: {', '.join(map(_running_call, node.calls))}"
         case plans.Top():
             return _top(node)
         case plans.ToStream():
@@ -225,6 +228,16 @@ def _top(node: plans.Top) -> str:
     order = ", ".join(order_text(key.column, key.descending, key.nulls_first) for key in node.order)
     kept = ", keeping only these" if node.lasting and node.limit is not None else ""
     return f"Top {'all' if node.limit is None else node.limit}{offset}{ties}{keys} by {order}{kept}"
+
+
+def _running_call(call: plans.RunningCall) -> str:
+    if call.function in ("row_number", "rank", "dense_rank"):
+        how = "counted"
+    elif call.frame.kind == "unbounded":
+        how = "running total"
+    else:
+        how = f"fold of {frame_text(call.frame)}"
+    return f"{call.name} = {_one_line(call.text)} ({how})"
 
 
 def _call(call: plans.Call) -> str:

@@ -14,12 +14,12 @@ import pyarrow as pa
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.stages import Lookup
 from hayase.core.times import END, duration_text
-from hayase.lifetimes.plans import JoinKind, WindowKind
+from hayase.lifetimes.plans import Frame, JoinKind, WindowKind
 
 __all__ = [
     "Aggregate", "AggregateCall", "Asof", "Column", "Distinct", "Expression", "Filter", "Join", "Node", "OrderKey",
-    "Over", "OverCall", "Project", "SetOperation", "Source", "TableJoin", "ToStream", "Top", "Unnest", "Window",
-    "children", "describe",    "options_text", "order_text", "window_text",
+    "Over", "OverCall", "Project", "RunningCall", "RunningOver", "SetOperation", "Source", "TableJoin", "ToStream", "Top",
+    "Unnest", "Window", "children", "describe", "frame_text", "options_text", "order_text", "window_text",
 ]  # fmt: skip
 
 
@@ -355,6 +355,40 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A window function over a stream; fields as in `lifetimes.plans.RunningCall`, with expressions for columns."""
+
+    name: str
+    function: str
+    arguments: tuple[Expression, ...]
+    frame: Frame
+    constant: int
+    default: Expression | None
+    ignores_nulls: bool
+    kind: pa.DataType
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOver:
+    """Window functions over a stream in the order of event time: one result for each record, which stays."""
+
+    child: Node
+    keys: tuple[Expression, ...]
+    calls: tuple[RunningCall, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.child.schema, *(pa.field(call.name, call.kind) for call in self.calls)])
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All expressions over the child: keys, then arguments and defaults of the calls."""
+        inside = [value for call in self.calls for value in (*call.arguments, call.default) if value is not None]
+        return (*self.keys, *inside)
+
+
+@dataclass(frozen=True, slots=True)
 class ToStream:
     """The root of a query that yields a stream instead of a relation."""
 
@@ -379,6 +413,7 @@ Node = (
     | SetOperation
     | Top
     | Over
+    | RunningOver
     | ToStream
 )
 
@@ -443,6 +478,10 @@ def _line(node: Node) -> str:
             order = ", ".join(order_text(_sql(key.value), key.descending, key.nulls_first) for key in listed)
             calls = ", ".join(f"{call.name} = {' '.join(call.text.split())}" for call in node.calls)
             return f"Over{keys}" + (f" order by {order}" if order else "") + f": {calls}"
+        case RunningOver():
+            keys = f" by {', '.join(map(_sql, node.keys))}" if node.keys else ""
+            calls = ", ".join(f"{call.name} = {' '.join(call.text.split())}" for call in node.calls)
+            return f"Over{keys} in the order of event time: {calls}"
         case ToStream():
             return node.kind.capitalize()
 
@@ -462,6 +501,17 @@ def order_text(sql: str, descending: bool, nulls_first: bool) -> str:
     ('x desc', 'y nulls first')
     """
     return sql + (" desc" if descending else "") + (" nulls first" if nulls_first else "")
+
+
+def frame_text(frame: Frame) -> str:
+    """Return what a frame over a stream contains.
+
+    >>> frame_text(Frame("range", 600_000_000, True)), frame_text(Frame("rows", 2)), frame_text(Frame("unbounded"))
+    ('the last 10 minutes', '2 rows before', 'all before')
+    """
+    if frame.kind == "rows":
+        return f"{frame.length} rows before"
+    return "all before" if frame.kind == "unbounded" else f"the last {duration_text(frame.length)}"
 
 
 def _call(call: AggregateCall) -> str:

@@ -8,7 +8,7 @@ from sqlglot import Token, TokenType, exp, tokenize
 
 from hayase.cql.syntax import OverText, Part
 
-__all__ = ["outermost", "read_over"]
+__all__ = ["named_window", "outermost", "read_frame", "read_over"]
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -32,6 +32,8 @@ def read_over(part: Part) -> OverText | None:
     tokens = tokenize(part.text, dialect="duckdb")
     words = [token.text.lower() for token in tokens]
     groups = _groups(tokens)
+    if words[-2:-1] == ["over"]:  # the name of a window
+        groups.append((len(tokens) - 1, len(tokens) - 1))
     if not groups or groups[0][0] != 1 or groups[-1][1] != len(tokens) - 1 or words[groups[-1][0] - 1] != "over":
         return None
     inside = words[groups[0][0] + 1 : groups[0][1]]
@@ -61,6 +63,22 @@ def read_over(part: Part) -> OverText | None:
         0, len(part.text), part, words[0], tuple(arguments), (), (), _frame(part, tokens, groups[-1]), condition,
         distinct, ignores_nulls,
     )  # fmt: skip
+
+
+def named_window(part: Part) -> bool:
+    """Return whether a call names its window, `over w`, instead of writing it in parentheses."""
+    words = [token.text.lower() for token in tokenize(part.text, dialect="duckdb")]
+    return words[-2:-1] == ["over"]
+
+
+def read_frame(part: Part) -> str:
+    """Read the frame at the end of a window in parentheses; "" if there is none.
+
+    >>> read_frame(Part("(partition by k order by t rows 3 preceding)", 1, 1))
+    'rows 3 preceding'
+    """
+    tokens = tokenize(part.text, dialect="duckdb")
+    return _frame(part, tokens, (0, len(tokens) - 1))
 
 
 def _groups(tokens: Sequence[Token]) -> list[tuple[int, int]]:

@@ -19,14 +19,17 @@ from hayase.core.stages import Lookup
 from hayase.cql import logical, syntax
 from hayase.cql.aggregation import Groups
 from hayase.cql.bounded_leaves import with_session_keys
-from hayase.cql.columns import column, column_name, quoted, with_names
+from hayase.cql.columns import column, quoted, with_names
+from hayase.cql.distribution import is_leaf
 from hayase.cql.from_clauses import SEVERAL_WINDOWS_HINT, FromClauses
 from hayase.cql.logical import Expression, Node
 from hayase.cql.memberships import Memberships
 from hayase.cql.over_calls import OverCalls
 from hayase.cql.query_expressions import ExpressionResolver
+from hayase.cql.record_streams import is_one_stream, reads_without_window
 from hayase.cql.row_order import OrderedOutputs
-from hayase.cql.scopes import Context, FromClause, MergedColumn, Scope
+from hayase.cql.running_calls import RunningCalls
+from hayase.cql.scopes import Context, MergedColumn, Scope
 from hayase.cql.select_lists import Output, SelectList
 from hayase.cql.statement import Statement
 from hayase.cql.subquery_expressions import (
@@ -67,6 +70,8 @@ def resolve(
     if node is None or resolution.mistakes:
         mistakes = dict.fromkeys(resolution.mistakes)
         raise DeclarationError(sorted(mistakes, key=by_place))
+    if statement.stream is None and is_one_stream(node) and not is_leaf(node):
+        return logical.ToStream("istream", node)
     return logical.ToStream(statement.stream, node) if statement.stream else node
 
 
@@ -166,13 +171,10 @@ class _Resolution:
         if self.is_grouped(select, overs.arguments):
             plan = self._grouping_sets(_Groupable(select, outputs, node, scope, above, overs))
         else:
-            below = node
-            self._refuse_stream_mode(select, source, overs)
-            known = overs.resolve(lambda part: self.resolver.expression(part, source.scope, below.schema))
-            if len(known) < len(overs.names):
+            computed = self._over(select, node, source.scope, overs, columns)
+            if computed is None:
                 return None
-            bound = [self.resolver.bind(select.part, sql, node.schema) for sql in columns if overs.names]
-            node = overs.above(node, [value for value in bound if value])
+            node = computed
             for plain in select.qualify:
                 node = self._where(plain, node, scope)
             plan = self._select_lists.project(outputs, node, scope)
@@ -187,25 +189,21 @@ class _Resolution:
             return ordered.limited(logical.Distinct(plan, all=True))
         return ordered.limited(plan)
 
-    def _refuse_stream_mode(self, select: syntax.Select, source: FromClause, overs: OverCalls) -> None:
-        """Refuse OVER (... ORDER BY event time) over a stream without a window: that is one result for each record."""
-        if not isinstance(select.source, syntax.Named) or select.source.window is not None:
-            return
-        declaration = self.sources[select.source.part.text.lower()]
-        if declaration.lifetimes or declaration.changes is not None:
-            return
-        times = {source.scope.relations[0].flat(name) for name in (declaration.time, EVENT_TIME)}
-        for text in overs.texts:
-            item = text.order[0] if text.order else None
-            if item is None or item.descending:
-                continue
-            value = self.resolver.expression(item.part, source.scope, source.node.schema)
-            if value is not None and column_name(value) in times:
-                hint = (
-                    "write a window after the stream, such as [Unbounded] or [Range 1 hour], or order by another column"
-                )
-                message = "OVER by event time over a stream without a window is not supported"
-                self.resolver.refuse(text.part, message, hint)
+    def _over(
+        self, select: syntax.Select, node: Node, scope: Scope, overs: OverCalls, columns: Sequence[str]
+    ) -> Node | None:
+        """Return the plan of a select without groups with its window functions; `columns` are the SQL of its FROM's columns."""
+
+        def express(part: Part) -> Expression | None:
+            return self.resolver.expression(part, scope, node.schema)
+
+        running = RunningCalls(self.resolver, list(zip(overs.names, overs.texts)), node, express)
+        if reads_without_window(select.source) and running.applies:
+            return running.above(node) if len(running.resolve()) == len(overs.names) else None
+        if len(overs.resolve(express)) < len(overs.names):
+            return None
+        bound = [self.resolver.bind(select.part, sql, node.schema) for sql in columns if overs.names]
+        return overs.above(node, [value for value in bound if value])
 
     def _where(self, condition: syntax.Condition, node: Node, scope: Scope) -> Node:
         if isinstance(condition, syntax.Membership):

@@ -32,6 +32,7 @@ from hayase.cql.logical import (
     Node,
     Over,
     Project,
+    RunningOver,
     SetOperation,
     Source,
     Top,
@@ -41,6 +42,7 @@ from hayase.cql.logical import (
 from hayase.cql.map_sides import ChangeRows, CheckedRows, EarliestRecord, LifetimeRows, SelectedColumns
 from hayase.cql.outputs import Times, nullable
 from hayase.cql.over_calls import over_plan
+from hayase.cql.running_calls import running_plan
 from hayase.cql.shared_scans import KernelFactory, shared_scan
 from hayase.cql.shared_windows import guarded_sums, is_shared, relation_aggregate
 from hayase.cql.snapshot_triggers import Trigger
@@ -397,6 +399,8 @@ class _StageBuilder:
                 return self._set_operation(node)
             case Over():
                 return over_plan(node, self.node(node.child))
+            case RunningOver():
+                return running_plan(node, self.node(node.child))
             case Top():
                 child = self.node(node.child)
                 keys = tuple(column_name(key) or "" for key in node.keys)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sqlglot import Token, TokenType, exp
 
 from hayase.core.errors import DeclarationError, Mistake
+from hayase.cql.named_windows import NamedWindows
 from hayase.cql.over_text import outermost, read_over
 from hayase.cql.syntax import (
     Combined,
@@ -46,16 +47,13 @@ _IN_FROM = "write it in WHERE, in HAVING or in the select list, or put the sub-q
 
 _CLAUSES: dict[str, tuple[str, TokenType, str | None]] = {
     "laterals": ("LATERAL", TokenType.LATERAL, "join with a condition instead"),
-    "windows": (
-        "WINDOW",
-        TokenType.WINDOW,
-        "write the window in parentheses after OVER, or in [brackets] after a stream",
-    ),
     "sample": ("sampling", TokenType.USING, None),
     "into": ("INTO", TokenType.INTO, "the result is a stream of the query's name"),
 }
 _ORDERING = {"order", "limit", "offset"}
-_SELECT = {"expressions", "from_", "where", "group", "joins", "having", "distinct", "with_", "qualify", *_ORDERING}
+_SELECT = {
+    "expressions", "from_", "where", "group", "joins", "having", "distinct", "with_", "qualify", "windows", *_ORDERING,
+}  # fmt: skip
 _COMBINED = {"this", "expression", "distinct", "with_", "by_name", *_ORDERING}
 _MOST_ROWS = 64
 """The rows that VALUES may have: each is a branch of the plan."""
@@ -83,6 +81,7 @@ class Reader:
     def __init__(self, text: str, tokens: Sequence[Token]):
         self.text, self.tokens = text, tokens
         self.mistakes: list[Mistake] = []
+        self._windows = NamedWindows(self)
 
     # ------------------------------------------------------------------------------------------------ queries
 
@@ -96,7 +95,10 @@ class Reader:
             star = Item(inner.part, star=True)
             return Select(inner.part, (star,), Nested(inner.part, inner), ordering=ordering)
         if isinstance(tree, exp.Select):
-            return self._select(tree, self._with(tree, names))
+            around, self._windows = self._windows, NamedWindows(self, tree)
+            select = self._select(tree, self._with(tree, names))
+            self._windows = around
+            return select
         if isinstance(tree, exp.SetOperation):
             return self._combined(tree, self._with(tree, names))
         if isinstance(tree, exp.Values):
@@ -110,7 +112,7 @@ class Reader:
         if clause is None:
             return names
         if clause.args.get("recursive"):
-            self._refuse("WITH RECURSIVE", self._clause(clause, TokenType.WITH), "a query cannot read itself")
+            self.refuse("WITH RECURSIVE", self._clause(clause, TokenType.WITH), "a query cannot read itself")
             return names
         known = dict(names)
         for cte in clause.expressions:
@@ -134,7 +136,7 @@ class Reader:
         distinct = tree.args.get("distinct")
         on = distinct.args.get("on") if distinct is not None else None
         keys = (
-            [self._expression(node) for node in (on.expressions if isinstance(on, exp.Tuple) else [on.unnest()])]
+            [self.expression(node) for node in (on.expressions if isinstance(on, exp.Tuple) else [on.unnest()])]
             if on
             else []
         )
@@ -142,7 +144,7 @@ class Reader:
         if not items:
             self._add_mistake(self._start(tree), "the select list is empty", "write select * to take all columns")
         clause = tree.args.get("from_")
-        source = self._table(clause.this, names) if clause else Constant(self._part(self._start(tree), "select"))
+        source = self._table(clause.this, names) if clause else Constant(self.part(self._start(tree), "select"))
         source = self._joined(source, tree.args.get("joins") or (), names)
         where = self._conditions(tree.args.get("where"), names)
         having = self._plain(tree.args.get("having"), names)
@@ -151,7 +153,7 @@ class Reader:
         ordering = self._ordering(tree)
         if source is None:
             return None
-        part = self._part(self._start(tree.expressions[0]) if items else 0, "select")
+        part = self.part(self._start(tree.expressions[0]) if items else 0, "select")
         kept = tuple(item for item in items if item is not None)
         group_all = tree.args.get("group") is not None and bool(tree.args["group"].args.get("all"))
         return Select(
@@ -165,10 +167,10 @@ class Reader:
         if not (order or limit or offset):
             return None
         place = self._clause(order or limit or offset, TokenType.ORDER_BY)
-        items = [self._order_item(node) for node in order.expressions] if order else []
+        items = [self.order_item(node) for node in order.expressions] if order else []
         options = limit.args.get("limit_options") if limit else None
         if limit is not None and options is not None and options.args.get("percent"):
-            self._refuse("LIMIT in percent", self._start(limit), "write a number of rows")
+            self.refuse("LIMIT in percent", self._start(limit), "write a number of rows")
         ties = bool(options is not None and options.args.get("with_ties"))
         if limit is not None and ties and not items:
             self._add_mistake(self._start(limit), "WITH TIES needs an order", "write ORDER BY before it")
@@ -176,17 +178,17 @@ class Reader:
         if limit is not None:
             count = self._count("LIMIT", limit.args.get("count" if isinstance(limit, exp.Fetch) else "expression"), 1)
         skipped = self._count("OFFSET", offset.expression, 0) if offset else 0
-        return Ordering(self._part(place, "order"), tuple(item for item in items if item), count, skipped, ties)
+        return Ordering(self.part(place, "order"), tuple(item for item in items if item), count, skipped, ties)
 
-    def _order_item(self, node: exp.Expr) -> OrderItem | None:
+    def order_item(self, node: exp.Expr) -> OrderItem | None:
         if isinstance(node.this, exp.Var):
-            self._refuse(
+            self.refuse(
                 "ORDER BY ALL",
                 self._start(node) or self._before(len(self.text), TokenType.ORDER_BY),
                 "name the columns",
             )
             return None
-        part = self._expression(node.this)
+        part = self.expression(node.this)
         return OrderItem(part, bool(node.args.get("desc")), bool(node.args.get("nulls_first"))) if part else None
 
     def _count(self, what: str, node: exp.Expr | None, least: int) -> int:
@@ -205,23 +207,23 @@ class Reader:
         if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
             star = inner if isinstance(inner, exp.Star) else inner.this
             if isinstance(node, exp.Alias):
-                self._refuse("* AS", self._start(bare))
+                self.refuse("* AS", self._start(bare))
             of = inner.table if isinstance(inner, exp.Column) else None
             changes = tuple(self._star_changes(star))
-            return Item(self._part(self._start(bare), "*"), star=True, of=of, changes=changes)
-        part = self._expression(bare, names, in_list=True)
+            return Item(self.part(self._start(bare), "*"), star=True, of=of, changes=changes)
+        part = self.expression(bare, names, in_list=True)
         return Item(part, node.alias if isinstance(node, exp.Alias) else None) if part else None
 
     def _star_changes(self, star: exp.Expr) -> Iterator[StarChange]:
         """Yield what EXCLUDE, REPLACE and RENAME after a star do with its columns."""
         for entry in star.args.get("except_") or ():
-            yield StarChange(self._part(self._start(entry), entry.name))
+            yield StarChange(self.part(self._start(entry), entry.name))
         for entry in star.args.get("replace") or ():
-            value = self._expression(entry.this)
+            value = self.expression(entry.this)
             if value is not None:
-                yield StarChange(self._part(self._start(entry), entry.alias), value)
+                yield StarChange(self.part(self._start(entry), entry.alias), value)
         for entry in star.args.get("rename") or ():
-            yield StarChange(self._part(self._start(entry), entry.this.name), new=entry.alias)
+            yield StarChange(self.part(self._start(entry), entry.this.name), new=entry.alias)
 
     def _group(self, group: exp.Expr | None) -> tuple[tuple[Part, ...], tuple[tuple[int, ...], ...] | None]:
         """Return the expressions of GROUP BY, each once, and its grouping sets, as places among them; None if it has none."""
@@ -230,11 +232,11 @@ class Reader:
         place = self._clause(group, TokenType.GROUP_BY)
         for name, value in group.args.items():
             if name not in ("expressions", "all") and value is not None and value != []:
-                self._refuse(f"GROUP BY {name.upper().replace('_', ' ')}", place, "write GROUP BY ROLLUP (...)")
+                self.refuse(f"GROUP BY {name.upper().replace('_', ' ')}", place, "write GROUP BY ROLLUP (...)")
         parts: dict[str, Part] = {}
 
         def placed(node: exp.Expr) -> tuple[int, ...]:
-            part = self._expression(node)
+            part = self.expression(node)
             if part is not None:
                 parts.setdefault(normalize_token(part.text), part)
             return (list(parts).index(normalize_token(part.text)),) if part is not None else ()
@@ -253,7 +255,7 @@ class Reader:
         for name, value in tree.args.items():
             if value and name not in read:
                 what, token, hint = _CLAUSES.get(name, (_clause_name(name), TokenType.SELECT, None))
-                self._refuse(what, self._clause(value, token), hint)
+                self.refuse(what, self._clause(value, token), hint)
 
     # ------------------------------------------------------------------------------------------------ relations
 
@@ -279,35 +281,35 @@ class Reader:
             join_kind = None
         if join_kind is None:
             what = " ".join(word for word in (method, side, kind) if word)
-            self._refuse(f"{what} JOIN", place, "write ASOF JOIN or ASOF LEFT JOIN" if asof else "write JOIN ... ON")
+            self.refuse(f"{what} JOIN", place, "write ASOF JOIN or ASOF LEFT JOIN" if asof else "write JOIN ... ON")
         for name, value in join.args.items():
             if value and name not in ("this", "method", "side", "kind", "on", "using"):
-                self._refuse(_clause_name(name), place)
+                self.refuse(_clause_name(name), place)
         right = self._table(join.this, names)
         on = tuple(self._plain(join.args.get("on")))
-        using = tuple(self._part(self._start(column), column.name) for column in join.args.get("using") or ())
+        using = tuple(self.part(self._start(column), column.name) for column in join.args.get("using") or ())
         if left is None or right is None or join_kind is None:
             return None
-        return Joined(self._part(place, "join"), join_kind, left, right, on, using, natural, asof)
+        return Joined(self.part(place, "join"), join_kind, left, right, on, using, natural, asof)
 
     def _table(self, node: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(node)
         joins = node.args.get("joins") or ()
         if isinstance(node, exp.Lateral):
-            self._refuse("LATERAL", self._before(place, TokenType.LATERAL), "join with a condition instead")
+            self.refuse("LATERAL", self._before(place, TokenType.LATERAL), "join with a condition instead")
         elif isinstance(node, exp.Unnest):
-            value = self._expression(node.expressions[0]) if len(node.expressions) == 1 else None
+            value = self.expression(node.expressions[0]) if len(node.expressions) == 1 else None
             if value is None:
-                self._refuse("unnest of several lists", place, "unnest one after the other")
+                self.refuse("unnest of several lists", place, "unnest one after the other")
                 return None
-            part = self._part(place, "unnest")
+            part = self.part(place, "unnest")
             return self._joined(Unnested(part, value, node.alias or None, _column_aliases(node)), joins, names)
         elif isinstance(node, exp.Values):
             return self._joined(self._values(node, names), joins, names)
         elif isinstance(node, exp.Subquery):
             return self._joined(self._subquery(node, place, names), joins, names)
         elif not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            self._refuse("table functions", place, "a query reads streams and other queries", plural=True)
+            self.refuse("table functions", place, "a query reads streams and other queries", plural=True)
         elif node.args.get("db"):
             message = f'"{node.sql(dialect="duckdb")}" is not a stream'
             self._add_mistake(place, message, "write its plain name")
@@ -316,11 +318,11 @@ class Reader:
         return None
 
     def _values(self, node: exp.Values, names: _Names) -> Constant | None:
-        place = self._part(self._start(node), "values")
+        place = self.part(self._start(node), "values")
         rows: list[tuple[Part, ...]] = []
         for row in node.expressions:
             entries = [
-                self._expression(entry) for entry in (row.expressions if isinstance(row, exp.Tuple) else [row.unnest()])
+                self.expression(entry) for entry in (row.expressions if isinstance(row, exp.Tuple) else [row.unnest()])
             ]
             rows.append(tuple(entry for entry in entries if entry is not None))
         lengths = {len(row) for row in rows}
@@ -335,9 +337,9 @@ class Reader:
     def _stream(self, node: exp.Table, place: int, names: _Names) -> Relation | None:
         for name, value in node.args.items():
             if value and name not in ("this", "alias", "joins"):
-                self._refuse(_clause_name(name), place)
+                self.refuse(_clause_name(name), place)
         alias, windows = self._alias(node)
-        part, columns = self._part(place, node.name), _column_aliases(node)
+        part, columns = self.part(place, node.name), _column_aliases(node)
         call = node.meta.get("window_call")
         if node.name.lower() in names:
             self._unwindowed([*windows, *([call] if call is not None else [])])
@@ -355,10 +357,10 @@ class Reader:
         self._unwindowed(windows)
         if isinstance(node.this, exp.Table) or (isinstance(node.this, exp.Subquery) and _is_table(node.this)):
             if alias is not None:
-                self._refuse("an alias after a joined relation", place, "name the streams in it")
+                self.refuse("an alias after a joined relation", place, "name the streams in it")
             return self._table(node.this, names)
         query = self.query(node.this, self._with(node, names))
-        return Nested(self._part(place, "("), query, alias, _column_aliases(node)) if query else None
+        return Nested(self.part(place, "("), query, alias, _column_aliases(node)) if query else None
 
     def _alias(self, node: exp.Expr) -> tuple[str | None, list[tuple[int, int]]]:
         """Return the alias of a relation, and the spans of the windows before or after it."""
@@ -372,11 +374,11 @@ class Reader:
 
     def _unwindowed(self, windows: Sequence[tuple[int, int]]) -> None:
         for first, _ in windows:
-            self._refuse("a window after a sub-query", first, "write it after the stream, inside")
+            self.refuse("a window after a sub-query", first, "write it after the stream, inside")
 
     def _window(self, span: tuple[int, int], read: Callable[[Part], WindowText] = read_window) -> WindowText | None:
         try:
-            return read(self._part(span[0], self.text[slice(*span)]))
+            return read(self.part(span[0], self.text[slice(*span)]))
         except DeclarationError as error:
             self.mistakes += error.mistakes
             return None
@@ -404,10 +406,10 @@ class Reader:
         positive = inner.this.unnest() if isinstance(inner, exp.Not) else inner
         if members and names is not None and _is_membership(positive):
             yield from self._membership(node, positive, isinstance(inner, exp.Not), names)
-        elif part := self._expression(node, names):
+        elif part := self.expression(node, names):
             sign = next((sign for kind, sign in _SIGNS.items() if isinstance(inner, kind)), None)
             sides = (inner.this, inner.expression) if sign and not part.subqueries else ()
-            written = [side for side in map(self._expression, sides) if side]
+            written = [side for side in map(self.expression, sides) if side]
             if sign is None or len(written) < 2:
                 yield Plain(part)
             elif sign == "=":
@@ -416,19 +418,19 @@ class Reader:
                 yield Plain(part, comparison=(sign, written[0], written[1]))
 
     def _membership(self, whole: exp.Expr, node: exp.Expr, negated: bool, names: _Names) -> Iterator[Condition]:
-        part = self._part(self._start(whole), "")
+        part = self.part(self._start(whole), "")
         value = None
         if isinstance(node, exp.In):
             if isinstance(node.this.unnest(), exp.Tuple):
-                self._refuse("IN with several values", self._start(node), "write EXISTS with one condition for each")
-            value = self._expression(node.this)
+                self.refuse("IN with several values", self._start(node), "write EXISTS with one condition for each")
+            value = self.expression(node.this)
         query = self.query(node.args["query"] if isinstance(node, exp.In) else node.this, names)
         if query is not None and (value is not None or isinstance(node, exp.Exists)):
             yield Membership(part, negated, value, query)
 
     # ------------------------------------------------------------------------------------------------ expressions
 
-    def _expression(self, node: exp.Expr, names: _Names | None = None, in_list: bool = False) -> Part | None:
+    def expression(self, node: exp.Expr, names: _Names | None = None, in_list: bool = False) -> Part | None:
         """Return an expression as written; None if something in it is refused.
 
         Without `names`, sub-queries are; UNNEST is, unless it is in the select list.
@@ -453,7 +455,7 @@ class Reader:
         windows = [window for window in outermost(node) if id(window) not in below]
         if known and windows:
             hint = "compute one of them in a sub-query in FROM"
-            self._refuse("a sub-query and a window function in one expression", first, hint)
+            self.refuse("a sub-query and a window function in one expression", first, hint)
             return None
         overs = tuple(over for over in (self._over(window, first) for window in windows) if over)
         return Part(self.text[first:last], *position(self.text, first), tuple(inner), known, overs)
@@ -462,13 +464,13 @@ class Reader:
         """Convert a sub-query inside an expression that begins at `first`."""
         inner = node.this if isinstance(node, exp.Not) else node
         start, end = (_extent(node) or _extent(inner)) or (first, first)
-        part = self._part(start, self.text[start:end])
-        value = self._expression(inner.this) if isinstance(inner, exp.In) else None
+        part = self.part(start, self.text[start:end])
+        value = self.expression(inner.this) if isinstance(inner, exp.In) else None
         tree = (
             inner.args["query"] if isinstance(inner, exp.In) else inner.this if isinstance(inner, exp.Exists) else inner
         )
         if _is_unnest(inner):
-            inside = self._expression(inner.this if isinstance(inner, exp.Explode) else inner.expressions[0])
+            inside = self.expression(inner.this if isinstance(inner, exp.Explode) else inner.expressions[0])
             return Subquery("unnest", start - first, end - first, part, None, inside) if inside else None
         query = self.query(tree, names)
         if query is None or (isinstance(inner, exp.In) and value is None):
@@ -481,45 +483,39 @@ class Reader:
     def _over(self, node: exp.Window, base: int) -> OverText | None:
         """Convert a call of a window function, which is part of the expression that begins at `base`."""
         first, last = node.meta["span"]
-        whole = self._part(first, self.text[first:last])
-        if node.args.get("alias") is not None or isinstance(node.this, exp.Identifier):
-            self._refuse("OVER with the name of a window", first, "write the window in parentheses after OVER")
-            return None
+        whole = self.part(first, self.text[first:last])
         text = read_over(whole)
         if text is None:
-            self._refuse("this form of a window function", first, "write function(arguments) over (...)")
+            self.refuse("this form of a window function", first, "write function(arguments) over (...)")
             return None
-        order = node.args.get("order")
-        items = [self._order_item(item) for item in order.expressions] if order else []
-        partition = [self._expression(key) for key in node.args.get("partition_by") or ()]
-        inside = [*text.arguments, *(key for key in partition if key), *(item.part for item in items if item)]
+        window = self._windows.resolve(node, text.frame, whole)
+        if window is None:
+            return None
+        inside = [*text.arguments, *window.partition, *(item.part for item in window.order)]
         if any(part.overs for part in inside) or any(node is not inner for inner in node.find_all(exp.Window)):
-            self._refuse("a window function inside of another one", first, "compute the inner one in a sub-query")
+            self.refuse("a window function inside of another one", first, "compute the inner one in a sub-query")
             return None
         return replace(
-            text, start=first - base, end=last - base,
-            partition=tuple(key for key in partition if key), order=tuple(item for item in items if item),
+            text, start=first - base, end=last - base, partition=window.partition, order=window.order, frame=window.frame,
         )  # fmt: skip
 
     def _subexpression(self, node: exp.Expr, whole: exp.Expr) -> None:
         place = min(self._start(node), self._start(whole)) if "span" not in node.meta else self._start(node)
         inner = node.this if isinstance(node, exp.Not) else node
         if _is_unnest(inner):
-            self._refuse(
-                "unnest here", place, "write it in the select list, or in FROM: from s, unnest(s.list) as u(x)"
-            )
+            self.refuse("unnest here", place, "write it in the select list, or in FROM: from s, unnest(s.list) as u(x)")
         elif isinstance(inner, exp.Exists):
-            self._refuse("EXISTS here", place, _ALONE)
+            self.refuse("EXISTS here", place, _ALONE)
         elif isinstance(inner, exp.In):
-            self._refuse("IN with a sub-query here", place, _ALONE)
+            self.refuse("IN with a sub-query here", place, _ALONE)
         elif isinstance(node.parent, (exp.Any, exp.All)):
-            self._refuse("ANY or ALL with a sub-query", place, "use IN or EXISTS in WHERE")
+            self.refuse("ANY or ALL with a sub-query", place, "use IN or EXISTS in WHERE")
         else:
-            self._refuse("a scalar sub-query here", self._before(place, TokenType.L_PAREN), _IN_FROM)
+            self.refuse("a scalar sub-query here", self._before(place, TokenType.L_PAREN), _IN_FROM)
 
     # ------------------------------------------------------------------------------------------------ places
 
-    def _part(self, offset: int, text: str) -> Part:
+    def part(self, offset: int, text: str) -> Part:
         return Part(text, *position(self.text, offset))
 
     def _start(self, node: exp.Expr) -> int:
@@ -539,11 +535,15 @@ class Reader:
         starts = [token.start for token in self.tokens if token.token_type is kind and token.start <= offset]
         return starts[-1] if starts else min(offset, max(0, len(self.text) - 1))
 
-    def _refuse(self, what: str, offset: int, hint: str | None = None, plural: bool = False) -> None:
+    def refuse(self, what: str, offset: int, hint: str | None = None, plural: bool = False) -> None:
         self._add_mistake(offset, f"{what} {'are' if plural else 'is'} not supported", hint)
 
+    def refuse_at(self, part: Part, message: str, hint: str | None = None) -> None:
+        """Note a mistake at a part of the query."""
+        self.mistakes.append(part.mistake(message, hint))
+
     def _add_mistake(self, offset: int, message: str, hint: str | None = None) -> None:
-        self.mistakes.append(self._part(offset, "").mistake(message, hint))
+        self.mistakes.append(self.part(offset, "").mistake(message, hint))
 
 
 _GROUPINGS = (exp.GroupingSets, exp.Rollup, exp.Cube)

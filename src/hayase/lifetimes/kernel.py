@@ -36,6 +36,7 @@ from hayase.lifetimes.plans import (
     Node,
     Over,
     Recomputed,
+    RunningOver,
     Scalar,
     Session,
     Shared,
@@ -236,6 +237,10 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return RecomputedOperator(node, endless(node.child))
         case Over():
             return OverOperator(node)
+        case RunningOver():
+            from hayase.lifetimes.running_over import RunningOverOperator  # imports folds
+
+            return RunningOverOperator(node)
         case Top():
             return TopOperator(node)
         case ToStream():
@@ -255,7 +260,7 @@ def endless(node: Node) -> bool:
             return node.kind in ("inner", "semi") and endless(node.left) and endless(node.right)
         case Multiset():
             return not node.rule.startswith("except") and all(endless(child) for child in node.children)
-        case Scalar() | UnionAll() | Unnest():
+        case Scalar() | UnionAll() | Unnest() | RunningOver():
             return all(endless(child) for child in children(node))
         case _:
             return False
@@ -267,7 +272,7 @@ def _records_of(node: Node) -> Windowed | Changes | Shared | None:
     if isinstance(node, Changes | Shared):
         return node
     below = children(node)
-    while len(below) == 1 and isinstance(below[0], Scalar):
+    while len(below) == 1 and isinstance(below[0], Scalar | RunningOver):
         below = children(below[0])
     return below[0] if len(below) == 1 and isinstance(below[0], Windowed) and _is_one_to_one(below[0].window) else None
 

@@ -14,9 +14,9 @@ from typing import Literal
 import pyarrow as pa
 
 __all__ = [
-    "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset", "Node",
-    "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "Scalar", "Session", "Shared",
-    "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
+    "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Frame", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset",
+    "Node", "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "RunningCall", "RunningOver",
+    "Scalar", "Session", "Shared", "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
     "WindowKind", "Windowed", "children",
 ]  # fmt: skip
 
@@ -340,6 +340,48 @@ class Over:
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """The frame of a window function over a stream, up to the record itself or, with `peers`, the last one of the same time.
+
+    It begins with the first record of the partition, `length` rows before, or `length` microseconds before.
+    """
+
+    kind: Literal["unbounded", "rows", "range"]
+    length: int = 0
+    peers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCall:
+    """A window function over a stream: its name in the result, the function (row_number, rank, dense_rank, lag, first_value,
+    last_value, nth_value, or an aggregate), and its arguments, which are columns of the child.
+
+    `constant` is which value nth_value takes. The frame of `lag` is that many rows; `default` is the column that it gives if
+    there is none. `text` is what the user wrote.
+    """
+
+    name: str
+    function: str
+    arguments: tuple[str, ...]
+    frame: Frame
+    constant: int = 0
+    default: str | None = None
+    ignores_nulls: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningOver:
+    """Window functions over the tuples of a stream with equal `keys`, in the order of their starts: the columns of the child,
+    then one for each call. A tuple has its values for ever."""
+
+    child: Node
+    keys: tuple[str, ...]
+    calls: tuple[RunningCall, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
 class SharedWindow:
     """One of several windows over a stream; `tag` is the value of its rows in the column that tells windows apart.
 
@@ -408,7 +450,10 @@ class ToStream:
 
 
 Leaf = Windowed | Lifetimes | Changes | Shared | Instants
-Node = Leaf | Scalar | Join | Asof | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | Unnest | ToStream
+Node = (
+    Leaf | Scalar | Join | Asof | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | RunningOver | Unnest
+    | ToStream
+)  # fmt: skip
 
 TUPLE_ID = "__id"
 ROW_ID, VALID_FROM, VALID_TO, ADDED = "__row_id", "__valid_from", "__valid_to", "__added"

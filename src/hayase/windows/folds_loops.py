@@ -17,8 +17,8 @@ from hayase.core.key_loops import compiled, prefetch
 
 __all__ = [
     "ADD", "ARG", "CYCLE", "CYCLE_BITS", "FIRST", "LAST", "LEVEL_WORDS", "MAX", "MOMENTS", "SUM", "append_rows",
-    "combine_rows", "drop_keys", "fold_rows", "fold_runs", "held_rows", "kind_of", "order_floats", "put_word", "table_width",
-    "take_word", "trim_keys", "unorder_floats",
+    "combine_rows", "drop_keys", "fold_rows", "fold_runs", "held_rows", "kind_of", "order_floats", "put_word", "running_rows",
+    "table_width", "take_word", "trim_keys", "unorder_floats",
 ]  # fmt: skip
 
 ADD, SUM, MAX, MOMENTS, FIRST, LAST, ARG = range(7)
@@ -177,6 +177,17 @@ def fold_runs(whole: Any, real: Any, given: Any, given_real: Any, starts: Any, k
                 _copy(whole, run, _ZERO, given, row, _ZERO, given.shape[1])
             else:
                 _combine(whole, real, run, _ZERO, whole, real, run, _ZERO, given, given_real, row, _ZERO, kind)
+
+
+@compiled(types.void, _whole, _real, _readonly, _whole, _real, _i64, _nrt=False)
+def running_rows(totals: Any, totals_real: Any, keys: Any, rows: Any, rows_real: Any, kind: Any) -> None:
+    """Add every row to the total of its key, one after the other, and replace it by that total."""
+    for row in range(len(rows)):
+        key = keys[row]
+        _combine(
+            totals, totals_real, key, _ZERO, totals, totals_real, key, _ZERO, rows, rows_real, row, _ZERO, kind
+        )  # fmt: skip
+        _copy(rows, row, _ZERO, totals, key, _ZERO, rows.shape[1])
 
 
 @njit(_nrt=False)

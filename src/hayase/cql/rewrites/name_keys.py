@@ -19,6 +19,7 @@ from hayase.cql.logical import (
     Node,
     Over,
     Project,
+    RunningOver,
     SetOperation,
     Source,
     Top,
@@ -66,6 +67,8 @@ class _KeyNames:
                 return self._name_aggregate(replace(node, child=self.name(node.child)))
             case Over():
                 return self._name_over(replace(node, child=self.name(node.child)))
+            case RunningOver():
+                return self._name_running(replace(node, child=self.name(node.child)))
             case Top():
                 return self._name_top(replace(node, child=self.name(node.child)))
             case _:
@@ -98,6 +101,20 @@ class _KeyNames:
         )
         order = tuple(replace(key, value=own(key.value)) for key in node.order)
         over = Over(child, tuple(map(own, node.keys)), order, node.listed, calls)
+        return select_columns(over, node.schema.names)
+
+    def _name_running(self, node: RunningOver) -> Node:
+        child, named = self._with_columns(node.child, node.expressions)
+        own = {value.sql: known for value, known in zip(node.expressions, named)}
+        calls = tuple(
+            replace(
+                call,
+                arguments=tuple(own[value.sql] for value in call.arguments),
+                default=own[call.default.sql] if call.default else None,
+            )
+            for call in node.calls
+        )
+        over = RunningOver(child, tuple(own[key.sql] for key in node.keys), calls)
         return select_columns(over, node.schema.names)
 
     def _name_top(self, node: Top) -> Node:

@@ -18,6 +18,7 @@ from hayase.cql.logical import (
     Node,
     Over,
     Project,
+    RunningOver,
     SetOperation,
     Source,
     TableJoin,
@@ -70,11 +71,13 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
             names = node.schema.names
             return replace(node, child=select_columns(_prune(node.child, frozenset(names)), names))
         case Over():
-            kept = replace(node, calls=tuple(call for call in node.calls if call.name in needed))
-            if not kept.calls:
-                return _prune(node.child, needed)
-            read = (needed - {call.name for call in node.calls}) | _columns_read(kept.expressions)
-            return replace(kept, child=_trim(_prune(node.child, read), read))
+            return _prune_over(
+                node, replace(node, calls=tuple(call for call in node.calls if call.name in needed)), needed
+            )
+        case RunningOver():
+            return _prune_over(
+                node, replace(node, calls=tuple(call for call in node.calls if call.name in needed)), needed
+            )
         case Top():
             read = needed | _columns_read([*node.keys, *(key.value for key in node.order)])
             return replace(node, child=_trim(_prune(node.child, read), read))
@@ -88,6 +91,14 @@ def _prune(node: Node, needed: frozenset[str]) -> Node:
             read |= _columns_read([node.value, *(key.value for key in node.order)])
             left, right = (_trim(_prune(side, read), read) for side in (node.left, node.right))
             return replace(node, left=left, right=right)
+
+
+def _prune_over(node: Over | RunningOver, kept: Over | RunningOver, needed: frozenset[str]) -> Node:
+    """Return window functions without the calls that nothing reads."""
+    if not kept.calls:
+        return _prune(node.child, needed)
+    read = (needed - {call.name for call in node.calls}) | _columns_read(kept.expressions)
+    return replace(kept, child=_trim(_prune(node.child, read), read))
 
 
 def _columns_read(expressions: Iterable[Expression]) -> frozenset[str]:

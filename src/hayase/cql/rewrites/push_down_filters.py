@@ -21,6 +21,7 @@ from hayase.cql.logical import (
     Node,
     Over,
     Project,
+    RunningOver,
     SetOperation,
     Source,
     TableJoin,
@@ -56,7 +57,7 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
             bounds = _bounds(node.child)
             keys = {name: below for name, below in passed_columns(node.keys).items() if below not in bounds}
             return _push_through(node, conditions, keys)
-        case Top() | Over():
+        case Top() | Over() | RunningOver():
             return _push_through(node, conditions, {name: name for key in node.keys if (name := column_name(key))})
         case Unnest():
             return _push_through(node, conditions, {name: name for name in node.child.schema.names})
@@ -77,7 +78,9 @@ def _push(node: Node, conditions: Sequence[Expression]) -> Node:
 
 
 def _push_through(
-    node: Project | TableJoin | Aggregate | Top | Over | Unnest, conditions: Sequence[Expression], names: dict[str, str]
+    node: Project | TableJoin | Aggregate | Top | Over | RunningOver | Unnest,
+    conditions: Sequence[Expression],
+    names: dict[str, str],
 ) -> Node:
     """Push conditions below a node whose columns `names` only repeat columns of its child."""
     below, above = _split(conditions, names)
