@@ -33,6 +33,8 @@ def main() -> None:
     first = int(alone) if alone else random.SystemRandom().randrange(1, 10**6)
     seeds = range(first, first + (1 if alone else int(os.environ.get("HAYASE_SEEDS", "5"))))
     kinds = [each for each in os.environ.get("HAYASE_ROUNDS", ",".join(ROUNDS)).split(",") if each]
+    if "live" in kinds:  # otherwise the first rounds start slowly, and record it themselves
+        subprocess.run([sys.executable, "-m", "hayase.engine.spark.class_recorder"], check=False)
     failed = [(kind, seed) for kind in kinds for seed in seeds if not _apart(kind, seed)]
     print(f"{len(kinds) * len(seeds)} rounds, {len(failed)} failed")
     for kind, seed in failed:

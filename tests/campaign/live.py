@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import psutil
 
 import hayase as hy
@@ -146,12 +147,13 @@ class LiveRound:
         self.stop()
 
     def catch_up(self, *, may_end: bool) -> None:
-        """Wait until all that was released is acknowledged and processed, in as many lives as it takes."""
+        """Wait until a run serves and all that was released is acknowledged and processed, in as many lives as it takes."""
         for _ in range(4):
             done = self.wait_or_end(
-                "catching up", lambda: all(each.done for each in self.appenders) and self._caught_up()
+                "catching up",
+                lambda: all(each.done for each in self.appenders) and self._caught_up() and self._is_healthy(),
             )
-            if done:
+            if done and self.runs:
                 return
             if not may_end:
                 raise Wrong(f"the run ended by itself: {self.said()}")
@@ -162,6 +164,12 @@ class LiveRound:
     def _caught_up(self) -> bool:
         with contextlib.suppress(OSError):
             return judge.is_idle(self.home)
+        return False
+
+    def _is_healthy(self) -> bool:
+        """Whether the run says that it is well. One that ended says nothing, though all was processed before it ended."""
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"{self.url}/health", timeout=30, trust_env=False).status_code == 200
         return False
 
     def _heard_all(self) -> bool:
@@ -235,9 +243,11 @@ class LiveRound:
                 each.kill()
 
     def processes_left(self) -> list[psutil.Process]:
-        """Processes of the round but for its appenders."""
+        """Processes of the round but for its appenders, and for a recording of classes."""
+        found = processes.belonging(self.mark)
         own = {each.process.pid for each in self.appenders if each.process is not None}
-        return [each for each in processes.belonging(self.mark) if each.pid not in own and not _is_appender(each)]
+        own |= {each.pid for each in processes.recorders(found)}
+        return [each for each in found if each.pid not in own and not _is_appender(each)]
 
     def said(self) -> str:
         """The last that the run printed but for its figures."""
@@ -315,6 +325,9 @@ class LiveRound:
             self.driver.wait()
         elif self.driver is not None:
             self._after_end()
+        processes.send(
+            processes.recorders(processes.belonging(self.mark)), signal.SIGKILL
+        )  # its folders are removed now
         left = processes.clear_away(self.mark, 20)
         self.wrong += [f"a process is left: {each}" for each in left]
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import psutil
 
-__all__ = ["MARK", "alive", "belonging", "clear_away", "kill_tree", "parts", "send", "tree"]
+__all__ = ["MARK", "alive", "belonging", "clear_away", "kill_tree", "parts", "recorders", "send", "tree"]
 
 MARK = "HAYASE_CAMPAIGN"
 """The environment variable by which the processes of a round are known, also those whose parents are gone."""
@@ -110,6 +110,17 @@ def belonging(mark: str) -> list[psutil.Process]:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
                 found.append(process)
     return alive(found)
+
+
+def recorders(found: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of some processes that record a class archive, and all below them: they outlive a run on purpose, at the lowest
+    priority, and nobody waits for them."""
+    recording: list[psutil.Process] = []
+    for each in found:
+        with contextlib.suppress(psutil.Error):
+            if "hayase.engine.spark.class_recorder" in each.cmdline():
+                recording += tree(each.pid)
+    return recording
 
 
 def clear_away(mark: str, patience: float) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hayase.core.user_cache import user_cache
-from hayase.engine.spark.class_archive import JAVA_OPTIONS, KEPT, ClassArchive, class_archive
+from hayase.engine.spark.class_archive import JAVA_OPTIONS, KEPT, MOST, UNUSED, ClassArchive, class_archive
 
 JAVA = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)\n'
 
@@ -60,17 +63,36 @@ def test_another_java_another_class_path_and_other_options_have_other_archives(m
     assert len(keys) == 5
 
 
-def test_archives_not_used_for_long_are_removed() -> None:
-    paths = []
-    for number in range(KEPT + 2):
-        path = _record(_archive(f"{JAVA}{number}"))
-        os.utime(path, (number, number))
-        paths.append(path)
+def _recorded_and_used(number: int, seconds_ago: float) -> Path:
+    path = _record(_archive(f"{JAVA}{number}"))
+    used = time.time() - seconds_ago
+    os.utime(path, (used, used))
+    return path
+
+
+def test_archives_not_used_for_long_are_removed_but_for_the_newest() -> None:
+    paths = [_recorded_and_used(number, 2 * UNUSED - number) for number in range(KEPT + 2)]
     first = _archive(f"{JAVA}2")
     first.java_options()  # it is used again
     _record(_archive())
     assert first.file is not None
     assert sum(path.exists() for path in paths) == KEPT - 1
+
+
+def test_archives_in_use_do_not_evict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with more checkouts than archives would otherwise record one after every run."""
+    paths = [_recorded_and_used(number, 60) for number in range(MOST)]
+    assert all(path.exists() for path in paths)
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    one_more = _archive(f"{JAVA}one more")
+    one_more.record_at_exit()
+    assert registered == []  # all are in use, and there is no room
+    os.utime(paths[0], (0, 0))
+    one_more.record_at_exit()
+    assert len(registered) == 1
+    _record(one_more)
+    assert [path.exists() for path in paths] == [False, *[True] * (MOST - 1)]
 
 
 def test_an_archive_with_which_no_jvm_starts_is_removed() -> None:

@@ -97,3 +97,17 @@ def test_old_versions_of_a_module_are_removed(tmp_path: Path) -> None:
     assert {"number_loops-8", "other_loops-1"} < kept
     assert not {"number_loops-0", "number_loops-1"} & kept
     assert len(kept) == 9
+
+
+def test_a_version_in_use_is_not_removed_because_it_was_compiled_first(tmp_path: Path) -> None:
+    assert _run(tmp_path / "one", tmp_path / "cache") == "21 14 2"
+    versions = tmp_path / "cache" / "hayase" / "machine-code"
+    [used] = versions.glob("number_loops-*")
+    os.utime(used, (0, 0))
+    for number in range(7):
+        other = versions / f"number_loops-{number}"
+        other.mkdir()
+        os.utime(other, (100 + number, 100 + number))
+    assert _run(tmp_path / "one", tmp_path / "cache") == "21 14 0"  # it is used again
+    assert _run(tmp_path / "one", tmp_path / "cache", factor=5) == "35 14 2"  # a ninth version
+    assert used.exists()

@@ -228,4 +228,7 @@ def _directory(module: str, file: str) -> Path | None:
             digest.update(Path(source).read_bytes())
     except OSError:
         return None
-    return cache / f"{module}-{digest.hexdigest()[:24]}"
+    directory = cache / f"{module}-{digest.hexdigest()[:24]}"
+    with contextlib.suppress(OSError):  # it is not there yet
+        os.utime(directory)  # it is in use, however long ago it was written
+    return directory

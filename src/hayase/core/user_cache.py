@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["keep_newest", "user_cache"]
+__all__ = ["keep_newest", "last_used", "user_cache"]
 
 
 def user_cache(name: str) -> Path | None:
@@ -25,13 +25,14 @@ def user_cache(name: str) -> Path | None:
     return directory if is_ours and os.access(directory, os.W_OK | os.X_OK) else None
 
 
+def last_used(path: Path) -> float:
+    """Return when a file of the cache was used last, in seconds since 1970: its modification time, or 0 if it is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:  # another process has removed it
+        return 0.0
+
+
 def keep_newest(paths: Sequence[Path], kept: int) -> list[Path]:
-    """Return the paths to remove so that the `kept` most recently used ones stay; the time of use is the modification time."""
-
-    def used(path: Path) -> float:
-        try:
-            return path.stat().st_mtime
-        except OSError:  # another process has removed it
-            return 0.0
-
-    return sorted(paths, key=used, reverse=True)[kept:]
+    """Return the paths to remove so that the `kept` most recently used ones stay."""
+    return sorted(paths, key=last_used, reverse=True)[kept:]

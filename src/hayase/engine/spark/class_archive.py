@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyspark
 
-from hayase.core.user_cache import keep_newest, user_cache
+from hayase.core.user_cache import keep_newest, last_used, user_cache
 
 __all__ = ["JAVA_OPTIONS", "ClassArchive", "class_archive"]
 
@@ -31,7 +31,11 @@ JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 OFF = "HAYASE_CLASS_ARCHIVE"
 """If this variable is 0, archives are neither used nor recorded."""
 KEPT = 4
-"""How many archives are kept, each of about 160 MB: one per environment and Java in use."""
+"""How many archives are kept however long ago they were used, each of about 160 MB: one per environment and Java."""
+MOST = 16
+"""How many archives there are at most. If all of them are in use, no further one is recorded: they would evict each other."""
+UNUSED = 7 * 24 * 3600.0
+"""Seconds after which an archive that no JVM has used is no longer in use."""
 RETRY = 24 * 3600.0
 """Seconds until a recording that failed is tried again."""
 _QUIET = "-Xlog:cds*=off"
@@ -76,11 +80,14 @@ class ClassArchive:
         return f'-XX:ArchiveClassesAtExit="{path}" {_QUIET}'
 
     def record_at_exit(self) -> None:
-        """Record the archive in the background when this process ends, unless it is there, or could not be recorded lately."""
+        """Record the archive in the background when this process ends, unless it is there, or could not be recorded lately, or
+        there is no room for it."""
         failed = self.directory / f"{self.key}.failed"
         with contextlib.suppress(OSError):
             if time.time() - failed.stat().st_mtime < RETRY:
                 return
+        if len(self._all()) - len(self._unused()) >= MOST:
+            return
         if self.key not in _to_record:
             _to_record.add(self.key)
             atexit.register(self._record_in_background)
@@ -96,12 +103,12 @@ class ClassArchive:
             )
 
     def take(self, recorded: Path) -> None:
-        """Make a recorded file the archive, atomically, and remove the archives that were not used for the longest time."""
+        """Make a recorded file the archive, atomically, and remove the archives that are no longer in use."""
         with recorded.open("rb") as file:
             os.fsync(file.fileno())
         recorded.rename(self.directory / self._name(recorded.stat().st_size))
         (self.directory / f"{self.key}.failed").unlink(missing_ok=True)
-        for path in keep_newest(list(self.directory.glob("*.jsa")), KEPT):
+        for path in {*self._unused(), *keep_newest(self._all(), MOST)}:
             path.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -113,6 +120,15 @@ class ClassArchive:
     def fail(self, reason: str) -> None:
         """Note that a recording failed, and why."""
         (self.directory / f"{self.key}.failed").write_text(f"{reason}\n", encoding="utf-8")
+
+    def _all(self) -> list[Path]:
+        """The archives of all environments."""
+        return list(self.directory.glob("*.jsa"))
+
+    def _unused(self) -> list[Path]:
+        """The archives that no JVM has used for long, but for the newest."""
+        since = time.time() - UNUSED
+        return [path for path in keep_newest(self._all(), KEPT) if last_used(path) < since]
 
     def _name(self, size: int) -> str:
         return f"{self.key}-{size}.jsa"
