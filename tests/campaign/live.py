@@ -33,6 +33,7 @@ from campaign import judge, processes
 from campaign.appenders import HAYASE, Appender, ByCommand, ByHttp, ByPython, Pace
 from campaign.traffic import STREAMS, WATCHED, Chunk
 from campaign.watchers import Watcher
+from hayase.streams.log import StreamLog
 
 __all__ = ["Fault", "Hang", "LiveRound", "Wrong"]
 
@@ -41,7 +42,9 @@ CLOCK = Path(__file__).parent / "clock"
 TESTS = Path(__file__).parents[1]
 PATIENCE = float(os.environ.get("HAYASE_PATIENCE", "300"))
 """Seconds without any progress after which a round is called a hang."""
-GONE = 90.0
+LOOK = 0.25
+"""Seconds between two looks at what a round waits for: a look costs CPU time, which the run lacks meanwhile."""
+GONE = 300.0
 """Seconds within which the processes of a run that ended must be gone."""
 
 
@@ -141,7 +144,7 @@ class LiveRound:
                 raise Wrong(f"{fault.name} ended the run: {self.said()}")
             self._check(f"after {fault.name}")
         for stream in STREAMS:
-            self.command("streams", "finish", stream)
+            StreamLog.open(self.home, stream).finish()
         self.wait("all to be idle", lambda: judge.is_idle(self.home))
         self.wait("the last changes to be read", self._heard_all)
         self.stop()
@@ -286,7 +289,7 @@ class LiveRound:
                 seen, since = now, time.monotonic()
             if time.monotonic() > since + PATIENCE:
                 raise Hang(f"a hang: {what}; {now}; {self.said()}")
-            time.sleep(0.1)
+            time.sleep(LOOK)
         return True
 
     # -- before and after -----------------------------------------------------------------------------------------------
@@ -328,7 +331,7 @@ class LiveRound:
         processes.send(
             processes.recorders(processes.belonging(self.mark)), signal.SIGKILL
         )  # its folders are removed now
-        left = processes.clear_away(self.mark, 20)
+        left = processes.clear_away(self.mark, GONE)
         self.wrong += [f"a process is left: {each}" for each in left]
         shutil.rmtree(self.scratch, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from campaign.traffic import STREAMS, USERS
 
 __all__ = ["Watcher"]
 
-PAUSE = 0.15
+PAUSE = 0.4
 
 
 class Watcher(threading.Thread):

@@ -110,6 +110,7 @@ def _run(
     """Run the pipeline until a signal asks to stop, or until it is idle if that is wanted; serve it at `address`, if any."""
     from hayase.console.display import open_display
     from hayase.console.pipeline_view import summary
+    from hayase.console.standard_error import stderr_in
 
     console = output()
     begun = time.monotonic()
@@ -130,8 +131,7 @@ def _run(
         ledger = stack.enter_context(open_ledger(pipeline.home))
         status = None if address is None else stack.enter_context(_served(console, ledger, address, token))
         if not is_verbose():  # PySpark's threads print tracebacks when they are interrupted
-            spark_log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
-            stack.enter_context(contextlib.redirect_stderr(spark_log))
+            stack.enter_context(stderr_in(log_file(pipeline.home)))
         with run_lanes(
             pipeline.home,
             ledger=ledger,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from hayase.console.pipeline_view import RUNNING
+from hayase.console.standard_error import stderr_in
 from hayase.console.stop_signals import Stopping, starting
 from hayase.core.errors import EnvironmentUnfit, HayaseError
 from hayase.demo.display import DemoDisplay, open_demo_display
@@ -87,10 +88,7 @@ def _run_shop(home: Path, options: Options, console: Console) -> tuple[Pipeline,
         server = stack.enter_context(_served(ledger))
         display.show_hints(hints(home, server.url, Shop().on_spree(0), program_name()))
         session = session_start.result()
-        spark_log = stack.enter_context(log_file(pipeline.home).open("a", encoding="utf-8"))
-        stack.enter_context(
-            contextlib.redirect_stderr(spark_log)
-        )  # PySpark's threads print tracebacks when interrupted
+        stack.enter_context(stderr_in(log_file(pipeline.home)))  # PySpark's threads print tracebacks when interrupted
         with run_lanes(
             pipeline.home, ledger=ledger, session=session, awake=True,
             on_commit=server.status.committed, on_phase=display.phase, on_condition=server.status.set_condition,
