@@ -14,11 +14,13 @@ import functools
 import io
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hayase.core.declarations import PipelineDeclaration, QueryDeclaration, StreamDeclaration
 from hayase.core.errors import DeclarationError, HayaseError
@@ -42,10 +44,14 @@ NOW = 1_767_225_600_000_000
 TOKEN = "a-token-for-the-fuzzer"
 EVERY = (
     "t timestamp, b boolean, i int, n bigint, f float, x double, s string, day date, raw binary, a array<bigint>, "
-    "m map<string, double>, c struct<p: int, q: string>"
+    "m map<string, double>, c struct<p: int, q: string>, j json, o time, u ubigint"
 )
 PLAIN = StreamDeclaration("s", EVERY, "t", max_ahead=None)
 EXACT = StreamDeclaration("s", EVERY + ", d decimal(20, 4)", "t", max_ahead=None)
+IGNORED = StreamDeclaration("s", EVERY, "t", max_ahead=None, extra_fields="ignore")
+BARE = StreamDeclaration("s", "t timestamp, o time, u ubigint, j json, d decimal(20, 4)", "t", max_ahead=None)
+"""The columns of a CSV file without a header."""
+KEPT = StreamDeclaration("s", EVERY + ", extra json", "t", max_ahead=None, extra_fields="keep")
 
 
 def _sound(done: Conformed, stream: StreamDeclaration) -> None:
@@ -61,9 +67,10 @@ def _rows(done: Conformed) -> list[str]:
     return [record_text(row) for row in done.rows.to_pylist()]
 
 
-def _read(data: bytes, form: str, stream: StreamDeclaration) -> Conformed | None:
+def _read(data: bytes, form: str, stream: StreamDeclaration, *, header: bool = True) -> Conformed | None:
+    form_ = Format(form, header=header)
     try:
-        chunks = [each.conformed for each in read_records(io.BytesIO(data), Format(form), stream, lambda: NOW)]
+        chunks = [each.conformed for each in read_records(io.BytesIO(data), form_, stream, lambda: NOW)]
     except HayaseError:
         return None
     rows = pa.concat_tables([stream.arrow_schema.empty_table(), *(each.rows for each in chunks)])
@@ -82,13 +89,33 @@ def ndjson(data: bytes) -> None:
     assert plain.rows.num_rows + len(plain.refused) == len(lines)
     if b'"d"' not in data and b"\\u0064" not in data:
         assert _rows(plain) == _rows(Conformed(exact.rows.drop_columns(["d"])))
+    _unknown_fields(data, plain, len(lines))
+
+
+def _unknown_fields(data: bytes, plain: Conformed, lines: int) -> None:
+    """What a stream takes that refuses unknown fields, one that ignores them takes too, and one that keeps them takes what
+    that takes."""
+    ignored, kept = _read(data, "ndjson", IGNORED), _read(data, "ndjson", KEPT)
+    assert ignored is not None
+    assert kept is not None
+    _sound(ignored, IGNORED)
+    _sound(kept, KEPT)
+    assert ignored.rows.num_rows + len(ignored.refused) == kept.rows.num_rows + len(kept.refused) == lines
+    assert Counter(_rows(plain)) <= Counter(_rows(ignored))
+    if b"extra" not in data and b"\\u" not in data:
+        assert _rows(ignored) == _rows(Conformed(kept.rows.drop_columns(["extra"])))
+        assert kept.rows.filter(pc.is_null(kept.rows["extra"])).num_rows >= plain.rows.num_rows
 
 
 def csv(data: bytes) -> None:
     """Lines of fields; the quick reader and the careful one agree."""
-    done = _read(data, "csv", EXACT)
-    if done is not None:
-        _sound(done, EXACT)
+    for stream in (EXACT, KEPT):
+        done = _read(data, "csv", stream)
+        if done is not None:
+            _sound(done, stream)
+    bare = _read(data, "csv", BARE, header=False)
+    if bare is not None:
+        _sound(bare, BARE)
     quick = csv_blocks.split(data, [pa.string()] * 3, last=True, limit=0)
     careful = csv_blocks.careful_split(data, 3, last=True, limit=0)
     assert [each.to_pylist() for each in quick.columns] == [each.to_pylist() for each in careful.columns]
@@ -97,11 +124,9 @@ def csv(data: bytes) -> None:
 
 def _body(kind: str) -> Callable[[bytes], None]:
     def target(data: bytes) -> None:
-        try:
-            done = records_in(data, kind, EXACT, NOW)
-        except (Problem, HayaseError):
-            return
-        _sound(done, EXACT)
+        for stream in (EXACT, KEPT):
+            with contextlib.suppress(Problem, HayaseError):
+                _sound(records_in(data, kind, stream, NOW), stream)
 
     return target
 
@@ -135,7 +160,9 @@ def query(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     streams = (
         StreamDeclaration(
-            "s", "ts timestamp, k bigint, x double, name string, d decimal(10, 2), tags array<string>", "ts"
+            "s",
+            "ts timestamp, k bigint, x double, name string, d decimal(10, 2), tags array<string>, j json, o time, u ubigint",
+            "ts",
         ),
         StreamDeclaration("r", "ts timestamp, k bigint, y double", "ts"),
     )
