@@ -18,9 +18,9 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 from hayase.windows.shared import Window
 
 __all__ = ["BASELINES", "PaperWindows", "panes_alone", "recompute", "two_stacks"]

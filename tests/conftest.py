@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numba  # noqa: F401 - a command in this process must not do without it (core.machine_code): other tests call loops often
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer

@@ -1,4 +1,4 @@
-"""Compiled loops of the negative-tuple join, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of the negative-tuple join, compiled on import (see `hayase.core.machine_code`).
 
 They allocate nothing, so that Numba does not have to count references (`_nrt=False`).
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled
 
 __all__ = ["emptied", "join"]
 

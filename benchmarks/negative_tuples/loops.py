@@ -1,4 +1,4 @@
-"""Compiled loops of the negative-tuple operators, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of the negative-tuple operators, compiled on import (see `hayase.core.machine_code`).
 
 A group (a value of a set operation, a key of an aggregate) is a row of words. The loops allocate nothing, so that Numba does
 not have to count references (`_nrt=False`).
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 
 __all__ = ["COUNT", "MEAN", "ROWS", "SUM", "aggregate", "emptied", "insert", "merge", "multiset"]
 

@@ -53,9 +53,7 @@ from hayase.core.declarations import (
     StreamDeclaration,
 )
 from hayase.core.errors import DeclarationError, UnknownName
-from hayase.core.pipeline_file import read_pipeline
 from hayase.core.times import duration
-from hayase.core.yaml_nodes import file_text
 from hayase.declared_pipeline import DeclaredPipeline
 from hayase.engine.commit.manifests import Manifest
 from hayase.engine.definition import check
@@ -111,6 +109,8 @@ class Pipeline(DeclaredPipeline):
 
         Functions of operations are called only when the pipeline is applied. `clock` is that of `Pipeline`.
         """
+        from hayase.core.pipeline_file import read_pipeline
+
         file = read_pipeline(Path(path), partly=True)
         pipeline = cls(file.declaration.name, home if home is not None else file.home, clock=clock)
         pipeline.declaration = check.read_file(file, pipeline.home)
@@ -409,6 +409,8 @@ class Pipeline(DeclaredPipeline):
 
 def _rules_text(path: Path) -> str:
     try:
+        from hayase.core.yaml_nodes import file_text
+
         return file_text(path, "rule", "check the name; rules begin with source: STREAM")
     except DeclarationError as error:
         raise DeclarationError(replace(mistake, file=str(path)) for mistake in error.mistakes) from error

@@ -1,16 +1,17 @@
-"""The cache of machine code: what shares an entry, what does not, and compiling ahead."""
+"""The cache of machine code: what shares an entry, what does not, compiling ahead, and loops without Numba."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 LOOPS = """
-from numba import types
+from hayase.core import loop_types as types
 from hayase.core.machine_code import compiled
 from factors import FACTOR
 
@@ -26,13 +27,13 @@ IMPORT = """
 import logging
 from logging.handlers import BufferingHandler
 compiled = BufferingHandler(100)
-logging.getLogger("hayase.core.machine_code").addHandler(compiled)
-logging.getLogger("hayase.core.machine_code").setLevel("INFO")
+logging.getLogger("hayase.core.loop_compiler").addHandler(compiled)
+logging.getLogger("hayase.core.loop_compiler").setLevel("INFO")
 import number_loops
 print(number_loops.scaled(7), number_loops.doubled(7), len(compiled.buffer))
 """
 AHEAD = """
-from hayase.core.machine_code import compiled_ahead
+from hayase.core.loop_compiler import compiled_ahead
 progress = []
 with compiled_ahead(lambda done, of: progress.append((done, of))):
     import number_loops
@@ -41,12 +42,11 @@ print(number_loops.scaled(7), number_loops.doubled(7), progress)
 
 
 def _run(
-    directory: Path, cache: Path, program: str = IMPORT, factor: int = 3, loops: str = LOOPS, factors: str = "",
-    **variables: str,
-) -> str:  # fmt: skip
+    directory: Path, cache: Path, program: str = IMPORT, factor: int = 3, loops: str = LOOPS, **variables: str
+) -> str:
     directory.mkdir(exist_ok=True)
     (directory / "number_loops.py").write_text(loops)
-    (directory / "factors.py").write_text(factors or f"FACTOR = {factor}\n")
+    (directory / "factors.py").write_text(f"FACTOR = {factor}\n")
     path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": path} | variables
     command = [sys.executable, "-B", "-c", program]
@@ -65,12 +65,15 @@ def test_a_loop_is_compiled_again_when_a_constant_that_its_module_imports_change
 
 
 def test_a_loop_is_compiled_again_when_a_loop_that_its_module_imports_changes(tmp_path: Path) -> None:
+    """Also through another module of loops in between."""
     scaled = "def scaled(number):\n    return number * FACTOR"
+    loops = LOOPS.replace(scaled, "def scaled(number):\n    return multiplied(number)")
+    loops = loops.replace("from factors import FACTOR", "from middle_loops import multiplied")
+    (tmp_path / "middle_loops.py").write_text("from inner_loops import multiplied\n")
     for factor in (3, 5):
         inner = f"from numba import njit\n@njit\ndef multiplied(number):\n    return number * {factor}\n"
-        loops = LOOPS.replace(scaled, "def scaled(number):\n    return multiplied(number)")
-        loops = loops.replace("from factors import FACTOR", "from factors import multiplied")
-        assert _run(tmp_path, tmp_path / "cache", loops=loops, factors=inner) == f"{7 * factor} 14 2"
+        (tmp_path / "inner_loops.py").write_text(inner)
+        assert _run(tmp_path, tmp_path / "cache", loops=loops) == f"{7 * factor} 14 2"
 
 
 def test_loops_are_compiled_ahead_on_all_cores_and_then_loaded(tmp_path: Path) -> None:
@@ -111,3 +114,106 @@ def test_a_version_in_use_is_not_removed_because_it_was_compiled_first(tmp_path:
     assert _run(tmp_path / "one", tmp_path / "cache") == "21 14 0"  # it is used again
     assert _run(tmp_path / "one", tmp_path / "cache", factor=5) == "35 14 2"  # a ninth version
     assert used.exists()
+
+
+KINDS = """
+import numpy as np
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
+
+_i64, _f64, _flag, _readonly = types.int64, types.float64, types.boolean, types.Array(types.int64, 1, "C", readonly=True)
+PAIR = np.dtype([("key", np.int64), ("half", np.int32)])
+
+@njit(inline="always")
+def _wrapped(number, factor):
+    return np.int64(np.uint64(number) * np.uint64(factor))
+
+@compiled(types.UniTuple(_i64, 2), _readonly, _i64, _i64[:, ::1])
+def spread(numbers, factor, grid):
+    for row in range(len(numbers)):
+        grid[row, 1] = _wrapped(numbers[row], factor) + grid.shape[1]
+    return len(numbers), -factor
+
+@compiled(types.Tuple((_i64, _flag)), _f64[::1], _f64, _flag)
+def largest(numbers, least, strict):
+    at = -1
+    for row in range(len(numbers)):
+        if numbers[row] > least or (not strict and numbers[row] == least):
+            at, least = row, numbers[row]
+    return at, at >= 0
+
+@compiled(types.void, types.Array(types.from_dtype(PAIR), 1, "C"), types.uint8[::1], types.int32)
+def halve(pairs, flags, add):
+    for row in range(len(pairs)):
+        pairs[row].half = pairs[row].key // 2 + add
+        flags[row] = pairs[row].key % 2 != 0
+
+@compiled(_flag, _i64)
+def is_even(number):
+    return number % 2 == 0
+
+@compiled(_i64[::1], _i64)
+def listed(count):
+    return np.arange(count)
+"""
+USE = """
+import sys
+import numpy as np
+from hayase.core import machine_code
+if %r:
+    machine_code.do_without_numba()
+import number_loops as loops
+numbers = np.array([1, -2, 2**62]); numbers.flags.writeable = False
+grid = np.zeros((3, 2), np.int64)
+print(loops.spread(numbers, 7, grid), grid.tolist())
+print(loops.largest(np.array([0.5, 2.5, np.nan]), 0.5, True), loops.largest(np.empty(0), 0.0, False))
+pairs, flags = np.zeros(2, loops.PAIR), np.zeros(2, np.uint8)
+pairs["key"] = [5, -5]
+print(loops.halve(pairs, flags, np.int32(3)), pairs.tolist(), flags.tolist(), loops.is_even(3), loops.is_even(np.int64(4)))
+for wrong in (numbers, np.zeros((4, 4), np.int64)[:, ::2], np.zeros((1, 2), np.int32), np.zeros(3, np.int64)):
+    try:
+        loops.spread(numbers, 1, wrong)
+    except TypeError:
+        print("refused")
+%s
+print("numba" in sys.modules, file=sys.stderr)
+"""
+
+
+def _use(directory: Path, cache: Path, without_numba: bool, more: str = "") -> tuple[str, str]:
+    """Return what a program prints that calls loops of all kinds, and whether Numba was loaded."""
+    directory.mkdir(exist_ok=True)
+    (directory / "number_loops.py").write_text(KINDS)
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(directory)}
+    command = [sys.executable, "-B", "-c", USE % (without_numba, more)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr.strip()
+
+
+def test_loops_give_the_same_without_numba(tmp_path: Path) -> None:
+    by_numba, loaded = _use(tmp_path / "one", tmp_path / "cache", without_numba=False)
+    assert loaded == "True"
+    assert by_numba.splitlines()[0] == "(3, -7) [[0, 9], [0, -12], [0, -4611686018427387902]]"
+    assert by_numba.count("refused") == 4
+    assert _use(tmp_path / "one", tmp_path / "cache", without_numba=True) == (by_numba, "False")
+
+
+def test_a_loop_without_object_code_is_left_to_numba_and_so_are_all_after_it(tmp_path: Path) -> None:
+    by_numba, _ = _use(tmp_path / "one", tmp_path / "cache", without_numba=True)  # nothing is compiled yet
+    assert by_numba == _use(tmp_path / "one", tmp_path / "cache", without_numba=False)[0]
+    more = (
+        "even = loops.is_even; print(loops.listed(3), even(4), type(loops.is_even).__name__)"  # the result is allocated
+    )
+    printed, loaded = _use(tmp_path / "one", tmp_path / "cache", without_numba=True, more=more)
+    assert printed == by_numba + "[0 1 2] True CPUDispatcher\n"
+    assert loaded == "True"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", lambda code: code[:-100], lambda code: code.replace(b"\n", b"\n!", 1)]
+)
+def test_damaged_object_code_is_left_to_numba(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    by_numba, _ = _use(tmp_path / "one", tmp_path / "cache", without_numba=False)
+    for file in (tmp_path / "cache").rglob("spread*.object"):
+        file.write_bytes(damage(file.read_bytes()))
+    assert _use(tmp_path / "one", tmp_path / "cache", without_numba=True) == (by_numba, "True")

@@ -39,6 +39,8 @@ __all__ = ["query", "showing_mistakes"]
 
 SHOWN = 5
 """How many dead letters are shown; the others are counted."""
+SMALL = 1 << 20
+"""Up to how many bytes of input loops are called without Numba: fewer calls than loading it is worth."""
 
 
 class Emit(StrEnum):
@@ -173,10 +175,13 @@ def _run_query(
     text: str, streams: Sequence[Described], directory: Path, spark: bool, header: bool
 ) -> tuple[Pipeline, str]:
     """Run the query over all files; return the pipeline and the name of the query."""
+    from hayase.core.machine_code import do_without_numba
     from hayase.pipeline import Pipeline
 
     pipeline = Pipeline("query", directory / "home", buckets=None if spark else 1)
     files = {stream.name: local_files(stream, directory) for stream in streams}
+    if not spark and sum(path.stat().st_size for paths in files.values() for path in paths) < SMALL:
+        do_without_numba()
     for stream in streams:
         declaration = declare_stream(stream, files[stream.name])
         pipeline.declaration = replace(pipeline.declaration, streams=(*pipeline.declaration.streams, declaration))

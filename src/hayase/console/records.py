@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
 
 __all__ = ["Columns", "cell_text", "dead_letters", "fit_widths", "record_table"]
 
@@ -48,6 +47,9 @@ def fit_widths(wanted: Sequence[int], room: int) -> list[int]:
 
 def record_table(columns: Columns, first: int, records: Iterable[Record], *, header: bool) -> RenderableType:
     """Draw records from offset `first` on, one per line; longer values end in an ellipsis."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_header=header,
                   header_style="dim", show_edge=False)  # fmt: skip
     table.add_column("#", justify="right", style="dim", no_wrap=True, width=columns.offset)
@@ -60,6 +62,9 @@ def record_table(columns: Columns, first: int, records: Iterable[Record], *, hea
 
 def dead_letters(letters: Iterable[Record]) -> RenderableType:
     """Draw dead letters: stage and place, reason, and record."""
+    from rich.console import Group
+    from rich.text import Text
+
     lines: list[RenderableType] = []
     for letter in letters:
         place = letter["stream"] if letter["offset"] is None else f"{letter['stream']} #{letter['offset']}"
@@ -82,4 +87,6 @@ def cell_text(value: object) -> str:
 
 
 def _styled(value: object) -> Text:
+    from rich.text import Text
+
     return Text(cell_text(value), style="dim italic" if value is None else "")

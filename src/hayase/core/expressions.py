@@ -491,19 +491,18 @@ def _catalogue() -> tuple[frozenset[str], frozenset[str]]:
     scalar = {name for name, kind, stability, _ in rows if kind == "scalar" and stability != "CONSISTENT" and stability}
     aggregates = {name for name, kind, _, _ in rows if kind == "aggregate"}
     macros = {name: body for name, kind, _, body in rows if kind == "macro" and body}
-    volatile = scalar | _macros_over(scalar | purity.CLOCKS, macros, r"\b")
-    return frozenset(volatile), frozenset(aggregates | _macros_over(aggregates, macros, r"\("))
+    words = {name: set(re.findall(r"\w+", body)) for name, body in macros.items()}
+    called = {name: set(re.findall(r"(\w+)\(", body)) for name, body in macros.items()}
+    volatile = scalar | _macros_over(scalar | purity.CLOCKS, words)
+    return frozenset(volatile), frozenset(aggregates | _macros_over(aggregates, called))
 
 
-def _macros_over(names: Set[str], macros: Mapping[str, str], end: str) -> set[str]:
-    """The macros whose bodies have one of these names, or such a macro, with `end` behind it."""
+def _macros_over(names: Set[str], macros: Mapping[str, Set[str]]) -> set[str]:
+    """Return the macros among whose words is one of these names, or such a macro."""
     found: set[str] = set()
-    while True:
-        words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(names | found))) + ")" + end)
-        more = {name for name, body in macros.items() if name not in found and words.search(body)}
-        if not more:
-            return found
+    while more := {name for name, words in macros.items() if name not in found and words & (names | found)}:
         found |= more
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------- evaluation

@@ -10,19 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from hayase.core.machine_code import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, intrinsic, njit
 
 __all__ = [
     "BLOCK",
     "FREED",
     "TOP",
     "USED",
-    "compiled",
     "copy_keys",
     "drop",
     "fill_table",
@@ -65,9 +61,12 @@ _i64, _u64, _i32, _u32, _u8, _flag = types.int64, types.uint64, types.int32, typ
 _none, _pair = types.void, types.UniTuple
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
+@intrinsic
 def prefetch(context: Any, array: Any, index: Any) -> Any:
     """Prefetch the cache line of an element, or of its row if the array has two dimensions."""
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]

@@ -1,10 +1,9 @@
-"""Compiling loops, and the cache of their machine code.
+"""How loops become machine code: by Numba, which compiles them or loads what it compiled, or without Numba from the user's cache.
 
-A loop is compiled for exactly one signature when its module is imported, unless the cache has it. The cache is in the user's cache
-directory, so that all checkouts, environments and installed packages with the same sources share it; a directory of it holds the
-loops of one module and is named by a digest of what they depend on. Numba adds the processor to the key of each loop.
-
-`compiled_ahead` compiles the loops of several modules at once, on all cores.
+Modules of loops (`*_loops.py`) use the decorators here. As a rule Numba runs their loops (`loop_compiler`). Loading Numba and its
+copies of the loops takes longer than most queries over small files; a process that calls `do_without_numba` first loads the object
+code itself (`object_code`). The machine code is the same; only a call costs more, 10 to 100 us. When a loop has no object code,
+the process goes over to Numba.
 """
 
 from __future__ import annotations
@@ -12,203 +11,83 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import logging
+import importlib
+import importlib.metadata
 import os
-import shutil
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
-from numba import njit
-from numba.core import config
-from numba.core.caching import CacheImpl, CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.runtime import rtsys
 
-from hayase.core.user_cache import keep_newest, user_cache
+from hayase.core.loop_types import Kind
+from hayase.core.user_cache import user_cache
 
-__all__ = ["compiled", "compiled_ahead"]
+__all__ = ["compiled", "do_without_numba", "go_over_to_numba", "intrinsic", "loop_directory", "njit"]
 
-VERSION = 1
+VERSION = 2
 """To be raised when loops are compiled in another way, such as with other options."""
-KEPT = 8
-"""How many versions of a module stay in the cache."""
 
-_log = logging.getLogger(__name__)
+_IMPORT = re.compile(rb"^from ([\w.]+_loops) import ", re.MULTILINE)
+_without_numba = False
+_light_modules: dict[str, None] = {}
+"""The modules of loops that were imported without Numba, in this order."""
 
 
-def compiled(*signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for the signature (result, arguments...) now, releasing the GIL, and cache the machine code if possible."""
+def do_without_numba() -> None:
+    """Load loops without Numba from now on, for a process that calls them a few hundred times; unless Numba is loaded already."""
+    global _without_numba
+    _without_numba = "numba" not in sys.modules
+
+
+def go_over_to_numba() -> None:
+    """Use Numba from now on: import all modules of loops again that were imported without it."""
+    global _without_numba
+    _without_numba = False
+    modules = list(_light_modules)
+    _light_modules.clear()
+    for module in modules:
+        importlib.reload(sys.modules[module])
+
+
+def compiled(result: Kind, *arguments: Kind, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function a loop, compiled for exactly this signature; its machine code is kept in the user's cache if possible."""
 
     def build(function: Callable[..., Any]) -> Callable[..., Any]:
-        wanted = signature[0](*signature[1:])
-        try:
-            loop = njit(nogil=True, **options)(function)
-            loop._cache = FunctionCache(function) if config.CACHE_DIR else _Cache(function)
-            if not _take_up(loop, wanted):
-                if _missing is not None:
-                    _missing.append((loop, wanted))
-                    return cast("Callable[..., Any]", loop)
-                _compile(loop, wanted)
-            loop.disable_compile()
-        except (RuntimeError, OSError):  # no cache directory: every process compiles for itself
-            loop = njit(wanted, nogil=True, **options)(function)
-        return cast("Callable[..., Any]", loop)
+        if _without_numba:
+            from hayase.core.object_code import ObjectLoop
+
+            _light_modules[function.__module__] = None
+            return ObjectLoop(function, result, arguments)
+        from hayase.core.loop_compiler import compiled_loop
+
+        return compiled_loop(function, result, arguments, options)
 
     return build
 
 
-def _compile(loop: Any, wanted: Any) -> None:
-    """Compile a loop in this process, and say so on a terminal: it takes up to half a minute."""
-    _say_once()
-    _log.info("compiling %s.%s", loop.py_func.__module__, loop.py_func.__qualname__)
-    loop.compile(wanted)
+def njit(*functions: Callable[..., Any], **options: Any) -> Any:
+    """Make a function one that loops can call: `@njit` or `@njit(...)` with options of Numba."""
+    if _without_numba:
+        return functions[0] if functions else lambda function: function
+    import numba
+
+    return numba.njit(*functions, **options)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Make a function one that generates code of its own (`numba.extending.intrinsic`)."""
+    if _without_numba:
+        return function
+    from numba import extending
+
+    return extending.intrinsic(function)
 
 
 @functools.cache
-def _say_once() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("compiling loops for this processor; they are kept for the next time\n")
-
-
-def _take_up(loop: Any, wanted: Any) -> bool:
-    """Load the cached machine code, if any, and return whether there was: the first thing that `compile` does, but without
-    setting up the compiler, which takes longer than loading."""
-    with global_compiler_lock:
-        rtsys.initialize(loop.targetctx)
-        kept = loop._cache._load_overload(wanted, loop.targetctx)
-        if kept is None:
-            return False
-        loop.targetctx.insert_user_function(kept.entry_point, kept.fndesc, [kept.library])
-        loop.add_overload(kept)
-        return True
-
-
-# ------------------------------------------------------------------------------------------------- all cores
-
-_missing: list[tuple[Any, Any]] | None = None
-"""Inside `compiled_ahead`, the loops that are to be compiled, with their signatures."""
-
-
-@contextlib.contextmanager
-def compiled_ahead(on_progress: Callable[[int, int], None] = lambda done, of: None) -> Iterator[None]:
-    """Compile all loops that are missing in the modules imported in the block, at its end, on all cores.
-
-    `on_progress` gets the number of compiled loops and the number of all that are missing.
-    """
-    global _missing
-    if _missing is not None:
-        raise RuntimeError("loops are being compiled ahead already")
-    missing: list[tuple[Any, Any]] = []
-    _missing = missing
-    try:
-        yield
-    finally:
-        _missing = None
-    if missing:
-        # the largest loops go first, so that no core compiles one when the others have nothing left to do
-        missing.sort(key=lambda task: -_size(task[0].py_func))
-        _compile_in_children(missing, on_progress)
-    for loop, wanted in missing:
-        if not _take_up(loop, wanted):  # its child has failed, or nothing can be cached
-            _compile(loop, wanted)
-        loop.disable_compile()
-
-
-def _size(function: Callable[..., Any]) -> int:
-    """Return about how much there is to compile: the bytes of a loop, and of the functions of its module that it names."""
-    waiting: list[Any] = [function]
-    sizes: dict[FunctionType, int] = {}
-    while waiting:
-        part = waiting.pop()
-        part = getattr(part, "py_func", part)
-        if isinstance(part, FunctionType) and part not in sizes:
-            sizes[part] = len(part.__code__.co_code)
-            waiting += [part.__globals__.get(name) for name in part.__code__.co_names]
-    return sum(sizes.values())
-
-
-def _compile_in_children(missing: list[tuple[Any, Any]], on_progress: Callable[[int, int], None]) -> None:
-    """Compile loops into the cache in one child per core. A child takes the next loop from a pipe of numbers and reports it in
-    another, so that no child is idle while there is work."""
-    on_progress(0, len(missing))
-    tasks, add_task = os.pipe()
-    reports, report = os.pipe()
-    os.write(add_task, b"".join(number.to_bytes(2) for number in range(len(missing))))
-    os.close(add_task)
-    children = []
-    for _ in range(min(os.cpu_count() or 1, len(missing))):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                while number := os.read(tasks, 2):
-                    loop, wanted = missing[int.from_bytes(number)]
-                    loop.compile(wanted)
-                    os.write(report, b".")
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
-    os.close(tasks)
-    os.close(report)
-    done = 0
-    with open(reports, "rb", buffering=0) as lines:  # noqa: PTH123 - a descriptor
-        while lines.read(1):
-            done += 1
-            on_progress(done, len(missing))
-    for child in children:
-        os.waitpid(child, 0)
-
-
-# ------------------------------------------------------------------------------------------------- the cache
-
-
-class _Locator(_CacheLocator):
-    """Says where the machine code of a loop is: in a directory of the user's cache that belongs to a version of its module."""
-
-    def __init__(self, directory: Path, line: int) -> None:
-        self._directory, self._line = directory, line
-
-    @classmethod
-    def from_function(cls, function: Any, file: str) -> _Locator | None:
-        """Return the locator of a loop; None if the user's cache cannot be written. Then Numba looks for another place."""
-        directory = _directory(function.__module__, file)
-        return None if directory is None else cls(directory, function.__code__.co_firstlineno)
-
-    def get_cache_path(self) -> str:
-        return str(self._directory)
-
-    def get_source_stamp(self) -> str:
-        return self._directory.name
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-    def ensure_cache_path(self) -> None:
-        """Create the directory, and remove those of versions that were used longest ago."""
-        if self._directory.is_dir():
-            return
-        self._directory.mkdir(exist_ok=True)
-        module = self._directory.name.rpartition("-")[0]
-        for old in keep_newest(list(self._directory.parent.glob(f"{module}-*")), KEPT):
-            shutil.rmtree(old, ignore_errors=True)
-
-
-class _Implementation(CompileResultCacheImpl):
-    _locator_classes = (_Locator, *CacheImpl._locator_classes)
-
-
-class _Cache(FunctionCache):
-    _impl_class = _Implementation
-
-
-@functools.cache
-def _directory(module: str, file: str) -> Path | None:
+def loop_directory(module: str, file: str) -> Path | None:
     """Return the directory for the loops of a module.
 
     They depend on its source, on constants and on the modules of loops that it imports, which are part of the machine code, and on
@@ -217,18 +96,27 @@ def _directory(module: str, file: str) -> Path | None:
     cache = user_cache("machine-code")
     if cache is None:
         return None
-    digest = hashlib.sha256(f"{VERSION} {sys.version_info[:2]} {numba.__version__};".encode())
+    digest = hashlib.sha256(f"{VERSION} {sys.version_info[:2]} {importlib.metadata.version('numba')};".encode())
     for name, value in sorted(vars(sys.modules[module]).items()):
         if isinstance(value, int | float | np.generic):
             digest.update(f"{name}={value!r};".encode())
-    imported = {value.__module__ for value in vars(sys.modules[module]).values() if hasattr(value, "py_func")}
-    files = sorted(str(sys.modules[name].__file__) for name in imported - {module})
     try:
-        for source in (file, *files):
-            digest.update(Path(source).read_bytes())
+        for source in _sources(Path(file)):
+            digest.update(source)
     except OSError:
         return None
     directory = cache / f"{module}-{digest.hexdigest()[:24]}"
     with contextlib.suppress(OSError):  # it is not there yet
         os.utime(directory)  # it is in use, however long ago it was written
     return directory
+
+
+def _sources(file: Path) -> list[bytes]:
+    """Return the source of a module of loops, and those of all modules of loops that it imports."""
+    files, sources = [file], list[bytes]()
+    for file in files:
+        sources.append(file.read_bytes())
+        for name in _IMPORT.findall(sources[-1]):
+            imported = Path(str(sys.modules[name.decode()].__file__))
+            files += [imported] if imported not in files else []
+    return sources

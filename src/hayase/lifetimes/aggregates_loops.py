@@ -14,9 +14,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 from hayase.lifetimes.accumulators import (
     ABOVE,
     ANY,

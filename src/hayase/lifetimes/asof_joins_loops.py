@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.asof_joins`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.asof_joins`, compiled on import (see `hayase.core.machine_code`).
 
 The live tuples of a key are in two treaps: those of the left side by the column that is compared, those of the right side by their
 order, which begins with the column that it is compared with. A left tuple meets a suffix of the right ones and shows the first of
@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 from hayase.core.times import END
 from hayase.lifetimes.asof_joins import (
     CHAIN,

@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.joins`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.joins`, compiled on import (see `hayase.core.machine_code`).
 
 The arrays that they work on:
 
@@ -24,9 +24,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import from_dtype, njit, types
 
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 from hayase.core.times import BEGINNING
 from hayase.lifetimes.joins import (
     ACCOMPANIED,
@@ -72,7 +73,7 @@ _LOWER_HALF = np.int64(2**32 - 1)
 _i64, _flag, _none = types.int64, types.boolean, types.void
 _line, _lines, _short_lines = _i64[::1], _i64[:, ::1], types.int32[:, ::1]
 _readonly = types.Array(_i64, 1, "C", readonly=True)
-_nodes = types.Array(from_dtype(NODE), 1, "C")
+_nodes = types.Array(types.from_dtype(NODE), 1, "C")
 
 
 class Arrivals(NamedTuple):

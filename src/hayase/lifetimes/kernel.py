@@ -85,8 +85,10 @@ def compile_ahead(on_progress: Callable[[int, int], None] = lambda done, of: Non
     import pkgutil
 
     from hayase import core, lifetimes, windows
-    from hayase.core.machine_code import compiled_ahead
+    from hayase.core.loop_compiler import compiled_ahead
+    from hayase.core.machine_code import go_over_to_numba
 
+    go_over_to_numba()
     with compiled_ahead(on_progress):
         for package in (core, lifetimes, windows):
             for module in pkgutil.iter_modules(package.__path__):

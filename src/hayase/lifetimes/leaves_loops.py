@@ -1,4 +1,4 @@
-"""Compiled loops of the leaves of a plan, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of the leaves of a plan, compiled on import (see `hayase.core.machine_code`).
 
 The queues of equal keys are linked lists in arrays: for a key its first and last member, for a member the next one, -1 for
 none.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled
 from hayase.core.times import END
 
 __all__ = ["count_up", "drop_first", "join_queue", "move_partitions", "put_back", "ranks", "take_away"]

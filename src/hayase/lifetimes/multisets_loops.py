@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.multisets`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.multisets`, compiled on import (see `hayase.core.machine_code`).
 
 A value is a row of four words: its live tuples on the left and on the right, its open copies in the result, and the newest of
 these. Each copy refers to the one below it, so that the copies of a value form a stack.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
-
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 from hayase.core.times import END
 from hayase.lifetimes.multisets import (
     COALESCE,

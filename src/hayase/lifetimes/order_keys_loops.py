@@ -1,13 +1,13 @@
-"""Compiled loops of `hayase.lifetimes.order_keys`, compiled on import (see `hayase.core.key_loops`)."""
+"""Compiled loops of `hayase.lifetimes.order_keys`, compiled on import (see `hayase.core.machine_code`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 
 __all__ = ["measure_texts", "write_texts", "write_values"]
 

@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.over_rows`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.over_rows`, compiled on import (see `hayase.core.machine_code`).
 
 The live tuples of a partition are in a doubly linked list.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 from hayase.core.times import END
 from hayase.lifetimes.over_rows import CLOSED, COPY, NEXT, NONE, OPENED, PREVIOUS, VALUE
 

@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.running_partitions`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.running_partitions`, compiled on import (see `hayase.core.machine_code`).
 
 The records of a partition that a frame by time may still contain are in a linked list, oldest first.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 from hayase.lifetimes.running_partitions import (
     AT,
     COUNT,

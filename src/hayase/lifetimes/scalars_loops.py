@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.scalars`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.scalars`, compiled on import (see `hayase.core.machine_code`).
 
 Ids of the first child are multiplied by `by`; those of the second by `factor`, plus `number`. At equal times the first child
 comes first.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 
 __all__ = ["merge_ends", "merge_starts"]
 

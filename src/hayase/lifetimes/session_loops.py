@@ -1,4 +1,4 @@
-"""Compiled loops of session windows, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of session windows, compiled on import (see `hayase.core.machine_code`).
 
 A line of `sessions` is a key: whether its session is open, the times of the session's first and last tuple, and its first and
 last member; members are numbers in a linked list, -1 for none.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 
 __all__ = ["FIRST", "IS_OPEN", "LAST", "START", "TAIL", "extend", "members"]
 

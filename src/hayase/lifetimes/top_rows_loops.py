@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.top_rows`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.top_rows`, compiled on import (see `hayase.core.machine_code`).
 
 The live tuples of a group are in four zones, one after the other: the rows that OFFSET skips, those that are shown, those that
 are shown because they tie with the last of these, and the rest. The first three are in a treap, ordered by keys and ids, and in a
@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 from hayase.core.times import END
 from hayase.lifetimes.top_rows import (
     CHAIN,

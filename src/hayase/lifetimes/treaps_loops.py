@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled, njit
 from hayase.lifetimes.treaps import FIRST, HEAD, LEFT, NEXT, NONE, PARENT, PREVIOUS, RIGHT, ROOT, SHORT
 
 __all__ = ["insert", "is_before", "read_heads", "remove"]

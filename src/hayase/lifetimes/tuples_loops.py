@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.lifetimes.tuples` and `slot_columns`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.lifetimes.tuples` and `slot_columns`, compiled on import (see `hayase.core.machine_code`).
 
 The map of ids uses open addressing over lines of (id, slot + 1); a line with slot 0 is free. Four consecutive ids share a
 cache line, so that ids in order are cheap; groups of four are spread by a multiplication.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 from hayase.core.times import END
 
 __all__ = [

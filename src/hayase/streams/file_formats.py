@@ -19,7 +19,6 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hayase.core.declarations import StreamDeclaration
 from hayase.core.errors import HayaseError, nearest
@@ -305,6 +304,8 @@ class _Csv:
 def _read_parquet(source: Path | BinaryIO, declaration: StreamDeclaration, clock: Callable[[], int]) -> Iterator[Chunk]:
     if not isinstance(source, Path) and not source.seekable():
         raise HayaseError("Parquet cannot be read from a pipe, its index is at the end; give a file")
+    import pyarrow.parquet as pq  # with it come file systems and their encryption
+
     with pq.ParquetFile(source) as file:
         metadata = file.metadata
         check_columns(file.schema_arrow.names, declaration)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 from hayase.windows.panes_loops import (
     CAUSE,
     CAUSED,

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
-from hayase.core.key_loops import compiled, prefetch
+from hayase.core import loop_types as types
+from hayase.core.key_loops import prefetch
+from hayase.core.machine_code import compiled, njit
 
 __all__ = [
     "ADD", "ARG", "CYCLE", "CYCLE_BITS", "FIRST", "LAST", "LEVEL_WORDS", "MAX", "MOMENTS", "SUM", "append_rows",

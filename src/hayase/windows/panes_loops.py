@@ -1,4 +1,4 @@
-"""Compiled loops of `hayase.windows.panes`, compiled on import (see `hayase.core.key_loops`).
+"""Compiled loops of `hayase.windows.panes`, compiled on import (see `hayase.core.machine_code`).
 
 Arrays have one line per field (named below) and one column per entry, chain or key. Numbers of entries are never reused;
 entry `base` is in column 0. -1 is none.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 
 __all__ = ["arrange", "chain_up", "forget", "group", "turn"]
 

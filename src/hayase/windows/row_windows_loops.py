@@ -1,12 +1,11 @@
-"""Compiled loops of `hayase.windows.row_windows`, compiled on import (see `hayase.core.key_loops`)."""
+"""Compiled loops of `hayase.windows.row_windows`, compiled on import (see `hayase.core.machine_code`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import types
-
-from hayase.core.key_loops import compiled
+from hayase.core import loop_types as types
+from hayase.core.machine_code import compiled
 
 __all__ = ["due", "group", "number", "put"]
 

@@ -282,11 +282,11 @@ class Commits:
 
     def check_not_begun(self) -> None:
         """Raise DamagedState if stages of this lane have written output although there is no manifest: the manifest is lost."""
-        from hayase.tables.stores import generation_of
-
         newest = latest(self.home)
         for record in newest.of_lane(self.lane).records if newest is not None else ():
             if isinstance(record.output, TableDeclaration):
+                from hayase.tables.stores import generation_of
+
                 begun = generation_of(self.home.table(record.name))
             else:
                 begun = _mark_of(self.home.path / "streams" / record.name)
