@@ -39,7 +39,9 @@ from hayase.lifetimes.plans import (
     Changes,
     Instants,
     Join,
+    Lasting,
     Lifetimes,
+    Limited,
     Multiset,
     Node,
     Over,
@@ -156,6 +158,8 @@ def _operator(node: Node) -> SignedLeaf | SignedOperator:
             return signed_aggregate(node)
         case ToStream():
             return SignedToStream(node)
+        case Limited() | Lasting():
+            raise NotImplementedError("the baseline has no operators for joins bounded by time")
         case Shared() | Recomputed() | Unnest():
             raise NotImplementedError(
                 "negative tuples are a method for aggregates over single windows: give an Aggregate over a Windowed"

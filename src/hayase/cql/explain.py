@@ -173,6 +173,11 @@ def _operator(node: plans.Node) -> str:
             keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
             residual = f" where {_one_line(node.residual)}" if node.residual else ""
             return f"Join {node.kind}" + (f" by {keys}" if keys else "") + residual
+        case plans.Limited():
+            length = f"{duration_text(node.length)} after its time" if node.length else "its time is over"
+            return f"Limited: a row is kept until {length}"
+        case plans.Lasting():
+            return "Lasting rows of a join bounded by time"
         case plans.Asof():
             keys = " and ".join(f"{one} = {other}" for one, other in node.keys)
             first = node.order[0]

@@ -60,6 +60,7 @@ from hayase.cql.steps import (
     split_selection,
     stream_columns,
 )
+from hayase.cql.time_bounds import time_limits
 from hayase.lifetimes import plans
 from hayase.lifetimes.kernel import KernelConfig
 from hayase.lifetimes.plans import ADDED, COMPUTABLE, LET_THROUGH, ROW_ID, VALID_FROM, VALID_TO
@@ -424,7 +425,11 @@ class _StageBuilder:
         left, right = self.node(node.left), self.node(node.right)
         keys = tuple((column_name(one) or "", column_name(other) or "") for one, other in node.equal)
         schema = left.schema if node.kind in ("semi", "anti") else pa.schema([*left.schema, *right.schema])
-        return plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
+        limits = time_limits(node)
+        if limits is not None:
+            left, right = _limited(left, limits.left), _limited(right, limits.right)
+        joined = plans.Join(node.kind, left, right, keys, node.residual.sql if node.residual else None, schema)
+        return plans.Lasting(joined, schema) if limits is not None else joined
 
     def _asof(self, node: Asof) -> plans.Node:
         left, right = self.node(node.left), self.node(node.right)
@@ -442,6 +447,10 @@ class _StageBuilder:
         if node.kind == "except":
             return plans.Multiset("except all" if node.all else "except", sides, schema)
         return plans.Multiset("intersect all" if node.all else "intersect", sides, schema)
+
+
+def _limited(child: plans.Node, length: int | None) -> plans.Node:
+    return child if length is None else plans.Limited(child, length, child.schema)
 
 
 def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:

@@ -30,8 +30,10 @@ from hayase.lifetimes.plans import (
     Changes,
     Instants,
     Join,
+    Lasting,
     Leaf,
     Lifetimes,
+    Limited,
     Multiset,
     Node,
     Over,
@@ -53,6 +55,7 @@ from hayase.lifetimes.relation_to_stream import ToStreamOperator
 from hayase.lifetimes.relations import OPEN, Delta, Operator, Span
 from hayase.lifetimes.scalars import ScalarOperator, UnionOperator
 from hayase.lifetimes.state_registers import Registers
+from hayase.lifetimes.time_limits import LastingOperator, LimitedOperator
 from hayase.lifetimes.top_rows import TopOperator
 from hayase.lifetimes.tuples import TupleStore
 
@@ -227,6 +230,10 @@ def operator(node: Node, shared: SharedState | None = None) -> Operator | LeafOp
             return UnnestOperator(node)
         case Join():
             return JoinOperator(node)
+        case Limited():
+            return LimitedOperator(node)
+        case Lasting():
+            return LastingOperator(node)
         case Asof():
             return AsofOperator(node)
         case Multiset():
@@ -260,6 +267,8 @@ def endless(node: Node) -> bool:
             return bool(node.bounds) and all(window.keep >= OPEN for window in node.windows)
         case Join():
             return node.kind in ("inner", "semi") and endless(node.left) and endless(node.right)
+        case Lasting():
+            return True
         case Multiset():
             return not node.rule.startswith("except") and all(endless(child) for child in node.children)
         case Scalar() | UnionAll() | Unnest() | RunningOver():

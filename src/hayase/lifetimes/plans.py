@@ -14,8 +14,8 @@ from typing import Literal
 import pyarrow as pa
 
 __all__ = [
-    "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Frame", "Instants", "Join", "JoinKind", "Lifetimes", "Multiset",
-    "Node", "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "RunningCall", "RunningOver",
+    "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Frame", "Instants", "Join", "JoinKind", "Lasting",
+    "Lifetimes", "Limited", "Multiset", "Node", "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule", "RunningCall", "RunningOver",
     "Scalar", "Session", "Shared", "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
     "WindowKind", "Windowed", "children",
 ]  # fmt: skip
@@ -198,6 +198,23 @@ class Asof:
     column: str
     order: tuple[Order, ...]
     strict: bool
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The rows of a child that never end, each until `length` microseconds after its start, this instant included."""
+
+    child: Node
+    length: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """The rows of the child, each from its start on, for ever."""
+
+    child: Node
     schema: pa.Schema
 
 
@@ -451,8 +468,8 @@ class ToStream:
 
 Leaf = Windowed | Lifetimes | Changes | Shared | Instants
 Node = (
-    Leaf | Scalar | Join | Asof | UnionAll | Multiset | Aggregate | Recomputed | Top | Over | RunningOver | Unnest
-    | ToStream
+    Leaf | Scalar | Join | Asof | Limited | Lasting | UnionAll | Multiset | Aggregate | Recomputed | Top | Over
+    | RunningOver | Unnest | ToStream
 )  # fmt: skip
 
 TUPLE_ID = "__id"
