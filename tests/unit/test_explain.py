@@ -80,7 +80,8 @@ where e.n > 0 and u.age > 18""",
     },
     "join-bounded-by-time": {
         "grown": """select e.user_id, e.n, u.age
-from events as e join users as u on e.user_id = u.id and u.time between e.time - interval '5 minutes' and e.time + interval '1 hour'""",
+from events as e join users as u
+on e.user_id = u.id and u.time between e.time - interval '5 minutes' and e.time + interval '1 hour'""",
     },
     "first-rows-of-all": {
         "leaders": """select user_id, sum(amount) as total
