@@ -223,8 +223,12 @@ class Maker:
             elif kind == "CROSS JOIN" or kind.startswith("ASOF"):
                 cql, sql = f"{cql} CROSS JOIN {more_cql}", f"{sql} CROSS JOIN {more_sql}"
             else:
-                on = self.meeting(scope, more)
-                cql, sql = f"{cql} {kind} {more_cql} ON {on}", f"{sql} {kind} {more_sql} ON {on}"
+                on = [self.meeting(scope, more)] * 2
+                if kind in ("JOIN", "INNER JOIN") and self.chance(15):
+                    both = {**scope, **more}
+                    inner = self.subquery(both) if self.chance(60) else self.embedded(both)
+                    on = [f"({text}) AND {condition}" for text, condition in zip(on, inner)]
+                cql, sql = f"{cql} {kind} {more_cql} ON {on[0]}", f"{sql} {kind} {more_sql} ON {on[1]}"
             scope = {**scope, **more}
         return cql, sql, scope, conditions, commas and count > 1
 

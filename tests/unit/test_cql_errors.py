@@ -101,9 +101,6 @@ SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where t
     "select k, count(*) from s group by k having k in (select k from t)": [
         "1:45: IN with a sub-query beside GROUP BY or an aggregate is not supported; put the grouped query into FROM, and the sub-query into the WHERE around it",
     ],
-    "select s.a from s join t on s.k in (select k from u)": [
-        "1:29: IN with a sub-query here is not supported; write it in WHERE or in the select list",
-    ],
     "select a from s where (k, a) in (select k, a from t)": [
         "1:23: IN with several values is not supported; write EXISTS with one condition for each",
     ],
@@ -142,6 +139,15 @@ RELATIONS: dict[str, list[str]] = {  # What cannot stand in FROM, DISTINCT ON, g
     ],
     "select a from s cross join lateral (select c from t) x": [
         "1:28: LATERAL is not supported; join with a condition instead",
+    ],
+    "select a from s left join t on s.k = t.k and exists (select 1 from u)": [
+        "1:46: a sub-query in ON of a join that is not an inner join is not supported; filter a side of the join: left join (select ... from b where exists (...)) as b on ...",
+    ],
+    "select a from s semi join t on s.a in (select c from t)": [
+        "1:32: a sub-query in ON of a join that is not an inner join is not supported; filter a side of the join: left join (select ... from b where exists (...)) as b on ...",
+    ],
+    "select s.a from s join t on s.k = t.k and s.a = (select c, k from t)": [
+        "1:50: a scalar sub-query selects one column; select one",
     ],
     "select a from s asof right join t on s.time >= t.time": [
         "1:17: ASOF RIGHT JOIN is not supported; write ASOF JOIN or ASOF LEFT JOIN",

@@ -26,7 +26,7 @@ from hayase.cql.logical import Expression, Node
 from hayase.cql.query_expressions import ExpressionResolver, comparable_sides
 from hayase.cql.scopes import Context, FromClause, HiddenScope, MergedColumn, Relation, ResolvedName, Scope
 from hayase.cql.subquery_expressions import is_list
-from hayase.cql.syntax import Part, Plain
+from hayase.cql.syntax import Part, Plain, has_subquery
 from hayase.cql.table_joins import TableJoins, has_duplicate_alias
 
 __all__ = ["SEVERAL_WINDOWS_HINT", "FromClauses", "refuse_several_windows"]
@@ -39,7 +39,7 @@ _LATERAL_HINT = "select the column in the sub-query, and compare it in ON or WHE
 
 
 class FromClauses:
-    """Resolves FROM clauses over declared streams and tables; `query` resolves a sub-query.
+    """Resolves FROM clauses over declared streams and tables; `query` resolves a sub-query, and `where` filters by a condition.
 
     `names_time` says whether the statement names `event_time`; `relations` are all that the statement reads.
     """
@@ -50,10 +50,11 @@ class FromClauses:
         sources: Mapping[str, StreamDeclaration],
         tables: Mapping[str, Lookup],
         query: Callable[[syntax.Query, Context], Node | None],
+        where: Callable[[syntax.Condition, Node, Scope], Node],
         names_time: bool,
         relations: Sequence[syntax.Named],
     ):
-        self._resolver, self._sources, self._query = resolver, sources, query
+        self._resolver, self._sources, self._query, self._where = resolver, sources, query, where
         self._names_time, self._named_relations = names_time, relations
         self._tables = TableJoins(resolver, tables, self.relation)
 
@@ -256,13 +257,18 @@ class FromClauses:
         schema = pa.schema([*left.node.schema, *right.node.schema])
         equal, rest = list(merged.equal), list[Expression]()
         for condition in join.on:
-            resolved = self._resolver.condition(condition, both, schema) if isinstance(condition, Plain) else None
+            if not isinstance(condition, Plain) or has_subquery(condition):
+                continue
+            resolved = self._resolver.condition(condition, both, schema)
             pair = node_join_keys(resolved, left.node, right.node) if resolved else None
             if pair is not None:
                 equal.append(pair)
             elif resolved is not None and resolved.sql.lower() != "true":
                 rest.append(resolved)
-        node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
+        node: Node = logical.Join(join.kind, left.node, right.node, tuple(equal), conjunction(rest))
+        for condition in join.on:
+            if has_subquery(condition):  # of an inner join: as in WHERE
+                node = self._where(condition, node, both)
         if join.kind in ("semi", "anti"):
             return FromClause(node, left.scope)
         return FromClause(node, _with_merged(both, merged))

@@ -90,7 +90,7 @@ class _Resolution:
         self.mistakes = self.resolver.mistakes
         names_time = EVENT_TIME in statement.canon.lower()
         relations = tuple(syntax.named_relations(statement.query))
-        clauses = FromClauses(self.resolver, self.sources, tables or {}, self.query, names_time, relations)
+        clauses = FromClauses(self.resolver, self.sources, tables or {}, self.query, self._where, names_time, relations)
         memberships = Memberships(self)
         self._subqueries = SubqueryExpressions(self)
         self._select_lists = SelectList(self.resolver)

@@ -314,7 +314,8 @@ def is_list(resolver: ExpressionResolver, part: Part, value: Expression) -> bool
 
 def has_subqueries(select: Select) -> bool:
     """Return whether an expression of a select without groups has a sub-query."""
-    conditions = (condition.part for condition in select.where if isinstance(condition, syntax.Plain))
+    written = (*select.where, *(condition for join in syntax.joins(select.source) for condition in join.on))
+    conditions = (condition.part for condition in written if isinstance(condition, syntax.Plain))
     return any(part.subqueries for part in (*conditions, *(item.part for item in select.items)))
 
 

@@ -270,6 +270,19 @@ class Combined:
 Query = Select | Combined
 
 
+def has_subquery(condition: Condition) -> bool:
+    """Return whether a condition is or contains a sub-query."""
+    return isinstance(condition, Membership) or bool(condition.part.subqueries)
+
+
+def joins(relation: Relation) -> Iterator[Joined]:
+    """Yield the joins of a FROM clause, without those of sub-queries."""
+    if isinstance(relation, Joined):
+        yield relation
+        yield from joins(relation.left)
+        yield from joins(relation.right)
+
+
 def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:
     """Yield every stream, table or query that is read, in the order of the text."""
     match node:
@@ -280,6 +293,8 @@ def named_relations(node: Query | Relation | Condition) -> Iterator[Named]:
         case Joined():
             yield from named_relations(node.left)
             yield from named_relations(node.right)
+            for condition in node.on:
+                yield from named_relations(condition)
         case Combined():
             yield from named_relations(node.left)
             yield from named_relations(node.right)

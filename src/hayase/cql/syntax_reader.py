@@ -42,6 +42,7 @@ from hayase.lifetimes.plans import JoinKind
 __all__ = ["Reader", "position"]
 
 _FIRST = "write: select ... from ..."
+_FILTERED = "filter a side of the join: left join (select ... from b where exists (...)) as b on ..."
 _ALONE = "write it in WHERE or in the select list"
 _IN_FROM = "write it in WHERE, in HAVING or in the select list, or put the sub-query into FROM and join with it"
 
@@ -286,11 +287,23 @@ class Reader:
             if value and name not in ("this", "method", "side", "kind", "on", "using"):
                 self.refuse(_clause_name(name), place)
         right = self._table(join.this, names)
-        on = tuple(self._plain(join.args.get("on")))
+        on = tuple(self._join_conditions(join, names, join_kind == "inner" and not asof))
         using = tuple(self.part(self._start(column), column.name) for column in join.args.get("using") or ())
         if left is None or right is None or join_kind is None:
             return None
         return Joined(self.part(place, "join"), join_kind, left, right, on, using, natural, asof)
+
+    def _join_conditions(self, join: exp.Expr, names: _Names, is_inner: bool) -> list[Condition]:
+        """Convert ON. Sub-queries are conditions of inner joins only: there they are as in WHERE."""
+        on = join.args.get("on")
+        if on is None or is_inner:
+            return self._conditions(on, names)
+        subqueries = [query for query in _inner_queries(on) if not _is_unnest(query)]
+        if subqueries:
+            place = min(self._start(query) for query in subqueries)
+            self.refuse("a sub-query in ON of a join that is not an inner join", place, _FILTERED)
+            return []
+        return list(self._plain(on))
 
     def _table(self, node: exp.Expr, names: _Names) -> Relation | None:
         place = self._start(node)

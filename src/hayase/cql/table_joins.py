@@ -21,7 +21,7 @@ from hayase.cql.distribution import is_leaf, source_of
 from hayase.cql.logical import Column, Expression, Node
 from hayase.cql.query_expressions import ExpressionResolver, canonical
 from hayase.cql.scopes import Context, FromClause, MergedColumn, Relation, ResolvedName, Scope
-from hayase.cql.syntax import Part, Plain
+from hayase.cql.syntax import Part, Plain, has_subquery
 
 __all__ = ["TableJoins", "has_duplicate_alias"]
 
@@ -149,7 +149,7 @@ class _TableFrom:
     """Resolves one FROM clause: collects the stream, the tables and the conditions, then orders the lookups."""
 
     def __init__(self, joins: TableJoins, where: Sequence[syntax.Condition]):
-        self._joins, self._resolver, self._written = joins, joins.resolver, where
+        self._joins, self._resolver, self._written = joins, joins.resolver, list(where)
         self._tables: list[_Table] = []
         self._stream: Node | None = None
         self._inner: list[_Condition] = []
@@ -260,7 +260,14 @@ class _TableFrom:
         for part in join.using:
             self._using(part, left.scope, right.scope, merged, conditions)
         scope = context.scope(left.scope.relations + right.scope.relations, tuple(merged))
-        conditions += [self._condition(condition, scope) for condition in join.on if isinstance(condition, Plain)]
+        self._written += [
+            condition for condition in join.on if has_subquery(condition)
+        ]  # of an inner join: as in WHERE
+        conditions += [
+            self._condition(condition, scope)
+            for condition in join.on
+            if isinstance(condition, Plain) and not has_subquery(condition)
+        ]
         return _Side(scope, left.has_stream or right.has_stream)
 
     def _using(self, part: Part, left: Scope, right: Scope, merged: list[MergedColumn], into: list[_Condition]) -> None:

@@ -16,8 +16,8 @@ import pyarrow as pa
 __all__ = [
     "Aggregate", "Asof", "BagCall", "Bounded", "Call", "Changes", "Frame", "Instants", "Join", "JoinKind", "Lasting",
     "Lifetimes", "Limited", "Multiset", "Node", "Order", "Over", "OverCall", "Partition", "Range", "Recomputed", "Rows", "Rule",
-    "RunningCall", "RunningOver", "Scalar", "Session", "Shared", "SharedWindow", "ToStream", "Top", "Unbounded", "UnionAll", "Unnest", "Window",
-    "WindowKind", "Windowed", "children",
+    "RunningCall", "RunningOver", "Scalar", "Session", "Shared", "SharedWindow", "ToStream", "Top", "Unbounded",
+    "UnionAll", "Unnest", "Window", "WindowKind", "Windowed", "children",
 ]  # fmt: skip
 
 
