@@ -20,6 +20,7 @@ from hayase.lifetimes.plans import (
     VALID_TO,
     Changes,
     Lifetimes,
+    Order,
     Partition,
     Range,
     Rows,
@@ -73,7 +74,7 @@ def batches(records: Sequence[Record], span: Span) -> list[pa.RecordBatch]:
         )
         for part in (now, [each for each in now if each.let])
     )
-    return [whole, whole.select([TIME, OFFSET]), some]
+    return [whole, whole.select(["value", TIME, OFFSET]), some]
 
 
 def run(
@@ -94,6 +95,9 @@ def defined(node: Windowed, records: Sequence[Record]) -> list[Interval]:
     """The window by definition, without ghosts."""
     mine = [each for each in records if each.let] if node.input == 2 or node.where else list(records)
     window = node.window
+    for entry in window.order if isinstance(window, Rows | Partition) else ():
+        sign = -1 if entry.descending else 1
+        records = sorted(records, key=lambda each: (each.time, sign * each.value, each.offset))
     match window:
         case Unbounded():
             result = [Interval(each.row, each.time, None) for each in mine]
@@ -154,19 +158,34 @@ def test_unbounded_windows(records: list[Record], clocks: list[int]) -> None:
     assert not run(Windowed(0, Unbounded(), SCHEMA), records, clocks, None).state
 
 
-@given(streams(), st.sampled_from([0, 2]), st.integers(1, 6), st.integers(1, 4), CLOCKS, SEEDS)
+ORDERS = st.sampled_from([(), (Order("value"),), (Order("value", descending=True),)])
+
+
+@given(streams(), st.sampled_from([0, 2]), st.integers(1, 6), st.integers(1, 4), ORDERS, CLOCKS, SEEDS)
 def test_row_windows(
-    records: list[Record], number: int, count: int, slide: int, clocks: list[int], seed: int | None
+    records: list[Record],
+    number: int,
+    count: int,
+    slide: int,
+    order: tuple[Order, ...],
+    clocks: list[int],
+    seed: int | None,
 ) -> None:
-    driver = run(Windowed(number, Rows(count, 1, slide), SCHEMA), records, clocks, seed, strict=False)
+    driver = run(Windowed(number, Rows(count, 1, slide, order), SCHEMA), records, clocks, seed, strict=False)
     assert driver.operator.size("waiting") < slide
 
 
-@given(streams(), st.sampled_from([None, "let"]), st.integers(1, 5), st.integers(1, 4), CLOCKS, SEEDS)
+@given(streams(), st.sampled_from([None, "let"]), st.integers(1, 5), st.integers(1, 4), ORDERS, CLOCKS, SEEDS)
 def test_partitioned_windows(
-    records: list[Record], where: str | None, count: int, slide: int, clocks: list[int], seed: int | None
+    records: list[Record],
+    where: str | None,
+    count: int,
+    slide: int,
+    order: tuple[Order, ...],
+    clocks: list[int],
+    seed: int | None,
 ) -> None:
-    driver = run(Windowed(0, Partition(("key",), count, slide), SCHEMA, where), records, clocks, seed)
+    driver = run(Windowed(0, Partition(("key",), count, slide, order), SCHEMA, where), records, clocks, seed)
     groups = [[each for each in records if each.key == key] for key in ("a", "b", None)]
     moved = [len(group) // slide * slide for group in groups]
     waiting = [each for group, at in zip(groups, moved) for each in group[at:] if each.let or not where]

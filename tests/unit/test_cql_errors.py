@@ -92,6 +92,15 @@ SUBQUERIES: dict[str, list[str]] = {  # Window functions and sub-queries where t
     "select sum(a) over (w) from s window w as (order by b rows 1 preceding)": [
         '1:8: the window "w" has a frame, and cannot be extended; write OVER w, or write the frame only where it is used',
     ],
+    "select a from s [Range 5 seconds Order By a]": [
+        "1:34: Order By is for windows by rows; write it like [Rows 5 Order By a] or leave it out",
+    ],
+    "select a from s [Rows 5 Order By a + 1]": [
+        "1:34: Order By takes columns; write them like [Rows 5 Order By a, b desc nulls first]",
+    ],
+    "select a from s [Rows 5 Order By nothing]": [
+        '1:34: unknown column "nothing" in "s"; known are: a, b, d, k, l, p, time',
+    ],
     "select lead(a) over (order by time) from s": [
         "1:8: lead over a stream needs records that have not come yet; write a window after the stream, such as [Unbounded] or [Range 1 hour]: then it is over the rows at each instant",
     ],

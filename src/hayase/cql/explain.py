@@ -106,7 +106,8 @@ def _placement(draft: Draft) -> str:
 
 def _input(stage_input: Input, draft_input: DraftInput, is_whole: bool) -> list[str]:
     if draft_input.role == "ticks":
-        return ["the time of every record, to all buckets"]
+        columns = f" and its {', '.join(draft_input.columns)}" if draft_input.columns else ""
+        return [f"the time of every record{columns}, to all buckets"]
     if draft_input.role == "instants":
         keys = f" and its {', '.join(draft_input.columns)}" if draft_input.columns else ""
         return [f"the time of every record{keys}, to one bucket"]
@@ -275,10 +276,10 @@ def _window(window: plans.Window) -> str:
             return f"[Range {duration_text(window.length)}{slide}{options_text(window.offset, None, None)}]"
         case plans.Rows():
             slide = f" Slide {window.slide}" if window.slide != 1 else ""
-            return f"[Rows {window.count}{slide}]"
+            return f"[Rows {window.count}{slide}{_order(window.order)}]"
         case plans.Partition():
             slide = f" Slide {window.slide}" if window.slide != 1 else ""
-            return f"[Partition By {', '.join(window.keys)} Rows {window.count}{slide}]"
+            return f"[Partition By {', '.join(window.keys)} Rows {window.count}{slide}{_order(window.order)}]"
         case plans.Unbounded():
             return "[Unbounded]"
         case plans.Session():
@@ -288,6 +289,11 @@ def _window(window: plans.Window) -> str:
             word = {"hop": "Every", "cumulate": "By"}.get(window.kind)
             step = f" {word} {duration_text(window.step)}" if word else ""
             return f"[{window.kind.capitalize()} {duration_text(window.length)}{step}{_options(window, window.step)}]"
+
+
+def _order(order: Sequence[plans.Order]) -> str:
+    entries = [order_text(entry.column, entry.descending, entry.nulls_first) for entry in order]
+    return f" Order By {', '.join(entries)}" if entries else ""
 
 
 def _options(window: plans.Bounded | plans.Session, step: int) -> str:

@@ -125,7 +125,7 @@ class FromClauses:
         names = [field.name for field in _row_fields(stream)]
         spelled = {EVENT_TIME: stream.time} | {column.lower(): column for column in names}
         columns: list[str] = []
-        for part in window.partition:
+        for part in (*window.partition, *(part for part, _, _ in window.order)):
             name = part.text[1:-1].replace('""', '"') if part.text.startswith('"') else part.text
             if name.lower() not in spelled:
                 message = f'unknown column "{name}" in "{stream.name}"'
@@ -134,9 +134,11 @@ class FromClauses:
                 self._resolver.refuse(part, message, instead)
             elif self._resolver.check_key(part, schema.field(spelled[name.lower()]).type):
                 columns.append(spelled[name.lower()])
-        if len(columns) < len(window.partition):
+        count = len(window.partition)
+        if len(columns) < count + len(window.order):
             return None
-        partition = tuple(dict.fromkeys(columns))
+        order = tuple((name, down, first) for name, (_, down, first) in zip(columns[count:], window.order))
+        partition = tuple(dict.fromkeys(columns[:count]))
         keys = [
             column(names_of.flat(name), schema.field(name).type, Part(name, window.part.line, window.part.column))
             for name in partition
@@ -144,7 +146,7 @@ class FromClauses:
         sessions = tuple(logical.Column(names_of.flat(name), key) for name, key in zip(partition, keys))
         resolved = logical.Window(
             window.kind, window.length, window.slide, partition, window.several, window.offset, window.keep, window.early,
-            sessions if window.kind == "session" else (),
+            sessions if window.kind == "session" else (), order,
         )  # fmt: skip
         return resolved if not resolved.has_bounds or self._fits(window, resolved, stream, names) else None
 

@@ -53,7 +53,7 @@ class Window:
 
     `[Now]` is a range of length 0: as short as the unit of the result's times allows. `partition` are columns of the stream, in
     its spelling; only with rows and with bounds. `several` holds the lengths of many windows, with the value of the column
-    `window` for each.
+    `window` for each. `order` are columns of the stream with their directions (descending, NULLs first): only with rows.
 
     For windows with bounds, `slide` is the duration after Every or By, `early` is as in `lifetimes.plans.Bounded`, and the last
     columns of the source are the bounds (`Source.bounds`). `sessions` are the keys of sessions: expressions over the columns of
@@ -69,6 +69,7 @@ class Window:
     keep: int | None = None
     early: int | None = None
     sessions: tuple[Column, ...] = ()
+    order: tuple[tuple[str, bool, bool], ...] = ()
 
     @property
     def has_bounds(self) -> bool:
@@ -544,7 +545,9 @@ def window_text(window: Window) -> str:
     lengths = ", ".join(size(length) for length, _ in window.several or ((window.length, 0),))
     word = {"hop": "Every", "cumulate": "By"}.get(window.kind, "Slide")
     step = f" {word} {size(window.slide)}" if window.slide is not None else ""
-    return f"[{partition}{window.kind.capitalize()} {lengths}{step}{options_text(window.offset, window.keep, window.early)}]"
+    order = f" Order By {', '.join(order_text(*entry) for entry in window.order)}" if window.order else ""
+    options = options_text(window.offset, window.keep, window.early)
+    return f"[{partition}{window.kind.capitalize()} {lengths}{step}{options}{order}]"
 
 
 def options_text(offset: int, keep: int | None, early: int | None) -> str:

@@ -86,7 +86,7 @@ def _is_over_sequence(node: Aggregate) -> bool:
         return window.slide is not None and not any(
             length % stream.time_scale for length in (window.slide, window.offset)
         )
-    if window.kind == "unbounded":
+    if window.kind == "unbounded" or window.order:
         return False
     keys = {source_column(node.child, column_name(key.value) or "") for key in node.keys}
     return keys == {f"{source.alias}.{name}" for name in window.partition}

@@ -144,13 +144,16 @@ class _StageBuilder:
         self.draft_inputs.append(draft_input)
         return len(self.inputs) - 1
 
-    def ticks(self, stream: str) -> int:
-        """Return the input that broadcasts the times of all tuples of a stream to every bucket."""
+    def ticks(self, stream: StreamDeclaration, order: Sequence[plans.Order]) -> int:
+        """Return the input that broadcasts the times of all tuples of a stream, and the columns of an order, to every bucket."""
+        names = tuple(dict.fromkeys(entry.column for entry in order))
         for number, stage_input in enumerate(self.inputs):
-            if stage_input.stream == stream and self.draft_inputs[number].role == "ticks":
+            draft = self.draft_inputs[number]
+            if stage_input.stream == stream.name and draft.role == "ticks" and draft.columns == names:
                 return number
-        nothing = pa.schema([])
-        return self.add(Input(stream, SelectedColumns((), nothing), nothing, (), broadcast=True), DraftInput("ticks"))
+        schema = nullable(pa.schema([stream.arrow_schema.field(name) for name in names]))
+        broadcast = Input(stream.name, SelectedColumns(names, schema), schema, (), broadcast=True)
+        return self.add(broadcast, DraftInput("ticks", columns=names))
 
     def earliest(self, stream: StreamDeclaration, role: Literal["earliest", "clock"]) -> int:
         """Add the input for the event time of a stream's first record, and for its clock."""
@@ -193,7 +196,10 @@ class _StageBuilder:
             length = source.window.length or self.grain
             window = plans.Range(length, source.window.slide, self.grain, source.window.offset)
         elif source.window.kind == "rows":
-            window = plans.Rows(source.window.length, self.ticks(source.declaration.name), source.window.slide or 1)
+            order = _order(source)
+            ticks = self.ticks(source.declaration, order)
+            self.read[-1] |= {entry.column for entry in order}
+            window = plans.Rows(source.window.length, ticks, source.window.slide or 1, order)
         elif source.window.kind == "unbounded":
             window = plans.Unbounded()
         else:
@@ -266,15 +272,17 @@ class _StageBuilder:
         steps = scalar_steps(nodes, pa.schema([source.schema.field(name) for name in visible]))
         needed = columns_read(steps[0]) if steps else set(visible)
         keys = tuple(f"{source.alias}.{name}" for name in source.window.partition)
+        order = _order(source, f"{source.alias}.")
+        counting = {*keys, *(entry.column for entry in order)}
         where = conjunction(conditions)
-        names = [name for name in own if name in needed or name in keys]
+        names = [name for name in own if name in needed or name in counting]
         read = {name: own[name] for name in own if name in names or (where and name in where.columns)}
         first = selection(source, read)
         schema = pa.schema([source.declaration.arrow_schema.field(own[name]).with_name(name) for name in names])
         schema = nullable(schema)
-        if not steps and names != list(visible):  # the kernel drops the keys of the window
+        if not steps and names != list(visible):  # the kernel drops the keys and the order of the window
             steps = [Step(identity_columns(pa.schema([schema.field(name) for name in visible])))]
-        window = plans.Partition(keys, source.window.length, source.window.slide or 1)
+        window = plans.Partition(keys, source.window.length, source.window.slide or 1, order)
         check = [Step(identity_columns(schema), where), *steps] if where else steps
         if all(step.only_selects for step in check):
             number = self._reading(source, first, schema, key or (), read, ())
@@ -451,6 +459,11 @@ class _StageBuilder:
 
 def _limited(child: plans.Node, length: int | None) -> plans.Node:
     return child if length is None else plans.Limited(child, length, child.schema)
+
+
+def _order(source: Source, prefix: str = "") -> tuple[plans.Order, ...]:
+    """Return the order of a window by rows; the names of its columns get a prefix."""
+    return tuple(plans.Order(f"{prefix}{name}", *way) for name, *way in source.window.order)
 
 
 def _scalars(child: plans.Node, steps: Iterable[Step]) -> plans.Node:

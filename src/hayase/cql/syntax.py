@@ -130,6 +130,8 @@ class WindowText:
     `length` and `slide` are microseconds or rows; a range of length 0 is `[Now]`. If there is more than one length, `several`
     holds them all with the value of the column `window`: the number of rows, or the duration as written.
 
+    `order` are the columns after Order By, each with whether it is descending and whether NULLs come first.
+
     For a window with bounds, `slide` is the duration after Every or By, `keep` is END for Keep Unbounded, and `time` is the
     column that a table function names.
     """
@@ -144,6 +146,7 @@ class WindowText:
     keep: int | None = None
     early: int | None = None
     time: Part | None = None
+    order: tuple[tuple[Part, bool, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

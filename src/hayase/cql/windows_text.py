@@ -2,6 +2,7 @@
 
 [Range 10 seconds]    [Range 1 minute Slide 10 seconds]    [Rows 5]    [Rows 5 Slide 2]    [Now]
 [Partition By a, b Rows 3]    [Partition By a Rows 3 Slide 3]    [Unbounded]    [Range Unbounded]
+[Rows 3 Order By a, b desc]    [Partition By a Rows 1 Order By b nulls first]
 [Rows 10, 13, 19, 40 Slide 2]    [Range 1 minute, 1 hour Slide 10 seconds]    [Partition By a Rows 3, 30]
 [Range 1 day Slide 1 day Offset 9 hours]    [Tumble 10 minutes]    [Hop 10 minutes Every 1 minute]
 [Cumulate 1 hour By 10 minutes]    [Partition By a Session 30 minutes]    [Tumble 1 hour Offset 9 minutes Keep 1 day Early 1 minute]
@@ -12,7 +13,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sqlglot import tokenize
@@ -38,7 +39,7 @@ _WRITTEN = {
     "session": "[Session 30 minutes]",
 }
 _OPTIONS = ("offset", "keep", "early")
-_WORDS = ("range", "rows", "partition", "by", "slide", "now", "unbounded", *_BOUNDED)
+_WORDS = ("range", "rows", "partition", "by", "slide", "order", "now", "unbounded", *_BOUNDED)
 _NUMBER = re.compile(r"-?\d+")
 
 
@@ -60,9 +61,18 @@ def read_window(brackets: Part) -> WindowText:
     Traceback (most recent call last):
     hayase.core.errors.DeclarationError: 1:18: "Row" does not begin a window; did you mean "Rows"?
     """
-    words = _words(brackets)[1:-1]
+    words, order = _split_at_order(_words(brackets)[1:-1])
+    if order and not any(item.word == "rows" for item in words):
+        raise _error(
+            order[0].part, "Order By is for windows by rows", "write it like [Rows 5 Order By a] or leave it out"
+        )
     if not words:
         raise _error(brackets, "a window is missing between the brackets", f"write {_FORMS}")
+    window = _window(brackets, words)
+    return replace(window, order=_order(order)) if order else window
+
+
+def _window(brackets: Part, words: Sequence[_Word]) -> WindowText:
     first, rest = words[0], words[1:]
     if first.word in ("now", "unbounded") and not rest:
         return WindowText(brackets, "range" if first.word == "now" else "unbounded")
@@ -81,6 +91,26 @@ def read_window(brackets: Part) -> WindowText:
     close = difflib.get_close_matches(first.word, _WORDS, n=1)
     hint = f'did you mean "{close[0].capitalize()}"?' if close else f"write {_FORMS}"
     raise _error(first.part, f'"{first.part.text}" does not begin a window', hint)
+
+
+def _split_at_order(words: Sequence[_Word]) -> tuple[Sequence[_Word], Sequence[_Word]]:
+    """Return the words before Order By, and Order By with the words after it."""
+    pairs = pairwise(words)
+    at = next((at for at, (item, after) in enumerate(pairs) if (item.word, after.word) == ("order", "by")), len(words))
+    return words[:at], words[at:]
+
+
+def _order(words: Sequence[_Word]) -> tuple[tuple[Part, bool, bool], ...]:
+    """Read Order By: columns, each with ASC or DESC and NULLS FIRST or LAST if they are written."""
+    entries: list[tuple[Part, bool, bool]] = []
+    for entry in _split_at_commas(words[2:]):
+        following = " ".join(item.word for item in entry[1:])
+        match = re.fullmatch(r"(asc|desc)? ?(nulls (first|last))?", following)
+        if not entry or not _is_name(entry[0].part) or match is None:
+            place = entry[0].part if entry else words[0].part
+            raise _error(place, "Order By takes columns", "write them like [Rows 5 Order By a, b desc nulls first]")
+        entries.append((entry[0].part, match[1] == "desc", match[3] == "first"))
+    return tuple(entries)
 
 
 def _words(brackets: Part) -> list[_Word]:

@@ -192,9 +192,9 @@ class RowWindow:
 
     def advance(self, batches: Sequence[pa.RecordBatch], span: Span) -> Step:
         """Number the tuples of the step, and close those of earlier steps by number, even if they are in another bucket."""
-        batch, ticks = batches[self._input], raw_values(batches[self._window.ticks].column(TIME), np.int64)
-        waiting, first = self._waiting, self._counter["next"]
-        self._first, self._offsets = first, raw_values(batches[self._window.ticks].column(OFFSET), np.int64)
+        batch, every = self._in_order(batches[self._input], batches[self._window.ticks])
+        ticks, waiting, first = raw_values(every.column(TIME), np.int64), self._waiting, self._counter["next"]
+        self._first, self._offsets = first, raw_values(every.column(OFFSET), np.int64)
         self._waited = {}
         for store in (waiting, self._waiting_offsets):
             store.release(store.settle(span.since)[1])
@@ -204,7 +204,7 @@ class RowWindow:
         if self._window.slide == 1 and len(time) == len(ticks):
             delta = self._whole(batch.select(self.schema.names), ticks, first, stop)
             return Step(delta, [*waiting.changes(), *self._counter.changes(span.version)])
-        id = first + self._ranks(batch, batches[self._window.ticks])
+        id = first + self._ranks(batch, every)
         closed = self._closed(first, stop)
         closed_end = ticks[self._leaving(closed) - first]
         rows = batch.select(self.schema.names)
@@ -221,6 +221,19 @@ class RowWindow:
         delta = _without_ghosts(Delta(rows, start, end, id, closed, closed_end))
         state = [*waiting.changes(), *self._waiting_offsets.changes(), *self._counter.changes(span.version)]
         return Step(delta, state)
+
+    def _in_order(self, batch: pa.RecordBatch, ticks: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Return the tuples of this bucket and those of all in the order of the window."""
+        if not self._window.order or ticks.num_rows < 2:
+            return batch, ticks
+        from hayase.lifetimes.order_keys import places_in_order
+
+        places = places_in_order(ticks, raw_values(ticks.column(TIME), np.int64), self._window.order)
+        ticks = ticks.take(pa.array(places))
+        offsets, own = (raw_values(rows.column(OFFSET), np.int64) for rows in (ticks, batch))
+        by_offset = np.argsort(offsets)
+        numbers = by_offset[np.searchsorted(offsets, own, sorter=by_offset)]
+        return take_rows(batch, np.argsort(numbers)), ticks
 
     def _whole(self, rows: pa.RecordBatch, ticks: np.ndarray, first: int, stop: int) -> Delta:
         """Return the delta if this bucket has all tuples and the slide is 1: a tuple ends at the time of the tuple `count`

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hayase.core.keys import is_text, raw_values, validity
 from hayase.lifetimes.plans import Order
 
-__all__ = ["OrderKeys", "order_keys"]
+__all__ = ["OrderKeys", "order_keys", "places_in_order"]
 
 _ALL = np.empty(0, np.bool_)
 
@@ -64,6 +64,16 @@ def order_keys(rows: pa.RecordBatch, order: Sequence[Order], listed: int) -> Ord
             loops.write_texts(text_ends, values, valid, entry.nulls_first, entry.descending, written, at)
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(written)]
     return OrderKeys(pa.Array.from_buffers(pa.binary(), count, buffers), listed_sizes.astype(np.int32))
+
+
+def places_in_order(rows: pa.RecordBatch, times: np.ndarray, order: Sequence[Order]) -> np.ndarray:
+    """Return the places of rows, which are in the order of their times, with the order between those of equal times."""
+    places = np.arange(len(times))
+    if not (times[1:] == times[:-1]).any():
+        return places
+    columns = {"time": pa.array(times), "keys": order_keys(rows, order, 0).keys, "place": pa.array(places)}
+    by = pc.SortOptions([(name, "ascending") for name in columns])
+    return np.asarray(pc.sort_indices(pa.table(columns), options=by), np.int64)
 
 
 def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:

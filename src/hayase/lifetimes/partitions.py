@@ -1,9 +1,9 @@
 """The partitioned row window: a tuple is alive until N later tuples with equal keys have come.
 
-Order: (time, offset).   Per tuple: O(1), one pass over the step.   State: the keys, id and number within its partition of
-each tuple that is alive or has not appeared yet; the newest tuples of a partition are always alive, so its count follows
-from them. Values are kept only while a slide delays a tuple. Space: about 64 bytes and the keys per partition, 32 bytes per
-live tuple; it does not depend on the size of the window.
+Order: (time, columns of Order By, offset).   Per tuple: O(1), one pass over the step.   State: the keys, id and number within
+its partition of each tuple that is alive or has not appeared yet; the newest tuples of a partition are always alive, so its
+count follows from them. Values are kept only while a slide delays a tuple. Space: about 64 bytes and the keys per partition,
+32 bytes per live tuple; it does not depend on the size of the window.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class PartitionWindow:
         self._waiting.release(self._waiting.settle(span.since)[1])
         batch, window = batches[self._node.input], self._window
         count = batch.num_rows
+        if window.order and count > 1:
+            from hayase.lifetimes.order_keys import places_in_order
+
+            batch = take_rows(batch, places_in_order(batch, raw_values(batch.column(TIME), np.int64), window.order))
         time, ids = raw_values(batch.column(TIME), np.int64), self._ids(batch)
         keys = [batch.column(name) for name in window.keys]
         slots = self._slots(keys, count)

@@ -36,27 +36,39 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """A column by which rows are ordered."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """A row window: a tuple is alive until the `count`-th later tuple of the stream; the window moves at every `slide`-th.
 
-    `ticks` is the number of the input that carries the time and offset of every tuple to every bucket.
+    `ticks` is the number of the input that carries the time and offset of every tuple to every bucket, and the columns of
+    `order`, which decide between equal times before the offset does.
     """
 
     count: int
     ticks: int
     slide: int = 1
+    order: tuple[Order, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A partitioned row window: a tuple is alive until the `count`-th later tuple with equal `keys`.
 
-    All tuples of a partition come to the same bucket.
+    All tuples of a partition come to the same bucket. The columns of `order` decide between equal times before the offset does.
     """
 
     keys: tuple[str, ...]
     count: int
     slide: int = 1
+    order: tuple[Order, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,15 +312,6 @@ class Recomputed:
     calls: tuple[Call, ...]
     bags: tuple[BagCall, ...]
     schema: pa.Schema
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A column by which rows are ordered."""
-
-    column: str
-    descending: bool = False
-    nulls_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
